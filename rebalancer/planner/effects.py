@@ -49,9 +49,8 @@ class Effects:
 
     def of_many(self, landings: Sequence[Landing]) -> list[Effect]:
         """Return :meth:`of` for each of ``landings``, in much less time than one by one."""
-        if any(prediction.takers for *_, prediction in landings):
-            return [self.of(*landing) for landing in landings]
-        return self._effects(landings, []) if landings else []
+        alone = iter(self._effects([one for one in landings if not one[2].takers], []))
+        return [self.of(*one) if one[2].takers else next(alone) for one in landings]
 
     def breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
         """Return whether some landing would violate a satisfied hard rule."""
@@ -79,6 +78,8 @@ class Effects:
 
         ``worse``: what the pending pods that take freed room add to each term; empty if there are none.
         """
+        if not landings:
+            return []
         classes = [self._classes(pod) for pod, *_ in landings]
         ends = np.cumsum([0, *(len(prediction.nodes) for *_, prediction in landings)]).tolist()
         changes = np.zeros((len(Entry), ends[-1]))

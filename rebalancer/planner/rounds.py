@@ -83,6 +83,9 @@ class Rounds:
         self._commit, self._effort, self._goes_on = commit, effort, goes_on
         self._in_vain = 0
         """Pairs of this rung for balance alone that were judged in a row, and none of them paid."""
+        self._judged: dict[Pair, tuple[int, Verdict]] = {}
+        """Pair -> its pod and the verdict on it in the present state: the next rung asks again where nothing has moved."""
+        self._wave: Wave | None = None
         self._known: dict[Pair, _Paying] = {}
         """Candidates of this rung that pay and have not moved yet: they are judged again only once a move touches them."""
 
@@ -99,6 +102,9 @@ class Rounds:
         most = self._effort.steered if rung.steered else math.inf
         size = together = self._together(rung)
         self._known.clear()
+        if wave is not self._wave:
+            self._wave = wave
+            self._judged.clear()
         self._in_vain = 0
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
@@ -111,7 +117,7 @@ class Rounds:
             if together == 1:
                 # Few nodes: one move changes most of what is known.
                 self._known.clear()
-            else:
+            if together > 1 or rung.again:
                 size = self._next_size(size, len(made))
         return chosen
 
@@ -128,6 +134,8 @@ class Rounds:
         together, effort = self._effort.together, self._effort
         if not made:
             return min(2 * size, effort.most_at_once * together)
+        if together == 1:
+            return 1
         return max(together, min(made + made // 4 + 1, effort.looked * together))
 
     # -- choose -------------------------------------------------------------------------------------
@@ -257,9 +265,7 @@ class Rounds:
         paying: list[_Paying] = []
         if not picks:
             return paying
-        pods = np.array([pick.promise.pod for pick in picks], np.int32)
-        judged = self._examination.judge.judge_many(pods, self._costs[pods])
-        for pick, of_pick in zip(picks, judged, strict=True):
+        for pick, of_pick in zip(picks, self._verdicts(picks), strict=True):
             pair, promise = pick.pair, pick.promise
             verdict = self._examination.verdict(pair, promise, of_pick, steered=rung.steered)
             if verdict is None:
@@ -274,6 +280,21 @@ class Rounds:
         pays = any(not _for_rules(one.pick) for one in paying)
         self._in_vain = 0 if pays else self._in_vain + for_balance
         return paying
+
+    def _verdicts(self, picks: Sequence[_Pick]) -> list[Verdict]:
+        """Return the verdict on each of ``picks``, without marks."""
+        asked = [(pick.pair, pick.promise.pod) for pick in picks]
+        new = [
+            (pair, pod)
+            for pair, pod in asked
+            if (known := self._judged.get(pair)) is None or known[0] != pod
+        ]
+        if new:
+            pods = np.array([pod for _, pod in new], np.int32)
+            judged = self._examination.judge.judge_many(pods, self._costs[pods])
+            for (pair, pod), verdict in zip(new, judged, strict=True):
+                self._judged[pair] = pod, verdict
+        return [self._judged[pair][1] for pair, _ in asked]
 
     # -- make ---------------------------------------------------------------------------------------
 
@@ -320,6 +341,7 @@ class Rounds:
             self._examination.steer.standing = verdict.marks
             self._examination.refusals.pop(pair, None)
         if chosen:
+            self._judged.clear()
             self._forget(touched)
             concerned = self._book.moved([move.cls for move in chosen], wave.retried).tolist()
             self._looks.retry(concerned)

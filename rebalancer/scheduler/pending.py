@@ -83,10 +83,14 @@ class Pending:
 
     def foresee(self, state: ClusterState, pod: int) -> Prediction:
         """Return the landing of the replacement if ``pod`` is evicted now, with the pending pods that take its room."""
-        cls = int(state.cls_of[pod])
         concerned = self._find_concerned(state, pod) if self._queues else []
         if not concerned:
             return self._model.predict_replacement(state, pod)
+        return self._foresee(state, pod, concerned)
+
+    def _foresee(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
+        """Return :meth:`foresee` of a pod, given the classes that may take room."""
+        cls = int(state.cls_of[pod])
         with self._before_landing(state, pod, concerned) as first:
             prediction = self._model.predict(state, self._snapshot.classes[cls].replacement)
         then: tuple[Taker, ...] = ()
@@ -96,13 +100,14 @@ class Pending:
 
     def foresee_many(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
         """Return :meth:`foresee` of each of ``pods``; those that help no pending pod are predicted in one batch."""
-        feeds = np.zeros(len(pods), bool)
-        if self._queues:
-            feeds[:] = [bool(self._find_concerned(state, pod)) for pod in pods.tolist()]
+        if not self._queues:
+            return self._model.predict_replacements(state, pods)
+        concerned = [self._find_concerned(state, pod) for pod in pods.tolist()]
+        feeds = np.array([bool(of_pod) for of_pod in concerned], bool)
         alone = iter(self._model.predict_replacements(state, pods[~feeds]))
         return [
-            self.foresee(state, pod) if fed else next(alone)
-            for pod, fed in zip(pods.tolist(), feeds.tolist(), strict=True)
+            self._foresee(state, pod, of_pod) if of_pod else next(alone)
+            for pod, of_pod in zip(pods.tolist(), concerned, strict=True)
         ]
 
     @contextmanager
@@ -120,13 +125,14 @@ class Pending:
     @contextmanager
     def placed(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
         """Hold a state in which the pending pods are placed on their nodes, for evaluating terms of the cost."""
-        for taker in takers:
-            state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
-        try:
-            yield
-        finally:
-            for taker in reversed(takers):
-                state.unplace(taker.pod)
+        with state.trying():
+            for taker in takers:
+                state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
+            try:
+                yield
+            finally:
+                for taker in reversed(takers):
+                    state.unplace(taker.pod)
 
     # -- pods that take room ----------------------------------------------------------------------------
 
