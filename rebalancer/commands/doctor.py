@@ -24,6 +24,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.doctor.cluster import check_cluster
+from rebalancer.doctor.movers import read_jobs
 from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context, terminal_look
@@ -119,10 +120,10 @@ def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
         of_server = check_server(run, client, source.usage)
     try:
         reading = source.read()
+        jobs = None if client is None else read_jobs(client)
     except ClusterReadError as error:
         return (*of_server, Check("reading", (Finding(Grade.PROBLEM, str(error)),))), False
     skew = None if client is None else reading.clock_skew
-    return (
-        *of_server,
-        *check_cluster(reading.snapshot, reading.run.loaded, Registry.installed(), skew),
-    ), True
+    loaded = reading.run.loaded
+    checks = check_cluster(reading.snapshot, loaded, Registry.installed(), skew, jobs)
+    return (*of_server, *checks), True

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
+from rebalancer.doctor.movers import find_movers, no_movers
 from rebalancer.doctor.report import Check, Finding, Grade, check
 from rebalancer.doctor.report import not_judged as not_made
 from rebalancer.kube.access import LIST_POD_GROUPS
 from rebalancer.planner.findings import (
-    against_autoscalers,
+    SELECTS_NONE,
     closed_disruption_budgets,
     policy_warnings,
 )
@@ -24,25 +25,27 @@ from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import ZONE
-from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pod_groups import named_groups
 from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
 from rebalancer.wire.kinds import BUDGETS, QUOTAS, Resource
+from rebalancer.wire.objects import ObjectMeta
 
-_NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
-_OURS, _PEER = "kube-rebalancer", "descheduler"
-_PEER_LABELS = (_NAME, "k8s-app", "app")
 _SHOWN = 3
 
 
 def check_cluster(
-    snapshot: Snapshot, loaded: LoadedPolicy, registry: Registry, clock_skew: float | None
+    snapshot: Snapshot,
+    loaded: LoadedPolicy,
+    registry: Registry,
+    clock_skew: float | None,
+    jobs: Sequence[ObjectMeta] | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of ``snapshot``, the most urgent first.
 
-    ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file.
+    ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file. ``jobs``: all Jobs of the cluster, of
+    which a snapshot keeps those with pods only; None if they are not known.
     """
     policy = loaded.policy
     protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
@@ -73,7 +76,7 @@ def check_cluster(
             _quotas(snapshot, protected),
             "every ResourceQuota has room for a replacement beside its victim",
         ),
-        check("otherMovers", _movers(snapshot, loaded), "no other program that moves pods is seen"),
+        check("otherMovers", find_movers(snapshot, loaded.policy, jobs), no_movers(jobs)),
     )
 
 
@@ -198,11 +201,12 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
 
 def _budgets(snapshot: Snapshot) -> Iterator[Finding]:
     for text in closed_disruption_budgets(snapshot):
-        yield Finding(
-            Grade.WARNING,
-            text,
-            "its pods never move, and drains of their nodes do not end: change it, or add replicas",
+        remedy = (
+            "its pods never move, and drains of their nodes do not end: change it, or add replicas"
         )
+        if text.endswith(SELECTS_NONE):
+            remedy = "it protects nothing: correct its selector, or delete it"
+        yield Finding(Grade.WARNING, text, remedy)
 
 
 def _quotas(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
@@ -219,41 +223,3 @@ def _quotas(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
             f"{quota} has no room for a replacement: {count(pods, 'pod')} cannot move",
             "a larger quota lets them move",
         )
-
-
-def _movers(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
-    for one in autoscalers(snapshot):
-        yield Finding(Grade.NOTE, f"{one.name} removes and adds nodes here ({one.sign})")
-    for text in against_autoscalers(loaded.policy, snapshot):
-        yield Finding(Grade.WARNING, text)
-    running = np.bincount(snapshot.pods.cls[snapshot.pods.living], minlength=len(snapshot.classes))
-    peers = sorted(
-        {
-            cls.namespace
-            for cls, pods in zip(snapshot.classes, running, strict=True)
-            if pods and _is_peer(cls)
-        }
-    )
-    if peers:
-        yield Finding(
-            Grade.WARNING,
-            f"the descheduler runs here, too (namespace {', '.join(peers)})",
-            "each may undo what the other does: switch it off (`rebalancer policy migrate` takes its policy over)",
-        )
-    releases = sorted(
-        {
-            f"{cls.namespace}/{cls.labels[_INSTANCE]}"
-            for cls in snapshot.classes
-            if cls.labels.get(_NAME) == _OURS and _INSTANCE in cls.labels
-        }
-    )
-    if len(releases) > 1:
-        yield Finding(
-            Grade.WARNING,
-            f"pods of {count(len(releases), 'release')} of this program: {', '.join(releases)}",
-            "keep their pods apart by `select`, or remove all but one",
-        )
-
-
-def _is_peer(cls: PodClass) -> bool:
-    return any(cls.labels.get(label) == _PEER for label in _PEER_LABELS)

@@ -113,10 +113,16 @@ class Sources:
             self.problems.append(FileProblem(file, 0, (), message))
 
     def add(self, raw: bytes, file: str, kind: str) -> None:
-        """Add a document of kind ``Policy`` or ``Strategy``; a strategy is named after its file."""
+        """Add a document of kind ``Policy`` or ``Strategy``; a strategy is named after its file.
+
+        A ConfigMap in the place of a policy, such as the chart's, is read like the directory that it is mounted as.
+        """
         self.files.append(file)
         document, problems = parse(raw, file)
         self.problems += problems
+        if document is not None and kind == "Policy" and _is_config_map(document.data):
+            self._add_config_map(document)
+            return
         if document is None or not self._is_of_kind(document, kind):
             return
         if kind == "Policy":
@@ -125,6 +131,19 @@ class Sources:
         name = file.rpartition("/")[2].removesuffix(".yaml")
         value = {k: item for k, item in document.data.items() if k not in ("apiVersion", "kind")}
         self._add_strategy(StrategySource(name, document, (), value))
+
+    def _add_config_map(self, document: YamlDocument) -> None:
+        texts = document.data.get("data")
+        names = (
+            [name for name in texts if name.endswith(".yaml")] if isinstance(texts, dict) else []
+        )
+        if not names:
+            message = f"holds no policy; it needs {_MAIN_FILE} and a <strategy>.yaml per strategy"
+            self._problem(document, ("data",), message)
+        for name in sorted(names, key=lambda name: (name != _MAIN_FILE, name)):
+            if name != self._scheduler_file():
+                kind = "Policy" if name == _MAIN_FILE else "Strategy"
+                self.add(str(texts[name]).encode(), f"{document.file}/{name}", kind)
 
     def _is_of_kind(self, document: YamlDocument, kind: str) -> bool:
         """Check apiVersion and kind; return whether checking the other keys makes sense."""
@@ -353,3 +372,10 @@ def _path(text: str) -> KeyPath | None:
         path.append(int(index) if index is not None else name or quoted)
         at = match.end()
     return tuple(path) or None
+
+
+def _is_config_map(data: Any) -> bool:
+    return isinstance(data, dict) and (data.get("apiVersion"), data.get("kind")) == (
+        "v1",
+        "ConfigMap",
+    )

@@ -10,6 +10,7 @@ from rebalancer.doctor.report import Grade, check
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.wire.objects import ObjectMeta
 
 REGISTRY = Registry.installed()
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\n"
@@ -191,3 +192,42 @@ def test_pod_groups_that_pods_name_and_that_are_not_known_are_named():
     }
     known = checks_on([*NODES, *members, group])
     assert not any("PodGroup" in one.message for one in known["pods"].findings)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (
+            None,
+            "no other program that moves pods is seen; Jobs that have ended are not in the file",
+        ),
+        ([], "no other program that moves pods is seen"),
+        (
+            [ObjectMeta("descheduler-29", "ops", labels={"app.kubernetes.io/name": "descheduler"})],
+            "the descheduler runs here, too (namespace ops)",
+        ),
+        (
+            [ObjectMeta("descheduler-29", "kube-system")],
+            "the descheduler runs here, too (namespace kube-system)",
+        ),
+        (
+            [
+                ObjectMeta(
+                    f"{release}-29",
+                    "ops",
+                    labels={
+                        "app.kubernetes.io/name": "kube-rebalancer",
+                        "app.kubernetes.io/instance": release,
+                    },
+                )
+                for release in ("one", "two")
+            ],
+            "pods of 2 releases of this program: ops/one, ops/two",
+        ),
+    ],
+)
+def test_programs_that_a_cron_job_starts_are_seen_by_their_jobs(jobs, message):
+    loaded = load_text((HEAD + "strategies: {duplicates: {}}").encode(), "policy", REGISTRY)
+    checks = check_cluster(snapshot_of([*NODES, *WEB]), loaded, REGISTRY, None, jobs)
+    (movers,) = (of for of in checks if of.name == "otherMovers")
+    assert message in [finding.message for finding in movers.findings]

@@ -1,3 +1,4 @@
+import json
 import re
 import tomllib
 from importlib import import_module
@@ -6,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import ExitCode, PluginError, PolicyError
-from rebalancer.policy.load import load_policy
+from rebalancer.policy.load import load_policy, load_text
 from rebalancer.policy.model import Eagerness, Mode, Policy
 from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.policy.values import Limit, Params
+from rebalancer.registry import Registry
 
 POLICY = "apiVersion: rebalancer/v1\nkind: Policy\n"
 STRATEGY = "apiVersion: rebalancer/v1\nkind: Strategy\n"
@@ -534,3 +536,32 @@ def test_nodes_are_packed_by_one_strategy_only(tmp_path):
     extra = "  second: {strategy: consolidation}\n"
     (problem,) = refused(both(tmp_path, "", "mode: observe", extra), our_strategies())
     assert "P:6: strategies.second: second packs nodes that consolidation packs" in problem
+
+
+def test_a_config_map_is_read_like_the_directory_that_it_is_mounted_as():
+    head = "apiVersion: rebalancer/v1\nkind: "
+    texts = {
+        "duplicates.yaml": f"{head}Strategy\nweight: 2\n",
+        "rebalancer.yaml": f"{head}Policy\nmode: observe\n",
+        "readme.txt": "nothing",
+    }
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "data": texts}
+    policy = load_text(json.dumps(manifest).encode(), "cm.yaml", Registry.installed()).policy
+    assert (policy.mode, policy.strategies["duplicates"].weight) == (Mode.OBSERVE, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (None, r"cm\.yaml:1: data: holds no policy"),
+        ({"a.txt": ""}, r"cm\.yaml:1: data: holds no policy"),
+        (
+            {"duplicates.yaml": "apiVersion: rebalancer/v1\nkind: Strategy\nwieght: 2"},
+            r"cm\.yaml/duplicates\.yaml:3: wieght: unknown key; did you mean weight",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_config_map_is_said_with_its_key(data, says):
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "data": data}
+    with pytest.raises(PolicyError, match=says):
+        load_text(json.dumps(manifest).encode(), "cm.yaml", Registry.installed())
