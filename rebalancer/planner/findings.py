@@ -11,13 +11,16 @@ import numpy as np
 from rebalancer.plan.plan import NEVER_ALLOWS
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.notices import pods_selected, scope_notes, selects_of
-from rebalancer.policy.model import Budgets, Mode, Policy, StrategyBudgets
+from rebalancer.policy.model import Budgets, Mode, Policy, Steer, StrategyBudgets
 from rebalancer.policy.values import Direction, Limit
 from rebalancer.registry import Registry
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
+
+SELECTS_NONE = "selects no pod"
+"""What is said of such a PodDisruptionBudget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ def policy_warnings(
     """Yield what of the policy has no effect, or contradicts itself, on ``snapshot``, of which ``movable`` pods may move."""
     yield from scope_notes(policy, snapshot)
     yield from _idle_budgets(policy, movable)
+    yield from _without_marks(policy, registry)
+    yield from _too_slow_for_signals(policy, snapshot, movable)
     yield from _contradictions(policy, snapshot, registry)
 
 
@@ -123,13 +128,46 @@ def closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
     """Yield the PodDisruptionBudgets that can never allow an eviction."""
     for budget in snapshot.budgets:
         if not len(budget.classes):
-            yield f"PodDisruptionBudget {budget.ref} selects no pod"
+            yield f"PodDisruptionBudget {budget.ref} {SELECTS_NONE}"
         elif budget.never_allows:
             yield (
                 f"PodDisruptionBudget {budget.ref} {NEVER_ALLOWS}: of {budget.expected} pods "
                 f"{budget.desired} have to be healthy"
             )
     yield from sorted({text for _, text in DisruptionBudgets(snapshot).conflicts()})
+
+
+def _too_slow_for_signals(policy: Policy, snapshot: Snapshot, movable: int) -> Iterator[str]:
+    """Yield that a node which is about to go keeps pods, because budgets allow fewer evictions than it has pods."""
+    if not policy.signals:
+        return
+    pods = snapshot.pods
+    per_node = np.array([one.per_node for one in snapshot.classes] or [False], bool)
+    leaving = pods.living & ~per_node[pods.cls]
+    of_nodes = np.bincount(pods.node[leaving], minlength=len(snapshot.nodes))
+    for field in ("per_run", "per_hour"):
+        most = _most(policy.budgets, field, movable)
+        if len(of_nodes) and of_nodes.max() > most:
+            node = snapshot.nodes.names[int(of_nodes.argmax())]
+            yield (
+                f"budgets.{_alias(field)} allows {most} evictions, and {node} has {of_nodes.max()} pods: if it is announced to go,"
+                " some end with it"
+            )
+
+
+def _without_marks(policy: Policy, registry: Registry) -> Iterator[str]:
+    """Yield the strategies that do nothing, or only observe, unless the policy marks nodes."""
+    if policy.steer is Steer.MARKS:
+        return
+    for name in _active(policy):
+        strategy, params = (
+            registry.strategy(policy.strategy_of(name)),
+            policy.strategies[name].params,
+        )
+        if strategy.marks_last(params) is not None:
+            yield f"{name} empties no node without steer: marks, for the scheduler would fill it again"
+        elif strategy.makes_room and policy.mode_of(name) is Mode.ENFORCE:
+            yield f"{name} only observes without steer: marks, for others would take the room"
 
 
 # -- strategies ----------------------------------------------------------------------------------------

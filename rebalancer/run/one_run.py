@@ -169,6 +169,9 @@ class EndedRun:
     """What runs have done, this one included; None where that is not known."""
 
 
+_SIGNALS_UNHEARD = "signals have no effect in a single run: only `serve` (the chart's kind: Deployment) watches for machines that go"
+
+
 def run_unpublished(
     options: RunOptions,
     environment: Environment,
@@ -181,6 +184,8 @@ def run_unpublished(
         RebalancerError: nothing was evicted.
     """
     run = run_context(options, environment, loaded=loaded)
+    if run.acts and run.loaded.policy.signals:
+        run.notes.append(_SIGNALS_UNHEARD)
     with open_source(run, options.cluster) as source:
         if source.lease_taken is not None:
             return EndedRun(report_lease_taken(run, options.ending, source, source.lease_taken))

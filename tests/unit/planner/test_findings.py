@@ -1,9 +1,11 @@
 """What ``policy check`` finds on a cluster."""
 
+import io
+
 import pytest
 
 from rebalancer.planner.findings import findings
-from rebalancer.policy.load import load_text
+from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 
@@ -14,8 +16,16 @@ NODES = [node("n0"), node("n1")]
 
 def findings_on(text, objects=None):
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
-    policy = load_text((head + text).encode(), "policy", REGISTRY).policy
-    return findings(policy, snapshot_of([*NODES, *PODS] if objects is None else objects), REGISTRY)
+    of = load_policy(
+        "-",
+        REGISTRY,
+        stdin=io.BytesIO((head + text).encode()),
+        signals=REGISTRY.signals,
+        steps=REGISTRY.steps,
+    )
+    return findings(
+        of.policy, snapshot_of([*NODES, *PODS] if objects is None else objects), REGISTRY
+    )
 
 
 def budget(desired, app="web"):
@@ -149,3 +159,42 @@ def test_a_strategy_that_stands_twice_for_the_same_pods_is_named():
     assert findings_on(text).warnings == (
         "again and duplicates are the same duplicates, and both select 2 pods: these count twice",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "strategies: {consolidation: {}}",
+            "consolidation empties no node without steer: marks, for the scheduler would fill it again",
+        ),
+        (
+            "strategies: {make-room: {}}",
+            "make-room only observes without steer: marks, for others would take the room",
+        ),
+        ("steer: marks\nstrategies: {consolidation: {}}", None),
+        ("strategies: {make-room: {mode: observe}}", None),
+    ],
+)
+def test_a_strategy_that_needs_marks_is_named_without_them(text, says):
+    warnings = [line for line in findings_on(text).warnings if "without steer" in line]
+    assert warnings == ([says] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("budgets", "says"),
+    [
+        (
+            "perRun: 2, perHour: 9",
+            [
+                "budgets.perRun allows 2 evictions, and n1 has 3 pods: if it is announced to go, some end with it"
+            ],
+        ),
+        ("perRun: 3, perHour: 9", []),
+    ],
+)
+def test_budgets_that_keep_pods_on_a_node_that_goes_are_named(budgets, says):
+    text = f"budgets: {{{budgets}}}\nsignals: {{kubernetes: {{}}}}\nstrategies: {{leaving: {{}}}}"
+    assert [line for line in findings_on(text).warnings if "announced" in line] == says
+    without = text.replace("signals: {kubernetes: {}}\n", "")
+    assert not any("announced" in line for line in findings_on(without).warnings)

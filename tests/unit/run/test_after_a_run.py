@@ -192,3 +192,17 @@ def test_the_sentences_claim_no_more_than_is_there(ended):
     assert ("Unmet now: " in text) == (now > 0)
     left = [one.move.ref for one in report.outcomes if not one.status.may_have_evicted]
     assert summary.staying_pods >= len(left)
+
+
+def test_a_single_run_says_that_it_hears_no_signals(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    text = _POLICY.format(more="signals: {kubernetes: {}}")
+    policy.write_text(text.replace("strategies: {", "strategies: {leaving: {}, "))
+    for cluster in drifted(1):
+        flags = {"policy_path": str(policy), "kubeconfig": str(cluster.kubeconfig), "quiet": True}
+        environment = Environment(ClusterClock(cluster), {}, io.StringIO(), io.StringIO())
+        for dry in (True, False):
+            report = _run(run_options(**flags, dry_run=dry), environment, None).report
+            assert report is not None
+            unheard = [line for line in report.warnings if "no effect in a single run" in line]
+            assert len(unheard) == (0 if dry else 1)
