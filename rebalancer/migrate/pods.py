@@ -37,7 +37,10 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
     )
     lifted = "false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
     text = f"protected here, though not there: {defaulted}; {lifted}"
+    if not any(evictor.value.no_eviction_policy for evictor in evictors):
+        text += "; pods annotated prefer-no-eviction are never moved, which it evicts last"
     notes.add((), KeyFate.DIFFERS, text)
+    _add_shared(evictors, notes)
     for evictor in evictors:
         _remarks(evictor, notes)
     return {key: value for key, value in converted.items() if value is not None}
@@ -121,6 +124,23 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
         also = "" if age == longest else "; another profile's is longer, and holds"
         notes.add(path, KeyFate.DIFFERS, text + also)
     return format_duration(min(max(longest, timedelta(0)), _MAX_AGE))
+
+
+def _add_shared(evictors: Sequence[Evictor], notes: Notes) -> None:
+    """Add a note on each protection of a profile that holds for the other profiles, too, which do not ask for as much."""
+    if len(evictors) < 2:
+        return
+    asked: dict[str, list[object]] = {
+        "minPodAge": [evictor.value.min_pod_age for evictor in evictors],
+        "minReplicas": [_single_replicas(evictor) or None for evictor in evictors],
+        "podProtections": [evictor.value.list_switches("PodsWithPVC") for evictor in evictors],
+    }
+    for name, of_profiles in asked.items():
+        for evictor, one in zip(evictors, of_profiles, strict=True):
+            if one is None or all(other is not None for other in of_profiles):
+                continue
+            path = evictor.at(*map(str, one)) if isinstance(one, tuple) else evictor.at(name)
+            notes.add(path, KeyFate.DIFFERS, "holds for the pods of all profiles")
 
 
 def _remarks(evictor: Evictor, notes: Notes) -> None:

@@ -5,7 +5,7 @@ import pytest
 DEFAULTS = (
     " differs: protected here, though not there: pods with volumes (protect.volumes), single replicas "
     "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
-    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
+    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy; pods annotated prefer-no-eviction are never moved, which it evicts last"
 )
 GAP = (
     "differs: LowNodeUtilization: an over-used node also gives pods while another is far below it; "

@@ -249,3 +249,20 @@ def test_with_other_options_or_pods_it_stands_twice(profiles):
         "strategies:\n  taints: {}\n  taints-2:\n    strategy: taints\n"
         "    select: {minReplicas: 9}\n    preferNoSchedule: true\n"
     )
+
+
+def test_what_one_profile_protects_is_said_to_hold_for_all(profiles):
+    _, notes = profiles(
+        (SELF, "{}", "{minPodAge: 24h, minReplicas: 2, ignorePvcPods: true}"), (TAINTS, "{}", "{}")
+    )
+    assert sum("holds for the pods of all profiles" in note for note in notes) == 3
+    _, alike = profiles((SELF, "{}", "{minPodAge: 1h}"), (TAINTS, "{}", "{minPodAge: 1h}"))
+    assert not any("of all profiles" in note for note in alike)
+
+
+def test_pods_that_the_descheduler_evicts_last_are_said_to_stay(profiles):
+    words = "pods annotated prefer-no-eviction are never moved, which it evicts last"
+    _, notes = profiles((TAINTS, "{}", "{}"))
+    assert sum(words in note for note in notes) == 1
+    _, given = profiles((TAINTS, "{}", "{noEvictionPolicy: Mandatory}"))
+    assert not any(words in note for note in given)

@@ -72,7 +72,7 @@ strategies:
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "
             "than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
-            "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
+            "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy; pods annotated prefer-no-eviction are never moved, which it evicts last"
         ),
     ]
 
