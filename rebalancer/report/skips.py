@@ -121,6 +121,10 @@ PROTECTION_ADVICE: Mapping[str, str] = {
     "systemCritical": "an exception in `protect.systemCritical` lets them move",
     "job": "`protect: {jobs: false}` lets them move, and their work starts again",
     "ownerUnsettled": "they can move once their owners are settled: look at what keeps these from being ready",
+    "preferNoEviction": "the descheduler's annotation on them keeps them in place: remove it there",
+    "optedOut": "the annotation `rebalancer/evict` on them, their owners or namespaces keeps them in place: remove it there",
+    "safeToEvict": "Cluster Autoscaler's annotation on them keeps them in place: remove it there",
+    "doNotDisrupt": "Karpenter's annotation on them keeps them in place: remove it there",
     "coolDown": "earlier moves did not do what was predicted: `rebalancer history --memory NAMESPACE/NAME` shows until when they cool down",
 }
 """Name of a protection -> what lifts it."""

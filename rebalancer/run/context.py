@@ -254,7 +254,10 @@ def run_context(
             pictured=options.progress.pictured,
             unix=clock.unix,
         ),
-        notes=[*loaded.warnings, *([_YES_OFFLINE] if offline and options.yes else [])],
+        notes=[
+            *loaded.warnings,
+            *([_YES_OFFLINE] if offline and options.yes else []),
+        ],
     )
 
 

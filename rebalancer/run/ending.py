@@ -62,7 +62,8 @@ def report(
     if (path := ending.plan_out) is not None:
         write_plan(path, written)
     if not ending.prints_idle and _is_idle(written):
-        run.progress.note("idle", f"nothing to do on {len(written.snapshot.nodes):,} nodes")
+        nodes = len(written.snapshot.nodes)
+        run.progress.note("idle", f"{nodes:,} nodes: {written.plan.stopped or 'nothing to do'}")
         return code, written
     return print_report(run.environment, ending, written), written
 

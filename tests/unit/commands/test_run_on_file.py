@@ -147,3 +147,9 @@ def test_whatever_is_written_as_json_is_written_as_yaml(drifted, command, capsys
         assert main([*command, f"--snapshot={drifted}", "-o", form]) == 0
         texts.append(capsys.readouterr().out)
     assert yaml.safe_load(texts[1]) == json.loads(texts[0])
+
+
+def test_a_yes_to_a_file_is_said_to_have_no_effect(drifted):
+    done = run("run", "--yes", "--snapshot", str(drifted))
+    assert done.returncode == 0
+    assert "--yes has no effect: nothing is evicted from a file" in " ".join(done.stdout.split())
