@@ -17,6 +17,7 @@ from rebalancer.kube.resources import AccessRule
 from tests.chart.helm import CHART, Release
 from tests.controlplane import ControlPlane, access, wait_until
 from tests.e2e.product import PATIENCE, Ran, as_attributes
+from tests.support.cli import program
 
 NAMESPACE = "rebalancing"
 NEVER = "0 0 29 2 *"
@@ -106,10 +107,10 @@ class Installed:
         return self._folder / "token"
 
     def start(self, *more: str) -> Process:
-        """Start what the CronJob's pod would run."""
+        """Start what the CronJob's pod would run, in an interpreter of its own, which signals can end."""
         return self.prepare(*more)()
 
-    def prepare(self, *more: str) -> Callable[[], Process]:
+    def prepare(self, *more: str, forked: bool = False) -> Callable[[], Process]:
         """Return what starts it, and asks the server for nothing any more."""
         self._runs += 1
         (container,) = self._pod["containers"]
@@ -121,7 +122,8 @@ class Installed:
             "POD_NAMESPACE": NAMESPACE,
             "KUBECONFIG": str(self.kubeconfig),
         }
-        command = [sys.executable, "-m", "rebalancer", *arguments, *more]
+        interpreter = [str(program())] if forked else [sys.executable, "-m", "rebalancer"]
+        command = [*interpreter, *arguments, *more]
 
         def start() -> Process:
             pipe = subprocess.PIPE
@@ -136,7 +138,7 @@ class Installed:
 
     def run(self, *more: str) -> Ran:
         """Run it to its end."""
-        return self.start(*more).wait()
+        return self.prepare(*more, forked=True)().wait()
 
     def _in_force(self) -> bool:
         """Whether the server knows the release's ClusterRole and its Role."""
