@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.controlplane import build
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 900.0
+_PROGRAM = (sys.executable, "-m", "rebalancer")
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,13 @@ class Ours(Contender):
         marks: bool = False,
         policy: str | None = None,
         memory: str | None = None,
+        start: Sequence[str] = _PROGRAM,
     ) -> None:
-        """``marks``: the policy lets marks choose landings. ``memory`` is ``namespace/name`` of a ConfigMap that exists; without it nothing is remembered."""
+        """``marks``: the policy lets marks choose landings. ``memory`` is ``namespace/name`` of a ConfigMap that exists; without it nothing is remembered.
+
+        ``start`` starts the program; by default so that its seconds and its memory are those of a CronJob's run.
+        """
+        self._start = start
         self.name = "ours" + (", budgets lifted" if lifted else "") + (", marks" if marks else "")
         self._flags = ["--lift-budgets"] if lifted else []
         if memory is not None:
@@ -75,7 +81,7 @@ class Ours(Contender):
         """Run once; a run that fails is an error of the benchmark."""
         done = process(
             [
-                *(sys.executable, "-m", "rebalancer", "run", "--yes", "--output=json", "--quiet"),
+                *(*self._start, "run", "--yes", "--output=json", "--quiet"),
                 *(f"--policy={self._policy}", f"--kubeconfig={kubeconfig}", *self._flags),
             ]
         )

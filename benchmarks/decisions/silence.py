@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -50,10 +51,10 @@ class Silence:
         return sum(sum(phase.evictions) for phase in self.phases)
 
 
-def outlast(plane: ControlPlane, name: str, folder: Path, runs: int) -> Silence:
+def outlast(plane: ControlPlane, name: str, folder: Path, runs: int, **how: Any) -> Silence:
     """Run with a memory until a run is silent, then ``runs`` times under each condition.
 
-    ``folder`` takes the policy. The cluster is used as it is.
+    ``folder`` takes the policy. The cluster is used as it is. ``how``: see :class:`Ours`.
 
     Raises:
         RuntimeError: no run was silent.
@@ -69,7 +70,7 @@ def outlast(plane: ControlPlane, name: str, folder: Path, runs: int) -> Silence:
         )
         return tuple(run.evictions for run in done.runs)
 
-    remembering = Ours(folder, memory=MEMORY)
+    remembering = Ours(folder, memory=MEMORY, **how)
     until = played(remembering, _MOST_RUNS, to_the_end=False)
     if until[-1]:
         raise RuntimeError(f"{name}: not silent after {len(until)} runs: {until}")
@@ -79,7 +80,9 @@ def outlast(plane: ControlPlane, name: str, folder: Path, runs: int) -> Silence:
     phases.append(Phase("cool-downs expired", played(remembering, runs)))
     _put(plane, Document())
     phases.append(Phase("memory emptied", played(remembering, runs)))
-    phases.append(Phase("no memory, budgets lifted", played(Ours(folder, lifted=True), runs)))
+    phases.append(
+        Phase("no memory, budgets lifted", played(Ours(folder, lifted=True, **how), runs))
+    )
     return Silence(name, until, remembered, tuple(phases))
 
 

@@ -21,6 +21,8 @@ _RUNS = audit.policy(
 _HERE = Path(__file__).resolve().parent
 _LONGEST = (
     "test_installed_kills",
+    "test_decisions",
+    "test_scheduler_model",
     "test_interruption_kills",
     "test_surge",
     "test_emptying_nodes",

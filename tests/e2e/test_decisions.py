@@ -11,6 +11,7 @@ from benchmarks.decisions.instance import counted, hard, soft
 from benchmarks.decisions.reading import placement, read
 from benchmarks.decisions.scenarios import SCENARIOS
 from benchmarks.decisions.silence import outlast
+from tests.support.cli import program
 
 
 @pytest.mark.parametrize("scenario", ["budgets", "scale-down"])
@@ -26,7 +27,14 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
     peer, _ = converge(cluster, Peer(tmp_path), instance, pods=pods, most=3, after=0)
     checkpoint.restore()
     settle(cluster, pods)
-    ours, _ = converge(cluster, Ours(tmp_path, lifted=True), instance, pods=pods, most=8, after=1)
+    ours, _ = converge(
+        cluster,
+        Ours(tmp_path, lifted=True, start=[str(program())]),
+        instance,
+        pods=pods,
+        most=8,
+        after=1,
+    )
     assert ours.first_silent is not None, [run.evictions for run in ours.runs]
     assert ours.after_silence == 0
     assert ours.breaches == []
@@ -40,7 +48,7 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
 
 def test_silence_outlasts_the_memory_the_cool_downs_and_the_budgets(cluster, tmp_path: Path):
     SCENARIOS["scale-down"](cluster, seed=0, nodes=9)
-    ran = outlast(cluster, "scale-down, 0", tmp_path, runs=3)
+    ran = outlast(cluster, "scale-down, 0", tmp_path, runs=3, start=[str(program())])
     assert sum(ran.until) > 5, "the scenario left nothing to fix"
     assert ran.remembered > 0
     assert {phase.name: phase.evictions for phase in ran.phases} == {
