@@ -16,6 +16,24 @@ def checks(ran):
     return {of["check"]: of for of in json.loads(ran.out)["checks"]}
 
 
+ENDED = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "mover-29384755", "namespace": "default"},
+    "spec": {
+        "suspend": True,
+        "template": {
+            "metadata": {"labels": {"app.kubernetes.io/name": "descheduler"}},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "descheduler", "image": "example.com/descheduler"}],
+            },
+        },
+    },
+}
+"""Without pods, as one that has ended; the API server gives it the labels of its template."""
+
+
 def test_the_account_of_a_release_lacks_nothing(cluster, tmp_path):
     cluster.apply([objects.node("n-0", zone="a"), objects.node("n-1", zone="b")])
     operations.wait_nodes_ready(cluster.api, 2)
@@ -48,3 +66,11 @@ def test_an_account_without_rights_cannot_read_and_sees_why(cluster):
     assert ran.code == 3, ran.err
     seen = checks(ran)
     assert seen["rights"]["grade"] == seen["reading"]["grade"] == "problem"
+
+
+def test_a_descheduler_that_a_cron_job_started_once_is_seen_afterwards(cluster):
+    cluster.apply([objects.node("n-0", zone="a"), ENDED])
+    operations.wait_nodes_ready(cluster.api, 1)
+    movers = checks(examine(grant(cluster, READ_RULES)))["otherMovers"]
+    messages = [finding["message"] for finding in movers["findings"]]
+    assert "the descheduler runs here, too (namespace default)" in messages
