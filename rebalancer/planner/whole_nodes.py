@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
@@ -85,7 +86,13 @@ class _Planned:
             problem = self._make(begun.nodes | self._others)
         made = self._decide(problem)
         if not _is_quiet(made.plan):
-            return self._with(problem, made, self._emptier.waiting(begun.nodes))
+            choice = self._emptier.waiting(begun.nodes)
+            waits = sum(of.code is NodeCode.WAITS for of in choice.verdicts.values())
+            if waits and not self._of.observed:
+                note = f"{self._strategy}: whether {count(waits, 'more node')} can be emptied is judged once no other move is left"
+                warnings = (*made.plan.warnings, note)
+                made = replace(made, plan=replace(made.plan, warnings=warnings))
+            return self._with(problem, made, choice)
         return self._more(problem, made, begun)
 
     def left_of(self, reviewed: Sequence[Move], empty: Collection[str]) -> Made:

@@ -227,6 +227,9 @@ class _TableReport:
         screen.sides(move.ref, status, _STATUS_STYLE[outcome.status])
         arrow = f"{move.node} -> {words.outcome_brief(self._report, outcome)}"
         text = f"{arrow}; {move.strategy}, {_gain(outcome)}"
+        if move.makes_way_for:
+            # Its own gain is not what it is for.
+            text += f"; {move.reason.partition(': ')[0]}"
         screen.prose(text, _INDENT, style="yellow" if outcome.predicted is False else "cyan")
         self._messages(outcome)
 

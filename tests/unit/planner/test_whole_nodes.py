@@ -99,6 +99,8 @@ def test_a_run_that_moves_pods_for_rules_begins_no_node():
     assert made.moves
     assert made.emptied == ()
     assert set(codes(made).values()) == {NodeCode.WAITS}
+    (note,) = (line for line in made.warnings if "can be emptied" in line)
+    assert note.endswith("is judged once no other move is left")
     assert scene.decided == [()]
 
 

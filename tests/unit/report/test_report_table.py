@@ -408,3 +408,10 @@ def test_the_removal_of_a_pod_that_has_ended_awaits_no_landing(report):
         "\n2 evicted, 1 of 1 landed on the predicted node.\nAfter these moves every rule holds.\n"
         in text
     )
+
+
+def test_a_move_for_another_one_says_for_which(report):
+    reason = "frees room for shop/web-1: Deployment/shop/web (2 pods): 2 on one node"
+    helper = move(reason=reason, makes_way_for="uid-web-1", gain=Cost(imbalance=0.2))
+    text = " ".join(as_table(report(moves=[helper])).split())
+    assert "anti-affinity, 0.2 imbalance; frees room for shop/web-1 " in text
