@@ -11,7 +11,7 @@ from rebalancer.base.plain_text import and_more, count
 from rebalancer.plan.plan import Code, Cost, Move, Score, Status, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import skips, words
-from rebalancer.report.changes import Changes, WorkloadChange, select_outcomes
+from rebalancer.report.changes import NO_ZONE, Changes, WorkloadChange, select_outcomes
 from rebalancer.report.model import RunReport, UnmetGroup, group_rules, rules_left
 from rebalancer.report.skips import next_steps
 
@@ -122,9 +122,8 @@ def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *,
     them = count(gaining, "workload")
     if 2 * gaining <= len(workloads) or not losing:
         verb = "stood" if past else "stand"
-        return (
-            f"{count(len(workloads), 'workload')} {verb} unevenly over {count(len(zones), 'zone')}."
-        )
+        named = sum(name != NO_ZONE for name in zones)
+        return f"{count(len(workloads), 'workload')} {verb} unevenly over {count(named, 'zone')}."
     others = " and ".join(losing) if len(losing) == 2 else and_more(losing, _MAX_NAMED)
     few = "no pod" if empty[zone] == gaining else "too few pods"
     has, lean = ("had", "leaned") if past else ("has", "leans" if gaining == 1 else "lean")
@@ -182,14 +181,18 @@ class Summary:
     @property
     def _fixed(self) -> str:
         """A phrase on the rules that the run has fixed in the cluster."""
-        if self.unmet_now is None:
+        scores = self.report.now
+        if scores is None:
             return "; the cluster was not scored again"
         if emptied := self._emptied:
             return f", {count(emptied, 'node')} emptied"
         was, now = self.unmet_before, self.unmet_now
         if not was:
             return f": {count(now, 'rule')} unmet now" if now else ""
-        return f": {max(0, was - now):,} of {count(was, 'unmet rule')} fixed"
+        pairs = [(rule.before, scores.get(rule.strategy, rule.before)) for rule in self.rules]
+        more = sum(max(0, then.violated - before.violated) for before, then in pairs)
+        others = f", {count(more, 'other')} unmet now" if more else ""
+        return f": {max(0, was - (now or 0) + more):,} of {count(was, 'unmet rule')} fixed{others}"
 
     @cached_property
     def unmet_before(self) -> int:

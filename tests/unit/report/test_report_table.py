@@ -410,6 +410,13 @@ def test_the_removal_of_a_pod_that_has_ended_awaits_no_landing(report):
     )
 
 
+def test_what_is_unmet_only_after_a_run_is_no_reason_to_call_nothing_fixed(report):
+    scores = {"x": Score(Cost(2.0), 2), "y": Score(Cost(), 0)}
+    now = {"x": Score(Cost(1.0), 1), "y": Score(Cost(1.0), 1)}
+    given = report(moves=[move()], before=scores, dry_run=False, now=now)
+    assert "1 of 2 unmet rules fixed, 1 other unmet now." in " ".join(as_table(given).split())
+
+
 def test_a_move_for_another_one_says_for_which(report):
     reason = "frees room for shop/web-1: Deployment/shop/web (2 pods): 2 on one node"
     helper = move(reason=reason, makes_way_for="uid-web-1", gain=Cost(imbalance=0.2))
