@@ -1,8 +1,6 @@
 """``apply``: what a dry run planned and people have seen, carried out on the embedded cluster, and nothing else."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,6 +20,7 @@ from rebalancer.run.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
 from tests.docs.pages import ROOT
+from tests.support.cli import call
 from tests.unit.commands.embedded import (
     MEMORY,
     NOW_POLICY,
@@ -356,9 +355,8 @@ def test_a_snapshot_file_reports_offline_what_is_left(drifted, run, capsys, tmp_
     assert (report["dryRun"], outcomes(report)) == (True, ["planned", "planned"])
     assert report["warnings"] == []
     # The same from a pipe, as its own process.
-    piped = [sys.executable, "-m", "rebalancer", "apply", "-", *args[2:]]
-    plan = Path(path).read_bytes()
-    done = subprocess.run(piped, input=plan, capture_output=True, timeout=600, check=True)
+    done = call(["apply", "-", *args[2:]], stdin=Path(path).read_text())
+    assert done.returncode == 0, done.stderr
     again = json.loads(done.stdout)
     assert again["moves"] == report["moves"]
     assert again["reviewedPlan"]["file"] == "standard input"

@@ -1,8 +1,6 @@
 """``policy migrate``: files, standard input, ConfigMaps, directories, exit codes."""
 
 import json
-import subprocess
-import sys
 from io import BytesIO, StringIO
 from typing import NamedTuple
 
@@ -14,6 +12,7 @@ from rebalancer.commands.policy import migrate
 from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from tests.support.cli import call
 
 POLICY = """apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
@@ -70,17 +69,7 @@ def test_a_file_becomes_a_policy_on_standard_output_and_notes_on_standard_error(
 @pytest.mark.parametrize(("edit", "code"), [("", 0), ("a: b\n", 2)])
 def test_the_command_line_does_the_same(source, tmp_path, edit, code):
     source.write_text(POLICY + edit)
-    command = [
-        sys.executable,
-        "-m",
-        "rebalancer",
-        "policy",
-        "migrate",
-        source,
-        "-o",
-        tmp_path / "x",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = call(["policy", "migrate", str(source), "-o", str(tmp_path / "x")])
     assert (done.returncode, done.stdout) == (code, "")
     expected, target = run(source), tmp_path / "x"
     written = f"rebalancer: {target} is written; `rebalancer plan --policy {target}` shows what it would move\n"

@@ -3,7 +3,6 @@ import io
 import os
 import pty
 import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +10,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.run.context import bars_on, print_text, terminal_look
 from rebalancer.run.options import ProgressFlags
 from tests.docs.pages import ROOT
+from tests.support.cli import program
 from tests.unit.report.test_report_bars import WIPED
 
 
@@ -72,7 +72,7 @@ def test_progress_is_drawn_on_a_terminal_only(err, options, environ, drawn):
 def test_a_run_on_a_terminal_draws_progress_and_leaves_the_report_alone():
     file = ROOT / "docs" / "examples" / "zone-back.zip"
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "rebalancer", "run", f"--snapshot={file}"]
+    command = [str(program()), "run", f"--snapshot={file}"]
     environ = {**os.environ, "TERM": "xterm"}
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=theirs, env=environ, check=True, text=True
