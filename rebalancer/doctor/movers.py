@@ -6,6 +6,7 @@ One that a CronJob starts has pods for seconds only, so its Jobs are looked at, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -25,6 +26,8 @@ from rebalancer.wire.objects import ObjectMeta, Workload
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _OURS, _PEER = "kube-rebalancer", "descheduler"
 _PEER_LABELS = (_NAME, "k8s-app", "app")
+_OF_PEER = re.compile(r"descheduler(-cronjob)?-\d+")
+"""Jobs of the descheduler's CronJobs: that of its chart, and that of its manifests, which has no labels."""
 
 
 def read_jobs(client: Client) -> list[ObjectMeta]:
@@ -54,7 +57,7 @@ def find_movers(
         yield Finding(Grade.WARNING, text)
     labelled = [*_of_pods(snapshot), *((job.namespace, job.labels or {}) for job in jobs or ())]
     peers = {namespace for namespace, labels in labelled if _is_peer(labels)}
-    peers |= {job.namespace for job in jobs or () if job.name.startswith(f"{_PEER}-")}
+    peers |= {job.namespace for job in jobs or () if _OF_PEER.fullmatch(job.name)}
     if peers:
         yield Finding(
             Grade.WARNING,

@@ -112,15 +112,17 @@ class Sources:
             self.files.append(file)
             self.problems.append(FileProblem(file, 0, (), message))
 
-    def add(self, raw: bytes, file: str, kind: str) -> None:
+    def add(self, raw: bytes, file: str, kind: str, *, nested: bool = False) -> None:
         """Add a document of kind ``Policy`` or ``Strategy``; a strategy is named after its file.
 
-        A ConfigMap in the place of a policy, such as the chart's, is read like the directory that it is mounted as.
+        A ConfigMap in the place of a policy, such as the chart's, is read like the directory that it is mounted as; not one in
+        another, ``nested``.
         """
         self.files.append(file)
         document, problems = parse(raw, file)
         self.problems += problems
-        if document is not None and kind == "Policy" and _is_config_map(document.data):
+        may_hold = kind == "Policy" and not nested
+        if document is not None and may_hold and _is_config_map(document.data):
             self._add_config_map(document)
             return
         if document is None or not self._is_of_kind(document, kind):
@@ -133,17 +135,29 @@ class Sources:
         self._add_strategy(StrategySource(name, document, (), value))
 
     def _add_config_map(self, document: YamlDocument) -> None:
-        texts = document.data.get("data")
-        names = (
-            [name for name in texts if name.endswith(".yaml")] if isinstance(texts, dict) else []
-        )
+        given = document.data.get("data")
+        texts = given if isinstance(given, dict) else {}
+        names = [name for name in texts if name.endswith(".yaml")]
+        for name in sorted({*texts, *(document.data.get("binaryData") or {})} - set(names)):
+            message = "is not read: a policy is the text of keys that end with .yaml"
+            self._problem(document, ("data", name), message)
         if not names:
             message = f"holds no policy; it needs {_MAIN_FILE} and a <strategy>.yaml per strategy"
             self._problem(document, ("data",), message)
         for name in sorted(names, key=lambda name: (name != _MAIN_FILE, name)):
-            if name != self._scheduler_file():
-                kind = "Policy" if name == _MAIN_FILE else "Strategy"
-                self.add(str(texts[name]).encode(), f"{document.file}/{name}", kind)
+            text, kind = texts[name], "Policy" if name == _MAIN_FILE else "Strategy"
+            if not isinstance(text, str):
+                self._problem(document, ("data", name), "is no text: the API server refuses it")
+            elif name == self._scheduler_file():
+                message = (
+                    "is the scheduler's configuration, which is read from a file only:"
+                    " save the keys as files of a directory, and name that"
+                )
+                self._problem(document, ("data", name), message)
+            else:
+                # What is no text is said where it is parsed.
+                raw = text.encode("utf-8", "surrogatepass")
+                self.add(raw, f"{document.file}/{name}", kind, nested=True)
 
     def _is_of_kind(self, document: YamlDocument, kind: str) -> bool:
         """Check apiVersion and kind; return whether checking the other keys makes sense."""

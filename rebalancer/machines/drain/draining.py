@@ -88,7 +88,8 @@ def list_remaining(pods: NodePods, orders: Orders) -> RemainingPods:
 
     return RemainingPods(
         to_evict=tuple(of(Fate.EVICT)),
-        batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT)),
+        # What waits for a rollout is no batch, but keeps its node as batch does.
+        batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT, FateReason.ROLLOUT)),
         terminating=(
             *of(Fate.WAIT, FateReason.TERMINATING),
             *(pod for one, pod in ended if one.why is FateReason.TERMINATING and pod not in unread),

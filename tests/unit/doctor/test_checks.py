@@ -207,6 +207,10 @@ def test_pod_groups_that_pods_name_and_that_are_not_known_are_named():
             "the descheduler runs here, too (namespace ops)",
         ),
         (
+            [ObjectMeta("descheduler-report-29", "ops")],
+            "no other program that moves pods is seen",
+        ),
+        (
             [ObjectMeta("descheduler-29", "kube-system")],
             "the descheduler runs here, too (namespace kube-system)",
         ),

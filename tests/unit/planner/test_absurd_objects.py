@@ -166,7 +166,7 @@ specs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     specs,
     amounts,

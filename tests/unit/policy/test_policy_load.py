@@ -543,7 +543,6 @@ def test_a_config_map_is_read_like_the_directory_that_it_is_mounted_as():
     texts = {
         "duplicates.yaml": f"{head}Strategy\nweight: 2\n",
         "rebalancer.yaml": f"{head}Policy\nmode: observe\n",
-        "readme.txt": "nothing",
     }
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "data": texts}
     policy = load_text(json.dumps(manifest).encode(), "cm.yaml", Registry.installed()).policy
@@ -554,7 +553,13 @@ def test_a_config_map_is_read_like_the_directory_that_it_is_mounted_as():
     ("data", "says"),
     [
         (None, r"cm\.yaml:1: data: holds no policy"),
-        ({"a.txt": ""}, r"cm\.yaml:1: data: holds no policy"),
+        ({"a.yml": ""}, r"cm\.yaml:1: data\[\"?a\.yml\"?\]?: is not read: .* end with \.yaml"),
+        ({"a.yaml": {}}, r"cm\.yaml:1: .*a\.yaml.*: is no text"),
+        ({"a.yaml": "\ud800"}, r"a\.yaml"),
+        (
+            {"rebalancer.yaml": "apiVersion: v1\nkind: ConfigMap\ndata: {}"},
+            r"rebalancer\.yaml:1: apiVersion: ",
+        ),
         (
             {"duplicates.yaml": "apiVersion: rebalancer/v1\nkind: Strategy\nwieght: 2"},
             r"cm\.yaml/duplicates\.yaml:3: wieght: unknown key; did you mean weight",

@@ -14,7 +14,7 @@ from tests.unit.scheduler.worlds import Json, World
 Cluster = tuple[list[Json], list[Json], Json]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(clusters())
 def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> None:
     nodes, standing, new = made
@@ -30,7 +30,7 @@ def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> N
         assert (actual // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(clusters())
 def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluster) -> None:
     nodes, standing, new = made
@@ -50,7 +50,7 @@ def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluste
         world.state.reap()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(clusters(least=4, most=9))
 def test_windows_give_what_evaluating_every_start_gives(made: Cluster) -> None:
     nodes, standing, new = made

@@ -151,7 +151,7 @@ def junk_pods(draw: st.DrawFn) -> Json:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(junk_pods(), amounts, st.dictionaries(texts, texts, max_size=2))
 def test_no_object_breaks_a_prediction(wanted: Json, cpu: Any, labels: dict[str, str]) -> None:
     world = World([node("a", cpu=cpu, labels=labels), node("b")], [wanted, pod("old", on="b")])
