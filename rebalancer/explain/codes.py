@@ -14,7 +14,7 @@ from rebalancer.base.plain_text import lines_of
 from rebalancer.plan.plan import Code
 from rebalancer.report.skips import PROTECTION_ADVICE, advice_of
 from rebalancer.report.summary import LEGEND
-from rebalancer.snapshot.protect import TEXTS
+from rebalancer.snapshot.protect import ANNOTATED, TEXTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def list_codes(enumerations: Mapping[str, type[enum.StrEnum]]) -> Iterator[CodeM
         for one in of:
             advice = advice_of(one) if isinstance(one, Code) else ""
             yield CodeMeaning(one.value, about, texts.get(one.name, ""), advice)
-    for name, text in TEXTS.items():
+    for name, text in {**TEXTS, **ANNOTATED}.items():
         advice = PROTECTION_ADVICE.get(name, "")
         yield CodeMeaning(name, "a protection", f"The pod is not moved: {text}.", advice)
     for word, text in LEGEND.items():

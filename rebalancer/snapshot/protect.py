@@ -110,6 +110,15 @@ TEXTS: Mapping[str, str] = {
 }
 
 
+ANNOTATED: Mapping[str, str] = {
+    "optedOut": "`rebalancer/evict`, or the descheduler's `evict`, on it, its owner or its namespace",
+    "safeToEvict": "Cluster Autoscaler's annotation `safe-to-evict` on it",
+    "doNotDisrupt": "Karpenter's annotation `do-not-disrupt` on it",
+    "preferNoEviction": "the descheduler's annotation `prefer-no-eviction` on it",
+    "evictionInProgress": "KubeVirt's annotation on it: a live migration is its answer to an eviction before",
+}
+"""Protection -> the annotation that asks for it."""
+
 _ALL = Select()
 
 
@@ -206,18 +215,9 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         return f"a member of {cls.gang} with {others}: a gang is not moved in part"
     if name == JUST_SCALED:
         return scaling_text(snapshot, cls.owner)
-    if name in _BY_ANNOTATION:
+    if name in ANNOTATED:
         return "; ".join(_read_annotations(snapshot, cls, name))
     return TEXTS[name]
-
-
-_BY_ANNOTATION = (
-    "optedOut",
-    "safeToEvict",
-    "doNotDisrupt",
-    "preferNoEviction",
-    "evictionInProgress",
-)
 
 
 def _read_annotations(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:

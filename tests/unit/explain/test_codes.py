@@ -8,7 +8,9 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.commands.explain import _all_codes, _complete_codes
 from rebalancer.commands.explain import command as command_group
+from rebalancer.explain.codes import list_codes
 from rebalancer.plan.plan import Code
+from rebalancer.snapshot.protect import NAMES
 
 
 def test_every_code_has_a_meaning_and_every_reason_has_advice():
@@ -31,6 +33,11 @@ def test_every_code_has_a_meaning_and_every_reason_has_advice():
 def test_a_code_is_explained_in_any_case_and_for_all_that_it_is_said_of(code, text, capsys):
     assert command(["explain", "code", code]) == 0
     assert text in capsys.readouterr().out
+
+
+def test_every_protection_has_a_meaning():
+    known = {one.code.lower() for one in list_codes({"a reason": Code})}
+    assert [name for name in NAMES if name.lower() not in known] == []
 
 
 def test_an_unknown_code_is_an_error_that_names_what_was_meant(capsys):
