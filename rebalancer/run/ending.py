@@ -63,7 +63,8 @@ def report(
         write_plan(path, written)
     if not ending.prints_idle and _is_idle(written):
         nodes = len(written.snapshot.nodes)
-        run.progress.note("idle", f"{nodes:,} nodes: {written.plan.stopped or 'nothing to do'}")
+        why = f": {written.plan.stopped}" if written.plan.unmet else ""
+        run.progress.note("idle", f"nothing to do on {nodes:,} nodes{why}")
         return code, written
     return print_report(run.environment, ending, written), written
 

@@ -57,7 +57,7 @@ def test_it_acts_at_once_and_lists_nothing_again(cluster, tmp_path):
         assert served.end() is ExitCode.DONE
     # The runs that had nothing to do printed one line each.
     assert json.loads(served.out.getvalue()) == report
-    idle = [line for line in served.err.getvalue().splitlines() if "3 nodes: Nothing to do" in line]
+    idle = [line for line in served.err.getvalue().splitlines() if "nothing to do on 3" in line]
     assert len(idle) >= 3
     # Each says when, and of which run it is.
     begins = [re.match(r"\d{4}-\S+Z  run (\d+) +\d+\.\d s  ", line) for line in idle]
