@@ -160,11 +160,8 @@ def _without_marks(policy: Policy, registry: Registry) -> Iterator[str]:
     if policy.steer is Steer.MARKS:
         return
     for name in _active(policy):
-        strategy, params = (
-            registry.strategy(policy.strategy_of(name)),
-            policy.strategies[name].params,
-        )
-        if strategy.marks_last(params) is not None:
+        strategy = registry.strategy(policy.strategy_of(name))
+        if strategy.marks_last(policy.strategies[name].params) is not None:
             yield f"{name} empties no node without steer: marks, for the scheduler would fill it again"
         elif strategy.makes_room and policy.mode_of(name) is Mode.ENFORCE:
             yield f"{name} only observes without steer: marks, for others would take the room"

@@ -186,13 +186,13 @@ class Summary:
             return "; the cluster was not scored again"
         if emptied := self._emptied:
             return f", {count(emptied, 'node')} emptied"
-        was, now = self.unmet_before, self.unmet_now
-        if not was:
-            return f": {count(now, 'rule')} unmet now" if now else ""
+        if not (was := self.unmet_before):
+            return f": {count(now, 'rule')} unmet now" if (now := self.unmet_now) else ""
         pairs = [(rule.before, scores.get(rule.strategy, rule.before)) for rule in self.rules]
+        fixed = sum(max(0, before.violated - then.violated) for before, then in pairs)
         more = sum(max(0, then.violated - before.violated) for before, then in pairs)
         others = f", {count(more, 'other')} unmet now" if more else ""
-        return f": {max(0, was - (now or 0) + more):,} of {count(was, 'unmet rule')} fixed{others}"
+        return f": {fixed:,} of {count(was, 'unmet rule')} fixed{others}"
 
     @cached_property
     def unmet_before(self) -> int:

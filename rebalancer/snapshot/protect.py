@@ -111,7 +111,7 @@ TEXTS: Mapping[str, str] = {
 
 
 ANNOTATED: Mapping[str, str] = {
-    "optedOut": "`rebalancer/evict`, or the descheduler's `evict`, on it, its owner or its namespace",
+    "optedOut": "`rebalancer/evict` on it, its owner or its namespace, or the descheduler's `evict` on it",
     "safeToEvict": "Cluster Autoscaler's annotation `safe-to-evict` on it",
     "doNotDisrupt": "Karpenter's annotation `do-not-disrupt` on it",
     "preferNoEviction": "the descheduler's annotation `prefer-no-eviction` on it",

@@ -350,7 +350,7 @@ class ClusterState(ClassCounts):
     def resettled(self, since: int) -> tuple[int, Int32s]:
         """Return the newest change of all nodes, and the nodes, ascending, that have changed ``since``.
 
-        What was taken back has changed, too: for whoever was asked meanwhile.
+        Changes that :meth:`trying` has taken back count, too: terms may have been asked while they stood.
         """
         return self._newest_node_stamp, np.flatnonzero(self._node_stamps > since).astype(np.int32)
 
