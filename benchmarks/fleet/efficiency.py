@@ -1,8 +1,8 @@
 """How well comparisons use two processes, and what one cluster costs, from which follows what many cost.
 
 ``python -m benchmarks.fleet.efficiency``: 200 snapshots of 12 to 300 nodes by 4 policies by 5 draws, once in this process and once in two
-processes of it, in turns by snapshots; efficiency is the time of one, divided by twice the time of two. It takes a quiet machine with
-two cores, and hours: ``--snapshots 16 --draws 1`` is a sample. At the end of each round one of the processes has nothing left, which the
+processes of it (``--ray``: two workers of a local Ray, which needs the extra ``ray``), in turns by snapshots; efficiency is the time of one,
+divided by twice the time of two. It takes a quiet machine with two cores, and hours: ``--snapshots 16 --draws 1`` is a sample. At the end of each round one of the processes has nothing left, which the
 whole has once only; and the CPU seconds, which other work on the machine hardly changes, say what two processes cost more than one.
 ``--one 500`` plays one cluster of 500 nodes instead and prints its CPU seconds.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.phases.families import cluster_of
 from rebalancer.fleet.compare import Inputs, list_tasks
-from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
+from rebalancer.fleet.engines import LOCAL, InProcess, Processes, RayTasks, TaskEngine
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
 from rebalancer.snapshot.columns import Floats
 
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--cycles", type=int, default=10, help="runs of a simulation at most")
+    parser.add_argument("--ray", action="store_true", help="two workers of a local Ray")
     parser.add_argument("--one", type=int, metavar="NODES", help="play one cluster of that size")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
@@ -66,12 +67,12 @@ def _rounds(folder: Path, chosen: argparse.Namespace) -> None:
         ]
         tasks = _tasks(files, _POLICIES, chosen.draws, chosen.seed, chosen.cycles)
         first, results = _play(InProcess(), tasks)
-        second, again = _play(Processes(2), tasks)
+        second, again = _play(RayTasks(LOCAL, 2) if chosen.ray else Processes(2), tasks)
         if results != again:
-            sys.exit("two processes have other results than one")
+            sys.exit("two workers have other results than one")
         alone, both = alone + first, both + second
         sys.stdout.write(
-            f"{start + len(files)} snapshots: {len(tasks)} simulations, {first[0]:.1f} s in one process, {second[0]:.1f} s in two\n"
+            f"{start + len(files)} snapshots: {len(tasks)} simulations, {first[0]:.1f} s in one process, {second[0]:.1f} s in two workers\n"
         )
         sys.stdout.flush()
     by_time, by_cpu = alone[0] / (2 * both[0]), alone[1] / both[1]

@@ -120,10 +120,15 @@ def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
         of_server = check_server(run, client, source.usage)
     try:
         reading = source.read()
-        jobs = None if client is None else read_jobs(client)
     except ClusterReadError as error:
         return (*of_server, Check("reading", (Finding(Grade.PROBLEM, str(error)),))), False
+    jobs, unread = None, ""
+    if client is not None:
+        try:
+            jobs = read_jobs(client)
+        except ClusterReadError as error:
+            unread = str(error)
     skew = None if client is None else reading.clock_skew
     loaded = reading.run.loaded
-    checks = check_cluster(reading.snapshot, loaded, Registry.installed(), skew, jobs)
+    checks = check_cluster(reading.snapshot, loaded, Registry.installed(), skew, jobs, unread)
     return (*of_server, *checks), True

@@ -48,9 +48,14 @@ def read_jobs(client: Client) -> list[ObjectMeta]:
 
 
 def find_movers(
-    snapshot: Snapshot, policy: Policy, jobs: Sequence[ObjectMeta] | None
+    snapshot: Snapshot, policy: Policy, jobs: Sequence[ObjectMeta] | None, unread: str = ""
 ) -> Iterator[Finding]:
-    """Yield a finding for each other program that moves pods. ``jobs``: all Jobs; None if they are not known."""
+    """Yield a finding for each other program that moves pods.
+
+    ``jobs``: all Jobs; None if they are not known. ``unread``: why the cluster's could not be read.
+    """
+    if unread:
+        yield Finding(Grade.NOT_JUDGED, f"programs that a CronJob starts: {unread}")
     for one in autoscalers(snapshot):
         yield Finding(Grade.NOTE, f"{one.name} removes and adds nodes here ({one.sign})")
     for text in against_autoscalers(policy, snapshot):

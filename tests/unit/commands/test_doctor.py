@@ -94,6 +94,18 @@ def test_what_cannot_be_read_is_a_problem_and_the_other_checks_go_on():
     assert seen["rights"] == "ok"
 
 
+def test_jobs_that_cannot_be_read_leave_only_other_movers_not_judged():
+    with third_zone_joined("web") as cluster:
+        cluster.faults.add(
+            Fault(method="GET", path="^/apis/batch/v1/jobs$", status=403, skip=1, times=99)
+        )
+        code, text = examine(cluster, Grade.PROBLEM, settings=("protect.minPodAge=0s",))
+    assert code == 0
+    assert grades(text)["nodes"] == "ok"
+    assert grades(text)["otherMovers"] == "notJudged"
+    assert messages(text, "otherMovers")[0].startswith("programs that a CronJob starts: ")
+
+
 def test_a_file_is_judged_without_a_cluster_and_says_that_rights_are_not(capsys):
     assert command(["doctor", "--snapshot", FILE]) == 0
     text = capsys.readouterr().out
