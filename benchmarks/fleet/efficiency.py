@@ -75,8 +75,10 @@ def _rounds(folder: Path, chosen: argparse.Namespace) -> None:
             f"{start + len(files)} snapshots: {len(tasks)} simulations, {first[0]:.1f} s in one process, {second[0]:.1f} s in two workers\n"
         )
         sys.stdout.flush()
-    by_time, by_cpu = alone[0] / (2 * both[0]), alone[1] / both[1]
-    sys.stdout.write(f"efficiency {by_time:.3f} by time, {by_cpu:.3f} by CPU seconds\n")
+    by_time, by_cpu = alone / (np.array([2, 1]) * both)
+    # Ray's workers are no children of this process.
+    of_cpu = "" if chosen.ray else f", {by_cpu:.3f} by CPU seconds"
+    sys.stdout.write(f"efficiency {by_time:.3f} by time{of_cpu}\n")
 
 
 def _one(folder: Path, nodes: int, seed: int, cycles: int) -> None:
