@@ -11,7 +11,7 @@ from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.movers import find_movers, no_movers
 from rebalancer.doctor.report import Check, Finding, Grade, check
 from rebalancer.doctor.report import not_judged as not_made
-from rebalancer.kube.access import LIST_POD_GROUPS
+from rebalancer.kube.access import list_pod_groups
 from rebalancer.planner.findings import (
     SELECTS_NONE,
     closed_disruption_budgets,
@@ -27,9 +27,9 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.pod_groups import named_groups
+from rebalancer.snapshot.pod_groups import groups_of_use
 from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
-from rebalancer.wire.kinds import BUDGETS, QUOTAS, Resource
+from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
 from rebalancer.wire.objects import ObjectMeta
 
 _SHOWN = 3
@@ -163,15 +163,23 @@ def _policy(
 
 
 def _pod_groups(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield a finding on the PodGroups that pods name and that are not known: no landing is predicted for such pods."""
-    unknown = sorted(named_groups(snapshot.classes) - snapshot.pod_groups.keys())
-    if unknown:
-        names = and_more([f"{namespace}/{gang.split()[-1]}" for namespace, gang in unknown], _SHOWN)
+    """Yield findings on the PodGroups that pods name and that are not known.
+
+    No landing is predicted for pods of those of Kubernetes, and of others all pods are taken to be needed.
+    """
+    unknown = sorted(groups_of_use(snapshot) - snapshot.pod_groups.keys())
+    for resource in ALL_POD_GROUPS:
+        missing = [f"{where}/{name}" for where, group, name in unknown if group == resource.group]
+        if not missing:
+            continue
+        ours = resource is POD_GROUPS
+        number = count(len(missing), "PodGroup") + f" of {resource.group}" * (not ours)
+        follows = "the pods stay" if ours else "their pods move together or not at all"
         yield Finding(
-            Grade.WARNING,
-            f"{count(len(unknown), 'PodGroup')} that pods name could not be read, so that the pods stay: {names}",
+            Grade.WARNING if ours else Grade.NOTE,
+            f"{number} that pods name could not be read, so that {follows}: {and_more(missing, _SHOWN)}",
             "let the account read them (`rbac.podGroups: true` of the chart), or take a new snapshot with it; by hand, add to a role:",
-            (LIST_POD_GROUPS.as_yaml(),),
+            (list_pod_groups(resource).as_yaml(),),
         )
 
 

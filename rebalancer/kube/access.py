@@ -20,13 +20,13 @@ from rebalancer.kube.node_pods import READ_DAEMON_SET
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import (
+    ALL_POD_GROUPS,
     ASKED_FOR,
     CONFIG_MAPS,
     EVENTS,
     LEASES,
     LISTED,
     METRICS,
-    POD_GROUPS,
     PODS,
     Resource,
 )
@@ -82,8 +82,17 @@ FOLLOW_RULES = tuple(
 )
 """To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
 
-LIST_POD_GROUPS = AccessRule("list", POD_GROUPS.group, POD_GROUPS.plural)
-"""To move pods that name a PodGroup of Kubernetes. Without it they stay."""
+
+def list_pod_groups(groups: Resource) -> AccessRule:
+    """Return the right to list PodGroups of one project.
+
+    Without it pods that name one of Kubernetes stay, and other gangs move as a whole or not at all.
+    """
+    return AccessRule("list", groups.group, groups.plural)
+
+
+POD_GROUP_RULES = tuple(map(list_pod_groups, ALL_POD_GROUPS))
+"""Of these, runs use the rights on those that pods name, and ``snapshot`` all that are served."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """For a run whose policy steers, and for what removes marks by hand."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from rebalancer.kube.access import LIST_POD_GROUPS, missing_lists
+from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import (
@@ -23,7 +23,8 @@ from rebalancer.kube.lists import (
     scale_out_selector,
 )
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
-from rebalancer.kube.read import pod_groups_of, read_version
+from rebalancer.kube.pod_groups import find_pod_groups
+from rebalancer.kube.read import read_version
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
 from rebalancer.snapshot.redact import Redactor
@@ -84,7 +85,7 @@ def write_cluster_snapshot(
     started = client.monotonic()
     kinds = _KINDS + (ASKED_FOR if autoscalers else ()) + ((EVENTS,) if events else ())
     version = read_version(client).numbers
-    groups, not_readable = _find_pod_groups(client, version)
+    groups, not_readable = find_pod_groups(client, version)
     kinds += groups
 
     def attempt(may_restart: bool) -> Captured:
@@ -95,9 +96,9 @@ def write_cluster_snapshot(
         with open_for_writing(target) as stream, SnapshotWriter(stream) as writer:
             lists = [
                 _write(
-                    client, writer, listing, page_size, finished, redactor, may_restart=restartable
+                    client, writer, of_kind, page_size, finished, redactor, may_restart=restartable
                 )
-                for listing in listings
+                for of_kind in _by_kind(listings)
             ]
             notes = not_readable
             if usage is not None:
@@ -109,7 +110,7 @@ def write_cluster_snapshot(
                 captured_at=clock() if pods.server_date is None else pods.server_date,
                 version=version,
                 resource_version=pods.items_version,
-                kinds=tuple(resource.kind for resource in kinds),
+                kinds=tuple(dict.fromkeys(resource.kind for resource in kinds)),
                 source=client.server if redactor is None else redactor.pseudonym(client.server),
                 finished=tuple(sorted(finished)),
             )
@@ -129,40 +130,23 @@ def write_cluster_snapshot(
         ) from None
 
 
-def _find_pod_groups(
-    client: Client, version: tuple[int, int]
-) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
-    """Return PodGroups if the server serves them and we may list them; and what a file without them has to say.
-
-    Raises:
-        ClusterReadError: no answer.
-    """
-    groups = pod_groups_of(version)
-    response = client.get(groups.path(), query={"limit": 1})
-    try:
-        client.expect(response, LIST_POD_GROUPS)
-    except NotServedError:
-        return (), ()
-    except ForbiddenError as error:
-        # Whether the kind exists is said to everybody; the gate for it is off by default.
-        if not client.get(f"/apis/{groups.api_version}").ok:
-            return (), ()
-        return (), (f"pods of PodGroups stay where they are in plans on the file: {error}",)
-    return (groups,), ()
+def _by_kind(listings: Sequence[Listing]) -> list[Sequence[Listing]]:
+    """Return the listings, those of one kind together: several projects have a PodGroup."""
+    return [tuple(of) for _, of in groupby(listings, key=lambda listing: listing.resource.kind)]
 
 
 def _write(
     client: Client,
     writer: SnapshotWriter,
-    listing: Listing,
+    listings: Sequence[Listing],
     page_size: int,
     finished: frozenset[str],
     redactor: Redactor | None,
     *,
     may_restart: bool,
 ) -> StoredList:
-    """Write one list in the encoding in which the server sends it, or redacted in JSON."""
-    kind = listing.resource.kind
+    """Write what is of one kind as one list in the encoding in which the server sends it, or redacted in JSON."""
+    kind = listings[0].resource.kind
     in_protobuf = redactor is None and (kind == "Pod" or kind in IN_PROTOBUF)
     selectors = {
         PODS: (phase_selector(finished),),
@@ -170,10 +154,11 @@ def _write(
     }
     pages: Iterator[Any] = chain.from_iterable(
         _pages(client, listing, page_size, selector, in_protobuf, may_restart=may_restart)
+        for listing in listings
         for selector in selectors.get(listing.resource, ("",))
     )
     first = next(pages, None)
-    if first is None or listing.content_type != PROTOBUF:
+    if first is None or listings[0].content_type != PROTOBUF:
         items = (item for page in _all(first, pages) for item in page)
         return writer.write_json(kind, _redact(kind, items, redactor))
     return writer.write_protobuf(kind, (run for page in _all(first, pages) for run in page))

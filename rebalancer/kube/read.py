@@ -6,16 +6,16 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.kube.access import LIST_POD_GROUPS, missing_lists
+from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ForbiddenError, NotServedError, says_missing
+from rebalancer.kube.failures import ForbiddenError, says_missing
 from rebalancer.kube.lists import (
     PAGE,
     STREAMS_SINCE,
@@ -34,17 +34,13 @@ from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS, fold_scale_outs
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.model import GangKey, PodGroup, Snapshot
-from rebalancer.snapshot.pod_groups import fold_pod_groups, named_groups
-from rebalancer.wire import objects as o
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.kinds import (
     AFTER_PODS,
     CONFIG_MAPS,
     EVENTS,
     METRICS,
-    POD_GROUPS,
     PODS,
-    Resource,
 )
 from rebalancer.wire.lists import decode_objects
 from rebalancer.wire.objects import PodEvent
@@ -319,36 +315,6 @@ def _list_events(
         may_restart=may_restart,
     )
     return list(pages)
-
-
-def pod_groups_of(version: tuple[int, int]) -> Resource:
-    """Return the resource of PodGroups in the version that an API server of ``version`` serves."""
-    return POD_GROUPS if version >= (1, 37) else replace(POD_GROUPS, version="v1alpha2")
-
-
-def read_pod_groups(client: Client, snapshot: Snapshot) -> Mapping[GangKey, PodGroup]:
-    """Return the PodGroups that pods of ``snapshot`` name by ``spec.schedulingGroup``, one list per namespace.
-
-    Without such pods no request is sent. Empty if the API server does not serve PodGroups.
-
-    Raises:
-        ForbiddenError: RBAC denied it; names the rule.
-        ClusterReadError: a list could not be read.
-    """
-    resource = pod_groups_of(snapshot.version)
-    groups: list[o.PodGroupObject] = []
-    for namespace in sorted({namespace for namespace, _ in named_groups(snapshot.classes)}):
-        response = client.get(resource.path(namespace))
-        try:
-            listed, _ = decode_objects(
-                POD_GROUPS.kind, client.expect(response, LIST_POD_GROUPS).body
-            )
-        except NotServedError:
-            continue
-        except msgspec.DecodeError:
-            raise ClusterReadError("what was answered for PodGroups is no list of them") from None
-        groups += listed
-    return fold_pod_groups(groups, snapshot.classes)
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:

@@ -194,14 +194,13 @@ class GangPlan:
         """Return the pods that go: the named ones if enough of the gang stay, else all, the named ones first."""
         snapshot = self._draft.snapshot
         others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
-        group = snapshot.pod_groups.get(gang)
-        least = None if group is not None and group.together else snapshot.gang_least.get(gang)
-        # A pod that names the gang by a label alone is none of the PodGroup's, and may need others with that label.
-        whole = all(
+        groups = [
             snapshot.group_of(snapshot.classes[cls])
-            for cls in snapshot.pods.cls[snapshot.gangs[gang]].tolist()
-        )
-        if least is not None and whole and len(others) >= least:
+            for cls in np.unique(snapshot.pods.cls[snapshot.gangs[gang]]).tolist()
+        ]
+        together = any(group is not None and group.together for group in groups)
+        least = None if together else snapshot.gang_least.get(gang)
+        if least is not None and len(others) >= least:
             return list(named)
         return [*named, *others]
 

@@ -151,15 +151,12 @@ class Source:
         return replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
 
     def _with_groups(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the PodGroups that its pods name; without the right to read them, those pods stay."""
-        from rebalancer.kube.failures import ForbiddenError  # noqa: PLC0415
-        from rebalancer.kube.read import read_pod_groups  # noqa: PLC0415
+        """Return the snapshot with the PodGroups that its pods name, as far as they may be read."""
+        from rebalancer.kube.pod_groups import read_pod_groups  # noqa: PLC0415
 
-        try:
-            return replace(snapshot, pod_groups=read_pod_groups(client, snapshot))
-        except ForbiddenError as error:
-            self.run.notes.append(f"pods of PodGroups stay, which could not be read: {error}")
-            return snapshot
+        groups, notes = read_pod_groups(client, snapshot)
+        self.run.notes.extend(notes)
+        return replace(snapshot, pod_groups=groups)
 
     def _with_scheduler(self, client: Client) -> RunContext:
         """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it."""

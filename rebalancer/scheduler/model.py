@@ -56,8 +56,8 @@ def find_unmodelled(
         yield from profile.unmodelled
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation)"
-    free = group is not None and not group.constrained
-    if spec.workload_ref is not None or (spec.scheduling_group is not None and not free):
+    constrained = spec.scheduling_group is not None if group is None else group.constrained
+    if spec.workload_ref is not None or constrained:
         yield f"the scheduler places the pods of {of_class.gang or 'its PodGroup'} together"
     for selector in _selectors(spec):
         yield from _wrong(selector.match_expressions or (), _LABEL_OPERATORS, "label selector")

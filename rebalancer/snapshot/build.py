@@ -163,10 +163,10 @@ class Classes:
                 unreadable=self._unreadable.get(index),
                 assumed=self._assumed.get(index, ()),
                 opt_outs=own,
-                gang=gang,
+                membership=membership,
                 job_ended=self._ownership.job_ended(controller),
             )
-            for index, (controller, labels, spec, own, gang) in enumerate(self._specs)
+            for index, (controller, labels, spec, own, membership) in enumerate(self._specs)
         )
 
 
@@ -174,15 +174,15 @@ def _replacement(
     of_pod: ClassSpec, template: o.PodTemplate
 ) -> tuple[tuple[str, ...], tuple[Hashable, ClassSpec] | None]:
     """Return the assumptions about the replacement, and its (key, class) if it differs from the pod's."""
-    controller, labels, spec, own, gang = of_pod
+    controller, labels, spec, own, membership = of_pod
     keep = controller.kind == "StatefulSet"
     wanted = replacement_spec(labels, spec, template, keep_labels=keep)
     assumed = assumptions(spec, template.spec)
     if wanted == (labels, spec):
         return assumed, None
     # What a pod says against its move, or of its gang, its replacement will say again: most come from a template.
-    key = (controller.uid, own, gang, msgspec.json.encode(wanted, order="sorted"))
-    return assumed, (key, ClassSpec(controller, *wanted, own, gang))
+    key = (controller.uid, own, membership, msgspec.json.encode(wanted, order="sorted"))
+    return assumed, (key, ClassSpec(controller, *wanted, own, membership))
 
 
 def _amounts(spec: o.SchedulingSpec) -> tuple[Amounts, Amounts, str | None]:

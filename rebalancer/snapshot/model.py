@@ -16,6 +16,7 @@ from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, freeze
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
+from rebalancer.snapshot.membership import NO_GANG, Membership
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, PodState
@@ -24,16 +25,22 @@ from rebalancer.wire.quantity import parse as parse_quantity
 GangKey = tuple[str, str]
 """The namespace of a gang, and the gang in words."""
 
+PodGroupKey = tuple[str, str, str]
+"""Namespace, API group and name of a PodGroup."""
+
 MEASURED = ("cpu", "memory")
 """Axis M of all columns, in the base units of the snapshot's resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """The content of a PodGroup of Kubernetes (``scheduling.k8s.io``)."""
+    """The content of a PodGroup of Kubernetes (``scheduling.k8s.io``), coscheduling, Volcano or KAI."""
 
-    least: int
-    """So many of its pods have to run for it to be of use (``schedulingPolicy.gang.minCount``); 0 if it is no gang."""
+    least: int | None
+    """So many of its pods have to run for it to be of use (``schedulingPolicy.gang.minCount``, ``minMember``); 0 if it is no gang.
+
+    None if no one number says it.
+    """
     alone: bool
     """Its pods may be disrupted one by one: ``disruptionMode: single`` (1.36: ``Pod``), or the policy ``basic``."""
     constrained: bool
@@ -225,8 +232,8 @@ class PodClass:
     """What is taken for granted of the replacement, since no object says it."""
     opt_outs: tuple[OptOut, ...] = ()
     """What its pods' own annotations say against moving them."""
-    gang: str = ""
-    """The gang that its pods are members of, in words; empty for none."""
+    membership: Membership = NO_GANG
+    """The gang that its pods are members of."""
     job_ended: bool = False
     """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
     restarts: bool = False
@@ -242,6 +249,11 @@ class PodClass:
     def controller(self) -> str:
         """Kind and API group of the controller as one word, ``ReplicaSet.apps``; empty if there is none."""
         return f"{self.controller_kind}.{self.controller_group}".removesuffix(".")
+
+    @property
+    def gang(self) -> str:
+        """The gang that its pods are members of, in words; empty for none."""
+        return self.membership.gang
 
     @property
     def priority(self) -> int:
@@ -420,8 +432,8 @@ class Snapshot:
     """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
     machines_coming: Mapping[str, str] | None = None
     """Uid of a pod that waits -> why a machine is on its way for it: the reason of an Event; None where Events were not read."""
-    pod_groups: Mapping[GangKey, PodGroup] = field(default_factory=dict)
-    """The PodGroups that pods name by ``spec.schedulingGroup``, as far as they were read."""
+    pod_groups: Mapping[PodGroupKey, PodGroup] = field(default_factory=dict)
+    """The PodGroups that pods name, as far as they were read."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 
@@ -481,13 +493,37 @@ class Snapshot:
 
     @cached_property
     def gang_least(self) -> Mapping[GangKey, int]:
-        """Gang -> the minimum number of running pods that it needs, if known. Other gangs need all of their pods."""
-        return {gang: group.least for gang, group in self.pod_groups.items()}
+        """Gang -> how many of its pods have to run, where all of them say the same. Other gangs need all of their pods."""
+        said: dict[GangKey, set[int | None]] = {}
+        for cls in self.classes:
+            if cls.gang:
+                said.setdefault((cls.namespace, cls.gang), set()).add(self._least_of(cls))
+        return {
+            gang: least
+            for gang, numbers in said.items()
+            if len(numbers) == 1 and (least := next(iter(numbers))) is not None
+        }
+
+    def _least_of(self, cls: PodClass) -> int | None:
+        """Return how many pods the gang of ``cls`` needs, as its pods say or else its PodGroup."""
+        group, said = self.group_of(cls), cls.membership.least
+        return group.least if said is None and group is not None else said
 
     def group_of(self, cls: PodClass) -> PodGroup | None:
         """Return the PodGroup that pods of ``cls`` belong to; None if they have none, or it was not read."""
-        named = cls.spec.scheduling_group is not None
-        return self.pod_groups.get((cls.namespace, cls.gang)) if named else None
+        named = cls.membership.pod_group
+        return None if named is None else self.pod_groups.get((cls.namespace, *named))
+
+    def goes_alone(self, cls: PodClass) -> bool:
+        """Return whether pods of ``cls`` move one by one, whatever gang they name.
+
+        So they do where its PodGroup lets them, and where one pod of it is enough: the scheduler lets in a single one then, and
+        Volcano takes any pod of such a gang as a victim (preemptableFn in pkg/scheduler/plugins/gang/gang.go).
+        """
+        group, least = self.group_of(cls), self._least_of(cls)
+        if group is not None and (group.alone or group.together):
+            return group.alone
+        return least is not None and least <= 1
 
     def fellows(self, cls: PodClass) -> int:
         """Return the number of other pods in the gang of a pod of ``cls``; 0 if it has no gang."""

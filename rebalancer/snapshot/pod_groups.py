@@ -1,30 +1,62 @@
-"""PodGroups of Kubernetes (``scheduling.k8s.io``) that pods name by ``spec.schedulingGroup``."""
+"""PodGroups that pods name, of Kubernetes (``scheduling.k8s.io``), coscheduling, Volcano and KAI, and what counts of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from rebalancer.snapshot.model import GangKey, PodClass, PodGroup
+from rebalancer.snapshot.membership import ONLY_WAITING
+from rebalancer.snapshot.model import PodClass, PodGroup, PodGroupKey, Snapshot
 from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import POD_GROUPS
+from rebalancer.wire.pods import ANNOTATION_NAMES
+
+_MATCH_POLICIES = [
+    ANNOTATION_NAMES[field] for field in ("koordinator_match", "koordinator_match_alias")
+]
 
 
-def named_groups(classes: Iterable[PodClass]) -> AbstractSet[GangKey]:
+def named_groups(classes: Iterable[PodClass]) -> AbstractSet[PodGroupKey]:
     """Return the PodGroups that pods of ``classes`` name."""
-    return {(cls.namespace, cls.gang) for cls in classes if cls.spec.scheduling_group is not None}
+    named = ((cls.namespace, cls.membership.pod_group) for cls in classes)
+    return {(namespace, *group) for namespace, group in named if group is not None}
+
+
+def groups_of_use(snapshot: Snapshot) -> AbstractSet[PodGroupKey]:
+    """Return the PodGroups that say something of the pods of ``snapshot``.
+
+    One of another project says how many pods have to run, which is no question of a gang of one pod, or of one whose pods say it
+    themselves. One of Kubernetes also says how the scheduler places its pods.
+    """
+    return named_groups(cls for cls in snapshot.classes if _is_of_use(snapshot, cls))
+
+
+def _is_of_use(snapshot: Snapshot, cls: PodClass) -> bool:
+    group = cls.membership.pod_group
+    if group is None or group[0] == POD_GROUPS.group:
+        return group is not None
+    return cls.membership.least is None and snapshot.fellows(cls) > 0
 
 
 def fold_pod_groups(
     groups: Iterable[o.PodGroupObject], classes: Iterable[PodClass]
-) -> Mapping[GangKey, PodGroup]:
+) -> Mapping[PodGroupKey, PodGroup]:
     """Return what those of ``groups`` say that pods of ``classes`` name."""
     folded = {
-        (one.metadata.namespace, f"PodGroup {one.metadata.name}"): _fold(one.spec) for one in groups
+        (one.metadata.namespace, _api_group(one), one.metadata.name): _fold(one) for one in groups
     }
-    return {gang: folded[gang] for gang in sorted(folded.keys() & named_groups(classes))}
+    return {key: folded[key] for key in sorted(folded.keys() & named_groups(classes))}
 
 
-def _fold(spec: o.PodGroupSpec) -> PodGroup:
+def _api_group(one: o.PodGroupObject) -> str:
+    return one.api_version.rpartition("/")[0] or POD_GROUPS.group
+
+
+def _fold(one: o.PodGroupObject) -> PodGroup:
+    return _of_kubernetes(one.spec) if _api_group(one) == POD_GROUPS.group else _of_others(one)
+
+
+def _of_kubernetes(spec: o.PodGroupSpec) -> PodGroup:
     gang, mode = spec.scheduling_policy.gang, spec.disruption_mode
     together = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
     # What was not said, as where the server's gate for it is off, is not taken for leave to break a gang.
@@ -36,3 +68,28 @@ def _fold(spec: o.PodGroupSpec) -> PodGroup:
         constrained=any(other),
         together=together,
     )
+
+
+def _of_others(one: o.PodGroupObject) -> PodGroup:
+    """Return the content of a PodGroup of coscheduling, Volcano or KAI. Their schedulers know no disruption mode."""
+    return PodGroup(
+        least=None if _has_parts(one.spec) or _counts_waiting(one) else one.spec.min_member,
+        alone=False,
+        constrained=False,
+    )
+
+
+def _has_parts(spec: o.PodGroupSpec) -> bool:
+    """Return whether parts of it have numbers of their own, so that no one number tells who may go.
+
+    Volcano looks at those of a Job's tasks only where ``minMember`` is no less than their sum
+    (``JobInfo.CheckTaskReady`` in pkg/scheduler/api/job_info.go).
+    """
+    tasks = spec.min_task_member or {}
+    by_task = len(tasks) > 1 and (spec.min_member or 0) >= sum(tasks.values())
+    return by_task or bool(spec.sub_group_policy or spec.sub_groups)
+
+
+def _counts_waiting(one: o.PodGroupObject) -> bool:
+    annotations = one.metadata.annotations or {}
+    return any(annotations.get(name) == ONLY_WAITING for name in _MATCH_POLICIES)

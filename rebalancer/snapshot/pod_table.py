@@ -15,11 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, freeze
+from rebalancer.snapshot.membership import (
+    NO_GANG,
+    Membership,
+    gang_annotations,
+    membership_of,
+)
 from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import PodController
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
-from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodAnnotations, PodRecord, PodState
+from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodRecord, PodState
 
 _MANY_NEWS = 1000
 """Changes that may wait for the next snapshot, however few pods there are."""
@@ -32,7 +38,7 @@ class ClassSpec(NamedTuple):
     labels: o.Labels
     spec: o.SchedulingSpec
     opt_outs: tuple[OptOut, ...] = ()
-    gang: str = ""
+    membership: Membership = NO_GANG
 
 
 class PodRows:
@@ -206,9 +212,9 @@ class PodTable:
         )
         self._controllers.add(record.controller_uid)
         index = self._class_ids[key] = len(self._classes)
-        gang = gang_of(labels, record.annotations, spec)
+        membership = membership_of(labels, record.annotations, spec)
         own = opt_outs(record.annotations)
-        self._classes.append(ClassSpec(controller, labels, spec, own, gang))
+        self._classes.append(ClassSpec(controller, labels, spec, own, membership))
         return index
 
     def forget_keys(self) -> None:
@@ -312,39 +318,3 @@ def _flags(record: PodRecord) -> int:
     if annotations.mirror is not None or annotations.config_source not in (None, "api"):
         flags |= PodFlag.MIRROR
     return flags
-
-
-_LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
-_GANG_LABELS: Mapping[str, str] = {
-    "jobset.sigs.k8s.io/jobset-name": "JobSet",
-    "scheduling.x-k8s.io/pod-group": "PodGroup",
-    "pod-group.scheduling.sigs.k8s.io": "PodGroup",
-    "pod-group.scheduling.sigs.k8s.io/name": "PodGroup",
-    "volcano.sh/job-name": "Volcano Job",
-}
-"""Label whose value names the gang -> the kind of its object: JobSet, coscheduling (three names over time), Volcano.
-
-Koordinator takes those of coscheduling, too.
-"""
-_GANG_ANNOTATIONS = ("koordinator_gang", "volcano_group", "volcano_own_group", "kai_group")
-"""Fields of PodAnnotations whose value names a PodGroup."""
-
-
-def gang_of(labels: o.Labels, annotations: PodAnnotations, spec: o.SchedulingSpec) -> str:
-    """Return a text that identifies the gang of a pod within its namespace; empty if it has none."""
-    if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
-        return f"PodGroup {spec.scheduling_group.pod_group_name}"
-    if (workload := spec.workload_ref) is not None:
-        replica = f" {workload.pod_group_replica_key}" if workload.pod_group_replica_key else ""
-        return f"Workload {workload.name}, PodGroup {workload.pod_group}{replica}"
-    if name := labels.get(_LWS):
-        group = labels.get(_LWS_GROUP)
-        return f"LeaderWorkerSet {name}" + (f", group {group}" if group is not None else "")
-    by_label = (f"{kind} {labels[key]}" for key, kind in _GANG_LABELS.items() if labels.get(key))
-    by_annotation = (f"PodGroup {name}" for name in gang_annotations(annotations) if name)
-    return next(by_label, None) or next(by_annotation, "")
-
-
-def gang_annotations(annotations: PodAnnotations) -> tuple[str | None, ...]:
-    """Return the values of the annotations that identify a gang."""
-    return tuple([getattr(annotations, field) for field in _GANG_ANNOTATIONS])

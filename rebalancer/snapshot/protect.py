@@ -212,12 +212,20 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         return f"{TEXTS[name]}: {cls.cannot_surge}"
     if name == GANG:
         others = count(snapshot.fellows(cls), "other pod")
-        return f"a member of {cls.gang} with {others}: a gang is not moved in part"
+        return f"a member of {cls.gang} with {others}: a gang is not moved in part{_need_of(snapshot, cls)}"
     if name == JUST_SCALED:
         return scaling_text(snapshot, cls.owner)
     if name in ANNOTATED:
         return "; ".join(_read_annotations(snapshot, cls, name))
     return TEXTS[name]
+
+
+def _need_of(snapshot: Snapshot, cls: PodClass) -> str:
+    """Return how many pods the gang of ``cls`` needs, as the end of a sentence; empty if that is settled by what it is."""
+    least = snapshot.gang_least.get((cls.namespace, cls.gang))
+    if least is not None:
+        return f"; it needs {count(least, 'pod')}"
+    return "; how many pods it needs is not known" if cls.membership.pod_group else ""
 
 
 def _read_annotations(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
@@ -244,8 +252,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
             bits |= _BIT["localStorage"] * bool(rules.local_storage)
     if not in_scope(scope, cls):
         bits |= _BIT[_SELECTOR]
-    group = snapshot.group_of(cls)
-    if snapshot.fellows(cls) > 0 and not (group is not None and group.alone):
+    if snapshot.fellows(cls) > 0 and not snapshot.goes_alone(cls):
         bits |= _BIT[GANG] * bool(rules.gangs)
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]

@@ -55,9 +55,18 @@ _EVERYWHERE = _words(
 _PUBLIC_LABELS = _words(
     "kubernetes.io/os kubernetes.io/arch beta.kubernetes.io/os beta.kubernetes.io/arch node.kubernetes.io/instance-type"
     " beta.kubernetes.io/instance-type karpenter.sh/capacity-type eks.amazonaws.com/capacityType kubernetes.io/config.source"
+    " gang.scheduling.koordinator.sh/match-policy pod-group.scheduling.sigs.k8s.io/match-policy"
 )
 """Labels and annotations whose values are no names of the user."""
-_PUBLIC_DOMAINS = ("kubernetes.io", "k8s.io", "karpenter.sh", "volcano.sh", "koordinator.sh")
+_PUBLIC_DOMAINS = (
+    "kubernetes.io",
+    "k8s.io",
+    "karpenter.sh",
+    "volcano.sh",
+    "koordinator.sh",
+    "pod-group-name",
+)
+"""Of annotations whose values say what a pod may do, or of which gang it is; KAI's has no domain."""
 _OURS = "rebalancer/"
 _ORDINAL = re.compile(r"(.+)(-\d{1,6})", re.ASCII)
 """As at the end of the names of StatefulSets' pods, whose order counts; it stays."""

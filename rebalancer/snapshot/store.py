@@ -289,7 +289,7 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
     """Return the object on one line, with its kind, without the fields that snapshot files omit."""
     fields = msgspec.json.decode(item, type=_Fields)
     fields.pop("kind", None)
-    fields.pop("apiVersion", None)
+    version = _version_of(kind, fields.pop("apiVersion", None))
     if "metadata" in fields:
         fields["metadata"] = _edit(fields["metadata"], _slim_metadata)
     if kind == "Pod" and "spec" in fields:
@@ -299,8 +299,17 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
     body = msgspec.json.encode(fields)
     if b"\n" in body:
         body = msgspec.json.format(body, indent=-1)
-    head = f'{{"kind":"{kind}","apiVersion":"{API_VERSIONS[kind]}"'.encode()
+    head = f'{{"kind":"{kind}","apiVersion":'.encode() + msgspec.json.encode(version)
     return head + (b"," if fields else b"") + body[1:]
+
+
+def _version_of(kind: str, given: Raw | None) -> str:
+    """Return the version that an object has in the file: of PodGroups, which are of several projects, its own."""
+    known = API_VERSIONS[kind]
+    if kind != kinds.POD_GROUPS.kind or given is None:
+        return known
+    version = msgspec.json.decode(given, type=str)
+    return known if version.startswith(f"{kinds.POD_GROUPS.group}/") else version
 
 
 def _edit(raw: Raw, change: Any) -> Raw:

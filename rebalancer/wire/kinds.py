@@ -61,6 +61,19 @@ POD_METRICS = Resource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods")
 EVENTS = Resource("Event", "events.k8s.io", "v1", "events")
 POD_GROUPS = Resource("PodGroup", "scheduling.k8s.io", "v1beta1", "podgroups")
 """From 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
+COSCHEDULING_GROUPS = Resource("PodGroup", "scheduling.x-k8s.io", "v1alpha1", "podgroups")
+OLDER_COSCHEDULING_GROUPS = Resource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups")
+"""Koordinator's, too."""
+VOLCANO_GROUPS = Resource("PodGroup", "scheduling.volcano.sh", "v1beta1", "podgroups")
+KAI_GROUPS = Resource("PodGroup", "scheduling.run.ai", "v2alpha2", "podgroups")
+ALL_POD_GROUPS = (
+    POD_GROUPS,
+    COSCHEDULING_GROUPS,
+    OLDER_COSCHEDULING_GROUPS,
+    VOLCANO_GROUPS,
+    KAI_GROUPS,
+)
+"""The kinds of this name; each object says of which it is, and snapshot files hold them in one list."""
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
 

@@ -248,20 +248,29 @@ class GroupSchedulingPolicy(_Wire, frozen=True):
 
 
 class PodGroupSpec(_Wire, frozen=True):
+    """Of Kubernetes; the last fields are those of coscheduling, Volcano and KAI, of which none has those before them."""
+
     scheduling_policy: GroupSchedulingPolicy = GroupSchedulingPolicy()
     scheduling_constraints: dict[str, Any] | None = None
     resource_claims: tuple[Any, ...] | None = None
     parent_composite_pod_group_name: str | None = None
     disruption_mode: str | dict[str, Any] | None = None
     """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    """Task of a Volcano Job -> so many of its pods have to run."""
+    sub_group_policy: tuple[Any, ...] | None = None
+    """Volcano's parts of a PodGroup, each with a number of its own; ``sub_groups``: KAI's."""
+    sub_groups: tuple[Any, ...] | None = None
 
 
 class PodGroupObject(_Wire, frozen=True):
-    """Of scheduling.k8s.io; other projects have kinds of this name."""
+    """Of Kubernetes, or of one of the projects that have a kind of this name."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec
     api_version: str = ""
+    """Empty in lists of built-in kinds: of Kubernetes."""
 
 
 class WorkloadReference(_Wire, frozen=True):

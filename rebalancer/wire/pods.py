@@ -138,6 +138,9 @@ ANNOTATION_NAMES = {
     "mirror": "kubernetes.io/config.mirror",
     "config_source": "kubernetes.io/config.source",
     "koordinator_gang": "gang.scheduling.koordinator.sh/name",
+    "koordinator_least": "gang.scheduling.koordinator.sh/min-available",
+    "koordinator_match": "gang.scheduling.koordinator.sh/match-policy",
+    "koordinator_match_alias": "pod-group.scheduling.sigs.k8s.io/match-policy",
     "volcano_group": "scheduling.k8s.io/group-name",
     "volcano_own_group": "scheduling.volcano.sh/group-name",
     "kai_group": "pod-group-name",
@@ -146,7 +149,7 @@ ANNOTATION_NAMES = {
 
 
 class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
-    """The annotations that protect a pod, set its eviction cost or name its gang; others are skipped."""
+    """The annotations that protect a pod, set its eviction cost or tell its gang; others are skipped."""
 
     evict: str | None = None
     peer_evict: str | None = None
@@ -158,6 +161,9 @@ class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
     mirror: str | None = None
     config_source: str | None = None
     koordinator_gang: str | None = None
+    koordinator_least: str | None = None
+    koordinator_match: str | None = None
+    koordinator_match_alias: str | None = None
     volcano_group: str | None = None
     volcano_own_group: str | None = None
     kai_group: str | None = None

@@ -97,9 +97,21 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {role: {"list events.events.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},
     ),
     (
-        "PodGroups of Kubernetes",
+        "PodGroups",
         {"rbac": {"podGroups": True}},
-        {role: {"list podgroups.scheduling.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},
+        {
+            role: {
+                f"list podgroups.{group}"
+                for group in (
+                    "scheduling.k8s.io",
+                    "scheduling.x-k8s.io",
+                    "scheduling.sigs.k8s.io",
+                    "scheduling.volcano.sh",
+                    "scheduling.run.ai",
+                )
+            }
+            for role in (_RELEASE, f"{_RELEASE}-observe")
+        },
     ),
     (
         "low-utilisation by use",

@@ -4,7 +4,7 @@ from rebalancer.kube.access import (
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
     DRAIN_RULES,
-    LIST_POD_GROUPS,
+    POD_GROUP_RULES,
     SCALE_OUT_RULES,
     USAGE_RULES,
     config_map_rules,
@@ -14,6 +14,7 @@ from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import ALL_POD_GROUPS, POD_GROUPS
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed
 
@@ -97,7 +98,14 @@ def check_all_runs(plane, folder):
     # And these have the pods of a fleet where they run (tests/e2e/test_fleet.py, which checks that they ask for nothing else).
     rules |= {AccessRule(verb, "", "configmaps", NAMESPACE) for verb in ("get", "patch")}
     # And these has who records a cluster: rbac.podGroups; a server that does not serve them answers with what it serves.
-    rules |= {LIST_POD_GROUPS, AccessRule("get", "", "/apis/scheduling.k8s.io/v1alpha2")}
+    rules |= set(POD_GROUP_RULES)
+    rules |= {
+        AccessRule("get", "", f"/apis/{version}")
+        for version in (
+            "scheduling.k8s.io/v1alpha2",
+            *(one.api_version for one in ALL_POD_GROUPS if one is not POD_GROUPS),
+        )
+    }
     assert installed.run().code == 0
     assert any(request.agent == USER_AGENT for request in log.requests())
     lacking = missing(rules, asked(log))

@@ -25,7 +25,7 @@ DEFINITION = {
 }
 
 
-def _served(api, path):
+def is_served(api, path):
     try:
         return api.find(path) is not None
     except ApiError as error:  # its storage is being made
@@ -40,7 +40,7 @@ def _steps(cluster, count):
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     if cluster.api.find(f"{definitions}/workflows.{GROUP}") is None:
         cluster.api.post(definitions, DEFINITION)
-    wait_until(lambda: _served(cluster.api, path), 30, "the Workflows are served")
+    wait_until(lambda: is_served(cluster.api, path), 30, "the Workflows are served")
     kind = {"apiVersion": f"{GROUP}/v1", "kind": "Workflow"}
     made = cluster.api.post(path, {**kind, "metadata": {"generateName": "build-"}})
     owner = {**kind, "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}

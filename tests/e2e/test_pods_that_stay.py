@@ -11,6 +11,7 @@ import yaml
 
 from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, connect
+from rebalancer.kube.pod_groups import read_pod_groups
 from rebalancer.snapshot.model import PodGroup
 from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
 from tests.controlplane.audit import EVICTION, AuditLog, policy
@@ -72,9 +73,11 @@ def test_the_pods_of_a_pod_group_stay_or_leave_together(gangs, kubernetes, tmp_p
     in_json = read.read_cluster(client, clock=lambda: 0.0).snapshot
     for snapshot in (in_protobuf, in_json):
         assert [cls.gang for cls in snapshot.classes if cls.gang] == ["PodGroup train"]
-    groups = read.read_pod_groups(client, in_json)
+    groups, _ = read_pod_groups(client, in_json)
     assert groups == {
-        ("default", "PodGroup train"): PodGroup(3, alone=False, constrained=False, together=True)
+        ("default", "scheduling.k8s.io", "train"): PodGroup(
+            3, alone=False, constrained=False, together=True
+        )
     }
 
     audit, members = AuditLog(gangs.audit_log), Members(gangs, "train")

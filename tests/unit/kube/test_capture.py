@@ -12,7 +12,8 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.read import read_cluster, read_pod_groups, read_scale_outs
+from rebalancer.kube.pod_groups import read_pod_groups
+from rebalancer.kube.read import read_cluster, read_scale_outs
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import PodGroup, Snapshot
 from rebalancer.snapshot.redact import Redactor
@@ -299,8 +300,10 @@ def test_a_plan_from_a_file_knows_the_same_of_pod_groups_as_a_run(
     with_gang(server, Say(list_body([GANG])))
     client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
     captured = write_cluster_snapshot(client, path, clock=lambda: 0.0)
-    live = read_pod_groups(client, read_cluster(client, clock=lambda: 0.0).snapshot)
-    assert live == {("default", "PodGroup train"): PodGroup(2, False, False, together=True)}
+    live, notes = read_pod_groups(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    of_kubernetes = PodGroup(2, False, False, together=True)
+    assert live == {("default", "scheduling.k8s.io", "train"): of_kubernetes}
+    assert notes == ()
     assert load_snapshot(path).pod_groups == live
     assert (captured.counts["PodGroup"], captured.notes) == (1, ())
     redacted = Redactor(b"0123456789abcdef")
@@ -331,3 +334,64 @@ def test_pod_groups_that_may_not_be_read_are_said_where_there_are_any(
     assert len(captured.notes) == notes
     assert all("may not list podgroups" in note for note in captured.notes)
     assert load_snapshot(path).pod_groups == {}
+
+
+VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
+OF_VOLCANO = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {"minMember": 2, "queue": "team-a"},
+}
+
+
+def with_gang_of_volcano(server: ScriptedServer, groups: Say) -> None:
+    cluster(server)
+    members = [owned_pod("a"), owned_pod("b", "n2")]
+    for one in members:
+        one["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "train"}
+    server.on("GET", "/api/v1/pods", Say(list_body(members)))
+    for path in ("podgroups", "namespaces/default/podgroups"):
+        server.on("GET", f"{VOLCANO}/{path}", groups)
+
+
+def test_pod_groups_of_several_projects_are_one_list_of_a_file(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    with_gang_of_volcano(server, Say(list_body([OF_VOLCANO])))
+    server.on("GET", GROUPS, Say(list_body([GANG])))
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    captured = write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    live, _ = read_pod_groups(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    of_volcano = PodGroup(2, alone=False, constrained=False)
+    assert live == {("default", "scheduling.volcano.sh", "train"): of_volcano}
+    assert (captured.counts["PodGroup"], captured.notes) == (2, ())
+    snapshot = load_snapshot(path)
+    assert snapshot.pod_groups == live
+    assert snapshot.gang_least == {("default", "PodGroup train"): 2}
+    redacted = Redactor(b"0123456789abcdef")
+    write_cluster_snapshot(client, path, clock=lambda: 0.0, redactor=redacted)
+    assert list(load_snapshot(path).gang_least.values()) == [2]
+    assert b"team-a" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("answer", "served", "said"),
+    [
+        (Say(status_body(403, "may not"), 403), True, "may not list podgroups"),
+        (Say(status_body(403, "may not"), 403), False, ""),
+        (Say(status_body(404, "the server could not find the requested resource"), 404), False, ""),
+        # What is wrong with the API of another project stops no run, which does without it.
+        (Say({"kind": "Other"}), True, "is no list of them"),
+    ],
+)
+def test_gangs_move_as_a_whole_where_the_pod_groups_of_their_project_cannot_be_read(
+    server: ScriptedServer, tmp_path: Path, answer: Say, served: bool, said: str
+) -> None:
+    with_gang_of_volcano(server, answer)
+    server.on("GET", VOLCANO, Say({"resources": []}) if served else Say(b"404 page not found", 404))
+    client = client_of(server.url, tmp_path)
+    groups, notes = read_pod_groups(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    assert groups == {}
+    assert len(notes) == bool(said)
+    assert all(said in one and "scheduling.volcano.sh move as a whole" in one for one in notes)

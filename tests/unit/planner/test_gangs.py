@@ -171,7 +171,7 @@ def of_group(nodes, group):
     """The plan that empties ``going``, of a PodGroup of Kubernetes; ``group``: what it says, None: it was not read."""
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     objects = [GOING, node("a"), node("b"), *workload("train", nodes, cpu="1", spec=spec)]
-    groups = {} if group is None else {("default", "PodGroup train"): group}
+    groups = {} if group is None else {("default", "scheduling.k8s.io", "train"): group}
     return planned_on(replace(snapshot_of(objects), pod_groups=groups))
 
 
@@ -185,20 +185,40 @@ def of_group(nodes, group):
         (PodGroup(least=2, alone=False, constrained=False, together=True), ["train-0", "train-1", "train-2"]),
         # Its pods may be disrupted one by one.
         (PodGroup(least=3, alone=True, constrained=False), ["train-0"]),
+        # One of its pods is enough.
+        (PodGroup(least=1, alone=False, constrained=False), ["train-0"]),
     ],
 )  # fmt: skip
 def test_what_a_pod_group_says_of_its_pods_counts(group, moves):
     plan = of_group(["going", "a", "b"], group)
     assert [move.pod for move in plan.moves] == moves
-    assert {bool(move.unit) for move in plan.moves} == {not group.alone}
+    assert {bool(move.unit) for move in plan.moves} == {not group.alone and group.least > 1}
 
 
 def test_a_pod_with_a_label_of_the_same_name_is_not_one_of_those_that_have_to_stay():
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     of_group = workload("train", ["going", "a", "b"], cpu="1", spec=spec)
     snapshot = snapshot_of([GOING, node("a"), node("b"), *of_group, *gang(["a"], "labelled")])
-    groups = {("default", "PodGroup train"): PodGroup(least=3, alone=False, constrained=False)}
+    groups = {
+        ("default", "scheduling.k8s.io", "train"): PodGroup(least=3, alone=False, constrained=False)
+    }
     assert len(moved(planned_on(replace(snapshot, pod_groups=groups)))) == 4
+
+
+@pytest.mark.parametrize(
+    ("needs", "moves"),
+    [("3", ["train-0", "train-1", "train-2"]), ("2", ["train-0"])],
+)
+def test_of_a_gang_that_needs_fewer_pods_only_those_go_that_have_to(needs, moves):
+    """The same rule as for a PodGroup of Kubernetes, whoever says the number."""
+    of_koordinator = {
+        "gang.scheduling.koordinator.sh/name": "train",
+        "gang.scheduling.koordinator.sh/min-available": needs,
+    }
+    pods = workload("train", ["going", "a", "b"], cpu="1", annotations=of_koordinator)
+    plan = planned(node("a"), node("b"), *pods)
+    assert [move.pod for move in plan.moves] == moves
+    assert {move.unit for move in plan.moves} == {"default: PodGroup train"}
 
 
 @pytest.mark.parametrize("group", [None, PodGroup(least=3, alone=False, constrained=True)])
