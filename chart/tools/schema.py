@@ -225,6 +225,7 @@ _OWN: dict[str, Schema] = {
     "rbac": _closed(
         {
             "autoscalers": _FLAG,
+            "clusterApi": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"},
             "deletePods": _FLAG,
             "events": _FLAG,
             "create": _FLAG,

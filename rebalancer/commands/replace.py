@@ -129,11 +129,11 @@ def _machine_choice(
         ProviderError: a prerequisite is missing.
         ClusterReadError: the cluster cannot be identified.
     """
-    name, machines = open_provider(emptying.base, Registry.installed().providers)
+    name, machines = open_provider(emptying.base, Registry.installed().providers, emptying.client())
     if not isinstance(machines, ReplacingMachines):
         raise PolicyError(
             [
-                f"the provider {name} replaces no machines; name one that does in the policy, such as provider: {{aws: ...}}"
+                f"the provider {name} replaces no machines; name one that does in the policy, such as aws or cluster-api"
             ]
         )
     with closing(emptying.client()) as client:
@@ -178,7 +178,7 @@ def _machine_choice(
 @click.option(
     "--outdated",
     type=click.Choice([one.value for one in Outdated]),
-    help="Old nodes, with --surge: their machine has not the current version of its group's launch template, or not "
+    help="Old nodes, with --surge: their machine was not made from the current template of its group, or has not "
     "its image.",
 )
 @with_flags([POLICY, SET, *CLUSTER])

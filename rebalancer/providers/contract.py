@@ -66,6 +66,8 @@ class NodeGroup:
     """What a replacement of its machines has written on it; empty where none is under way."""
     meddling: tuple[str, ...] = ()
     """The provider's processes that are at work on it and end machines, or set sizes, by themselves."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Machine -> why the provider cannot end just this one now, in words; those that it can end are left out."""
 
     @property
     def is_sized(self) -> bool:
@@ -211,6 +213,20 @@ class Provider(Protocol):
         """
 
 
+@runtime_checkable
+class ClusterProvider(Provider, Protocol):
+    """A provider whose machines are objects of a cluster, by default of the one that the run is about."""
+
+    def open_in(self, params: Any, environ: Mapping[str, str], client: Any) -> Machines:
+        """Return the provider as :meth:`Provider.open` does.
+
+        ``client``: the run's (``rebalancer.kube.client.Client``), which ends with the run; None where it reads a file.
+
+        Raises:
+            ProviderError: a prerequisite is missing.
+        """
+
+
 class GroupSizeError(ProviderRefusalError):
     """The change would violate the sizes of a group; no request was sent."""
 
@@ -277,6 +293,8 @@ class Guarded:
         minimum, _, wanted = _sizes(now)
         if instance not in now.instances:
             return False
+        if (why := now.held.get(instance)) is not None:
+            raise ProviderRefusalError(f"{group}: {why}")
         if (machines := min(wanted, len(now.instances))) <= minimum:
             raise GroupSizeError(f"{group} has {machines} machines and needs {minimum}")
         if not may_be_sent():

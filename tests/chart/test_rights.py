@@ -63,6 +63,12 @@ _ESCALATES: dict[str, Any] = {
     },
 }
 _SCHEDULER = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
+_CLUSTER_API: dict[str, Any] = {"provider": {"cluster-api": {"cluster": "clusters/work"}}}
+_SCALED = [f"{kind}.cluster.x-k8s.io" for kind in ("machinedeployments", "machines", "machinesets")]
+_READS_MACHINES = {"get clusters.cluster.x-k8s.io"} | {
+    f"{verb} {kind}" for verb in ("get", "list") for kind in _SCALED
+}
+_CHANGES_MACHINES = {f"patch {kind}" for kind in _SCALED}
 FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     ("steer: marks", {"policy": {"steer": "marks"}}, {_RELEASE: _CHANGES_NODES}),
     (
@@ -74,6 +80,34 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         "scale-out keeps back-offs",
         {"strategies": {"scale-out": {}}},
         {"rebalancer-kube-rebalancer-machines": _MACHINES},
+    ),
+    (
+        "capacity reads machines of Cluster API, in their namespace",
+        {"policy": _CLUSTER_API},
+        {f"{_RELEASE}-machines": _READS_MACHINES},
+    ),
+    (
+        "scale-out changes them",
+        {"policy": _CLUSTER_API, "strategies": {"scale-out": {}}},
+        {
+            f"{_RELEASE}-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
+            "rebalancer-kube-rebalancer-machines": _MACHINES,
+        },
+    ),
+    (
+        "replace --surge, by people and Jobs, changes them, and runs read them",
+        {"rbac": {"clusterApi": "clusters"}, "drain": {"enabled": True}},
+        {
+            f"{_RELEASE}-machines": _READS_MACHINES,
+            f"{_RELEASE}-drain-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
+            f"{_RELEASE}-drain": {
+                *_DEFAULT[_RELEASE],
+                *_CHANGES_NODES,
+                "get daemonsets.apps",
+                "get leases.coordination.k8s.io",
+                "update leases.coordination.k8s.io",
+            },
+        },
     ),
     (
         "method.singleReplicas: restart",

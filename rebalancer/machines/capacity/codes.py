@@ -26,6 +26,8 @@ class RemovalCode(enum.StrEnum):
     """Its machine is in no group of the provider."""
     BEING_REPLACED = "GroupBeingReplaced"
     """The machines of its group are being replaced (``replace --surge``): until that ends, runs remove none."""
+    HELD = "HeldByProvider"
+    """The provider cannot end just its machine now: the group is paused, say, or a rollout is under way."""
     MIN_SIZE = "NodeGroupMinSizeReached"
     """Its group would fall below its minimum."""
     TOO_FULL = "NotUnderutilized"

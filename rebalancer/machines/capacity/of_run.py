@@ -30,7 +30,7 @@ from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.providers.contract import Guarded, Machines, Provider
+from rebalancer.providers.contract import ClusterProvider, Guarded, Machines, Provider
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
 from rebalancer.run.context import RunContext, instance
@@ -142,8 +142,10 @@ _SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": GroupScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 
-def open_provider(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
-    """Return (name, open provider) for the provider that the policy names.
+def open_provider(
+    run: RunContext, providers: PlugIns[Provider], client: Client | None
+) -> tuple[str, Machines]:
+    """Return (name, open provider) for the provider that the policy names; ``client``: of the run's cluster, if any.
 
     Raises:
         ProviderError: a prerequisite is missing.
@@ -152,7 +154,10 @@ def open_provider(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, M
         provider = providers.load(name)
         text = json.dumps(options or {})
         params: Any = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
-        return name, provider.open(params, run.environment.environ)
+        environ = run.environment.environ
+        if isinstance(provider, ClusterProvider):
+            return name, provider.open_in(params, environ, client)
+        return name, provider.open(params, environ)
     return NONE, LabelledGroups()
 
 
@@ -170,15 +175,23 @@ def judge_machines(
     policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
     if (keeper := _keeper(run, source.client)) is not None:
         group_states.earlier, group_states.times = keeper.load(), _scale_out_times(policy)
-    return _assess(run, snapshot, group_states, asks=asks)[0]
+    return _assess(run, source, snapshot, group_states, asks=asks)[0]
 
 
 def _assess(
-    run: RunContext, snapshot: Snapshot, group_states: GroupStates, *, asks: bool = True
+    run: RunContext,
+    source: Source,
+    snapshot: Snapshot,
+    group_states: GroupStates,
+    *,
+    asks: bool = True,
 ) -> tuple[CapacityReport, Machines]:
     """Return the report on machines, and the provider."""
     providers = Registry.installed().providers
-    name, machines = open_provider(run, providers) if asks else (NONE, LabelledGroups())
+    name: str = NONE
+    machines: Machines = LabelledGroups()
+    if asks:
+        name, machines = open_provider(run, providers, source.client)
     capacity = run.loaded.policy.capacity
     with collector_paused():
         return assess(
@@ -201,7 +214,7 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
         if keeper is not None:
             group_states.earlier = keeper.load()
-        seen, machines = _assess(run, reading.snapshot, group_states)
+        seen, machines = _assess(run, source, reading.snapshot, group_states)
 
     def keep(acts: Sequence[MachineAct]) -> bool:
         return _write_status(run, source, reading, keeper, seen, group_states, acts)

@@ -19,7 +19,7 @@ import numpy as np
 from rebalancer.cost.room_term import KEPT_FREE, kept_free
 from rebalancer.cost.strategy import Emptiable
 from rebalancer.machines.capacity.codes import REMOVABLE_CODES, RemovalCode
-from rebalancer.machines.capacity.groups import Groups, zone_of
+from rebalancer.machines.capacity.groups import Groups, known_nodes, zone_of
 from rebalancer.plan.plan import NodeCode as EmptyingCode
 from rebalancer.plan.plan import NodeVerdict
 from rebalancer.planner.draft import Draft
@@ -147,12 +147,27 @@ def _memberships(snapshot: Snapshot, groups: Groups, *, has_provider: bool) -> I
     ]
     text = "the machines of its group are being replaced"
     yield _mask(replaced, size), RemovalCode.BEING_REPLACED, text
+    held = _find_held(snapshot, groups)
+    yield _mask(held, size), RemovalCode.HELD, held
     small = {
         node: at_minimum(group)
         for node in groups.of_node
         if (group := groups.group_of(node)) is not None and to_spare(group) <= 0
     }
     yield _mask(small, size), RemovalCode.MIN_SIZE, small
+
+
+def _find_held(snapshot: Snapshot, groups: Groups) -> dict[int, str]:
+    """Return node -> why the provider cannot end its machine now."""
+    if not any(group.held for group in groups.groups):
+        return {}
+    known = known_nodes(snapshot)
+    return {
+        node: why
+        for node in groups.of_node
+        if (group := groups.group_of(node)) is not None
+        and (why := group.held.get(known[node].instance)) is not None
+    }
 
 
 def _exclude_utilised(

@@ -103,7 +103,11 @@ class GroupView:
     def why_not(self, node: str, note: GroupNote, closed: Collection[str]) -> str | None:
         """Return why an old node must not be closed yet; None if it may be. ``closed``: nodes closed since this look."""
         machine = self.machine_of(node)
-        if machine is None or not machine.useful:
+        if machine is None:
+            return None
+        if (why := self.group.held.get(machine.instance)) is not None:
+            return f"{self.group.name}: {why}"
+        if not machine.useful:
             return None  # it is no useful one that would be lost
         have = sum(
             one.useful and one.zone == machine.zone and one.node not in closed
@@ -129,7 +133,12 @@ class GroupView:
         """
         spare = self.zones()
         spare.subtract(note.zones)
-        mine = [one for one in self.new(note, before) if one.node not in stays]
+        held = self.group.held
+        mine = [
+            one
+            for one in self.new(note, before)
+            if one.node not in stays and one.instance not in held
+        ]
         mine.sort(
             key=lambda one: (
                 bool(one.node),

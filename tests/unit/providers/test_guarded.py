@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from rebalancer.base.errors import ProviderError
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup
 from rebalancer.providers.labelled import LabelledGroups
@@ -186,3 +186,11 @@ def test_the_provider_none_refuses():
         with pytest.raises(ProviderError, match="the provider none is for reports only; name one"):
             ask(LabelledGroups())
     assert not ProviderParams.acts
+
+
+def test_a_machine_that_the_provider_cannot_end_is_not_asked_for():
+    lax = Lax(replace(_POOL, held={"b": "a rollout is under way"}))
+    with pytest.raises(ProviderRefusalError, match="pool: a rollout is under way"):
+        Guarded(lax, ()).terminate("pool", "b", _may)
+    assert lax.asked == []
+    assert Guarded(lax, ()).terminate("pool", "a", _may)

@@ -1,6 +1,7 @@
 """Which nodes can be removed: Cluster Autoscaler's rules of scale-down as a table of small clusters that a person can check."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -239,6 +240,14 @@ def test_an_annotation_keeps_a_node(machines):
 
 def test_a_group_does_not_fall_below_its_minimum(machines):
     assert machines.judge(_three(), _groups(low=1)).codes["a"] == "NodeGroupMinSizeReached"
+
+
+def test_a_machine_that_the_provider_cannot_end_now_keeps_its_node(machines):
+    pool = replace(group("pool", *"abc"), held={"a": "the Cluster is paused"})
+    judged = machines.judge(_three(), [pool])
+    assert judged.codes["a"] == "HeldByProvider"
+    assert judged["a"].message == "the Cluster is paused"
+    assert "HeldByProvider" not in {judged.codes[name] for name in "bc"}
 
 
 def test_machines_that_do_not_exist_are_none_to_spare(machines):

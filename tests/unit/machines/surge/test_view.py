@@ -41,3 +41,13 @@ def test_a_machine_is_new_by_its_launch_and_not_by_its_node():
     """The node of an old machine was registered again; of the last one the provider says nothing yet."""
     again, unknown = machine("a1", "a", 5, created=99), machine("a2", "a", None, created=99)
     assert surplus(again, unknown, machine("a3", "a", 11, created=1), zones={}) == ["a3"]
+
+
+def test_a_machine_that_the_provider_cannot_end_neither_goes_nor_is_closed():
+    old, new = machine("a1", "a", 5), machine("a2", "a", 20)
+    group = NodeGroup(name="pool", instances=("a1", "a2"), held={"a2": "older ones first"})
+    view = GroupView(group, [old, new])
+    note = GroupNote(desired=1, size=2, at=10, since=10, zones={"a": 1})
+    assert view.surplus(note, (), (), ()) == []
+    assert view.why_not("a2", note, ()) == "pool: older ones first"
+    assert view.why_not("a1", note, ()) is None

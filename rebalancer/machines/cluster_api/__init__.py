@@ -1,0 +1,1 @@
+"""The machine provider ``cluster-api``: MachineDeployments and MachineSets of Cluster API as node groups."""
