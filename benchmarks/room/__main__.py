@@ -3,7 +3,8 @@
 python -m benchmarks.room --clusters 300 --seed 1000
 python -m benchmarks.room --slots --clusters 300 --seed 1000
 
-With --slots the first workload that waits is none: as many slots of its size are to be free instead.
+With --slots the first workload that waits is none: as many slots of its size are to be free instead. With --gangs a third of the
+workloads that run are gangs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.room.clusters import RoomCluster, Work, cluster
+from benchmarks.room.clusters import RoomCluster, Work, cluster, with_gangs
 from benchmarks.room.optimum import RoomOptimum, optimum
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.plan import plan
@@ -36,6 +37,8 @@ class Result:
     evictions: int
     seconds: float
     best: RoomOptimum
+    together: int
+    """Evictions of pods that leave with a gang."""
     wrong: str
     """What the plan would break, if anything; empty if nothing."""
 
@@ -82,9 +85,9 @@ def planned(made: RoomCluster, slots: Work | None = None) -> tuple[Plan, float]:
     return decided, time.process_time() - began
 
 
-def result(seed: int, *, of_slots: bool) -> Result:
+def result(seed: int, *, of_slots: bool, gangs: bool) -> Result:
     """Return what was planned on the cluster of a seed, beside the optimum."""
-    made = cluster(seed)
+    made = with_gangs(cluster(seed)) if gangs else cluster(seed)
     slots = slots_of(made) if of_slots else None
     if slots is not None:
         slots.apart = False
@@ -93,7 +96,8 @@ def result(seed: int, *, of_slots: bool) -> Result:
     let_in, wrong = _end(made, plan)
     if slots is not None:
         let_in = (slots.waiting - plan.after["slots"].violated,)
-    return Result(seed, let_in, len(plan.moves), seconds, best, wrong)
+    together = sum(move.of_gang for move in plan.moves)
+    return Result(seed, let_in, len(plan.moves), seconds, best, together, wrong)
 
 
 def _end(made: RoomCluster, plan: Plan) -> tuple[tuple[int, ...], str]:
@@ -106,6 +110,10 @@ def _end(made: RoomCluster, plan: Plan) -> tuple[tuple[int, ...], str]:
     for work in made.works:
         let_in[work.priority] += max(0, work.waiting - outside[work.name])
     wrong = ""
+    left = Counter(move.pod.rpartition("-")[0] for move in plan.moves)
+    for name, number in left.items():
+        if by_name[name].gang and number < len(by_name[name].on):
+            wrong = f"{number} pods of the gang {name} leave"
     for move in plan.moves:
         work = by_name[move.pod.rpartition("-")[0]]
         work.on.remove(index[move.node])
@@ -124,10 +132,11 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slots", action="store_true")
+    parser.add_argument("--gangs", action="store_true")
     options = parser.parse_args()
     results = []
     for seed in range(options.seed, options.seed + options.clusters):
-        results.append(one := result(seed, of_slots=options.slots))
+        results.append(one := result(seed, of_slots=options.slots, gangs=options.gangs))
         if one.let_in != one.best.let_in or one.evictions != one.best.evictions or one.wrong:
             print(one, flush=True)
     possible = [one for one in results if sum(one.best.let_in)]
@@ -143,7 +152,7 @@ def main() -> None:
         f"let in as the optimum: {len(same)} ({len(same) / len(results):.1%});"
         f" pods {sum(sum(o.let_in) for o in results)} of {sum(sum(o.best.let_in) for o in results)}\n"
         f"evictions where as many: {evictions} of {fewest} ({evictions / max(1, fewest):.3f});"
-        f" where nothing can be let in: {in_vain}\n"
+        f" where nothing can be let in: {in_vain}; of gangs {sum(one.together for one in results)}\n"
         f"seconds of CPU: median {seconds[len(seconds) // 2]:.2f}, most {seconds[-1]:.2f}"
     )
 

@@ -43,6 +43,8 @@ class Work:
     """The node of each pod."""
     waiting: int = 0
     """So many pods that no node takes."""
+    gang: bool = False
+    """All of its pods leave at once, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class RoomCluster:
             kind="StatefulSet" if work.stateful else "Deployment",
             spec=spec,
             priority=work.priority,
-            annotations={"rebalancer/evict": "false"} if work.fixed == "opted out" else None,
+            annotations=_annotations(work),
         )
         for pod in objects:
             if pod["kind"] == "Pod" and not pod["spec"]["nodeName"]:
@@ -125,6 +127,19 @@ class RoomCluster:
         if work.fixed == "budget":
             objects.append(disruption_budget(work.name, work.name, allowed=0, healthy=len(work.on)))
         return objects
+
+
+def _annotations(work: Work) -> dict[str, str]:
+    kept = {"rebalancer/evict": "false"} if work.fixed == "opted out" else {}
+    return kept | ({"pod-group-name": work.name} if work.gang else {})
+
+
+def with_gangs(made: RoomCluster) -> RoomCluster:
+    """Make a third of the workloads that run gangs; all else of the cluster stays as it is."""
+    draw = random.Random(-1 - made.seed)
+    for work in made.works:
+        work.gang = len(work.on) > 1 and draw.random() < 1 / 3
+    return made
 
 
 def cluster(seed: int) -> RoomCluster:
@@ -206,4 +221,4 @@ def pods_of(made: RoomCluster) -> Counter[str]:
     return Counter({work.name: len(work.on) for work in made.works})
 
 
-__all__ = ["OLD", "Machine", "RoomCluster", "Work", "cluster", "pods_of"]
+__all__ = ["OLD", "Machine", "RoomCluster", "Work", "cluster", "pods_of", "with_gangs"]

@@ -1,7 +1,7 @@
 """What can be let in at all, and by how few evictions: an integer programme over workloads and nodes, solved by HiGHS.
 
 It reads the plain data of the generator and shares no code with the planner, the fold or the scheduler model. Pods of a
-workload that may move go anywhere that requests, pools and anti-affinity allow; the order in which they go, budgets of a
+workload that may move go anywhere that requests, pools and anti-affinity allow, those of a gang all or none; the order in which they go, budgets of a
 wave, and who chooses their nodes, it does not know: nothing can do better. A run may make ten evictions here, and it as well.
 """
 
@@ -73,6 +73,7 @@ class _Model:
     def _place(self, work: Work) -> None:
         programme, total = self.programme, len(work.on) + work.waiting
         at: list[int] = []
+        goes = programme.variable(0, 1, whole=True) if work.gang else -1
         for n in self._nodes:
             here = work.on.count(n)
             open_ = work.pool in (None, self._cluster.machines[n].pool)
@@ -85,6 +86,8 @@ class _Model:
             if here and not work.fixed:
                 left = programme.variable(0, here, whole=True)
                 programme.row({x: 1, left: 1}, low=here)
+                if work.gang:
+                    programme.row({left: 1, goes: -here}, low=0, high=0)
                 self.left.append(left)
         self._at.append((work, at))
         row = dict.fromkeys(at, 1.0)

@@ -189,6 +189,8 @@ class Move:
     """The name of the moves that are made all or none; empty for a move by itself."""
     room: tuple[str, ...] | None = None
     """Of a move that makes room for what waits: the nodes that stay marked after it, until that has its room; else None."""
+    gang: str = ""
+    """The name of the gang whose pods leave with this one, in a wave of their own; empty for a move by itself."""
 
     @property
     def ref(self) -> str:
@@ -198,7 +200,7 @@ class Move:
     @property
     def of_gang(self) -> bool:
         """Whether the move belongs to a gang, whose moves are sent all together or not at all."""
-        return bool(self.unit) and self.room is None
+        return bool(self.gang)
 
     @property
     def has_replacement(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Self
 
 from rebalancer.planner.draft import Draft
-from rebalancer.scheduler.prediction import Prediction
+from rebalancer.scheduler.prediction import Prediction, Taker
 
 
 class Evicted:
@@ -38,16 +38,24 @@ class Evicted:
     def __exit__(self, *raised: object) -> None:
         self.undo()
 
-    def place(self, pod: int) -> Prediction:
-        """Place the replacement of ``pod`` on its most probable node, and return its landing; without a node if none takes it."""
+    def place(self, pod: int, wanted: int = -1) -> Prediction:
+        """Place the replacement of ``pod``, and return its landing; without a node if none takes it.
+
+        It is placed on ``wanted`` where it may land there, else on its most probable node.
+        """
         cls = self._replacement(pod)
         prediction = self._draft.scheduler.predict(self._state, cls)
         if not len(prediction.nodes) and self._hidden < len(self._pods):
             self._hide(len(self._pods) - self._hidden)
             prediction = self._draft.scheduler.predict(self._state, cls)
         if len(prediction.nodes):
-            self.put(pod, int(prediction.nodes[0]))
+            self.put(pod, wanted if wanted in prediction.nodes else int(prediction.nodes[0]))
         return prediction
+
+    def takers(self) -> tuple[Taker, ...]:
+        """Return the pending pods that get a node once none of the pods holds its room any more."""
+        self._hide(len(self._pods) - self._hidden)
+        return self._draft.scheduler.pending.takers(self._state)
 
     def put(self, pod: int, node: int) -> None:
         """Place the replacement of ``pod`` on a node."""

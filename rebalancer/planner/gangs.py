@@ -31,10 +31,10 @@ from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction, uniform
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodFlag
+from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodFlag, Snapshot
 from rebalancer.snapshot.protect import ALONE, BY_UNIT, names_of, sentence_of, text_of
 
-_BACK = 0.05
+BACK = 0.05
 """Most probability with which a pod that has to leave its node may land on it again."""
 
 
@@ -104,6 +104,10 @@ class GangPlan:
         return guard_term(self._draft.view)
 
     @cached_property
+    def _judged_terms(self) -> list[Term]:
+        return [*(one.term for one in self._terms), self._guard]
+
+    @cached_property
     def _judge(self) -> Judge:
         threshold = self._draft.settings.threshold
         return Judge(self._draft.view, self._all, self._guard, threshold)
@@ -143,7 +147,7 @@ class GangPlan:
         ``named``: its pods that must leave their nodes because of rules; None: they are determined here.
         """
         named = self._find_named_of(gang) if named is None else named
-        pods = self._going(gang, named)
+        pods = going(self._draft.snapshot, gang, named)
         why = why_unfit(self._draft, gang)
         if why is None and now:
             why = exceeds_disruptions(self._draft, pods)
@@ -152,7 +156,9 @@ class GangPlan:
         move = self._landing(pods, named)
         if isinstance(move, str):
             return move
-        why = self._unselected_pod(move) or (self._exceeds_budgets(move) if now else None)
+        why = self._unselected_pod(move)
+        if why is None and now:
+            why = exceeds_budgets(self._draft, move.pods, move.strategy)
         return move if why is None else why
 
     def _draw(self, gang: GangKey) -> int:
@@ -190,20 +196,6 @@ class GangPlan:
             pod for pod in pods.tolist() if (int(columns.cls[pod]), int(columns.node[pod])) in pairs
         ]
 
-    def _going(self, gang: GangKey, named: Collection[int]) -> list[int]:
-        """Return the pods that go: the named ones if enough of the gang stay, else all, the named ones first."""
-        snapshot = self._draft.snapshot
-        others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
-        groups = [
-            snapshot.group_of(snapshot.classes[cls])
-            for cls in np.unique(snapshot.pods.cls[snapshot.gangs[gang]]).tolist()
-        ]
-        together = any(group is not None and group.together for group in groups)
-        least = None if together else snapshot.gang_least.get(gang)
-        if least is not None and len(others) >= least:
-            return list(named)
-        return [*named, *others]
-
     # -- why it stays -----------------------------------------------------------------------------------
 
     def _unselected_pod(self, move: GangMove) -> str | None:
@@ -213,30 +205,6 @@ class GangPlan:
             pair = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
             if not problem.may_move(move.strategy, *pair):
                 return f"the select of {move.strategy} does not match {snapshot.pod_ref(pod)}"
-        return None
-
-    def _exceeds_budgets(self, move: GangMove) -> str | None:
-        """Return the limit that a move would exceed, the policy's or its strategy's; None if there is none.
-
-        A unit counts as so many moves in the limits per run and hour. In those in flight it may begin if each of its pods might: smaller
-        steps than the unit do not exist.
-        """
-        snapshot, allowance = self._draft.snapshot, self._draft.allowance
-        pods, strategy = move.pods, move.strategy
-        quota = QuotaLedger(snapshot)
-        for pod in pods:
-            cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
-            if (limit := allowance.over(strategy, cls)) is not None:
-                return limit
-            if not allowance.has_room_for(len(pods), strategy, cls):
-                return f"{count(len(pods), 'move')} at once are more than the budgets of this run leave"
-            ready = snapshot.pods.is_ready(pod)
-            if (limit := allowance.waits(cls, node, strategy, ready=ready)) is not None:
-                return limit
-            if not snapshot.waits(cls):
-                if (lack := quota.lacks(cls)) is not None:
-                    return lack
-                quota.take(cls)
         return None
 
     # -- where they land --------------------------------------------------------------------------------
@@ -251,7 +219,7 @@ class GangPlan:
                 return f"{draft.snapshot.pod_ref(pod)}: not predictable: {', '.join(prediction.unmodelled)}"
             if prediction.takers:
                 return f"{draft.snapshot.pod_ref(pod)}: pods that are pending would take the room that it leaves"
-        before = self._potentials(pods)
+        before = potentials(self._draft, self._judged_terms, pods)
         move = self._way(pods, named, before)
         if isinstance(move, str):
             return move
@@ -281,7 +249,7 @@ class GangPlan:
                 landings.append(away.place(pod))
                 if (why := self._refusal(landings[-1])) is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
-            after = self._potentials(pods)
+            after = potentials(self._draft, self._judged_terms, pods)
         return self._paying(pods, named, landings, before, after)
 
     def _returning(self, move: GangMove) -> list[int]:
@@ -294,22 +262,8 @@ class GangPlan:
             pod
             for pod, landing in zip(move.pods, move.landings, strict=True)
             if pod in move.named
-            and float(landing.probability[landing.nodes == node[pod]].sum()) > _BACK
+            and float(landing.probability[landing.nodes == node[pod]].sum()) > BACK
         ]
-
-    def _potentials(self, pods: Sequence[int]) -> list[float]:
-        """Return the potential of each term, then the guard's; of all that moves of ``pods`` may change."""
-        snapshot = self._draft.snapshot
-        pairs = {
-            (cls, snapshot.classes[cls].replacement)
-            for cls in snapshot.pods.cls[list(pods)].tolist()
-        }
-        terms = [*(one.term for one in self._terms), self._guard]
-        for term in terms:
-            for pair in sorted(pairs):
-                # A term makes the groups of a class once it is asked about it.
-                term.concerns(*pair)
-        return [term.potential() for term in terms]
 
     def _refusal(self, prediction: Prediction) -> str | None:
         if not len(prediction.nodes):
@@ -369,6 +323,7 @@ class GangPlan:
                 wave,
                 self._observed,
                 unit=unit_of(gang),
+                gang=unit_of(gang),
             )
 
     def _reasons(self, gang: GangKey, move: GangMove) -> list[str]:
@@ -393,7 +348,8 @@ class GangCheck:
         """Unit -> the moves of its pods."""
         self._torn: set[str] = set()
         """Units with moves in two waves, or with others between them."""
-        of_gangs = groupby(moves, key=lambda move: (move.unit if move.of_gang else "", move.wave))
+        by_itself = [move for move in moves if move.room is None]
+        of_gangs = groupby(by_itself, key=lambda move: (move.gang, move.wave))
         for (unit, _), together in of_gangs:
             if unit in self._moves:
                 self._torn.add(unit)
@@ -458,6 +414,23 @@ def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
     return units
 
 
+def going(snapshot: Snapshot, gang: GangKey, named: Collection[int]) -> list[int]:
+    """Return the pods that leave where the ``named`` ones have to: these if enough of the gang stay, else all, the named ones first."""
+    others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
+    return list(named) if is_enough(snapshot, gang, len(others)) else [*named, *others]
+
+
+def is_enough(snapshot: Snapshot, gang: GangKey, stay: int) -> bool:
+    """Return whether a gang is of use, and may be disrupted, while so many of its pods stay."""
+    groups = [
+        snapshot.group_of(snapshot.classes[cls])
+        for cls in np.unique(snapshot.pods.cls[snapshot.gangs[gang]]).tolist()
+    ]
+    if any(group is not None and group.together for group in groups):
+        return False
+    return stay >= snapshot.gang_least.get(gang, np.inf)
+
+
 def why_unfit(draft: Draft, gang: GangKey) -> str | None:
     """Return why a pod of a gang prevents its move; None if no pod does."""
     snapshot = draft.snapshot
@@ -492,6 +465,43 @@ def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> str | None:
                 f"{budget.ref} {_allows(budget, number)}; {count(number, 'pod')} would go at once"
             )
     return None
+
+
+def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> str | None:
+    """Return the limit that the moves of ``pods`` at once would exceed, the policy's or the strategy's; None if there is none.
+
+    They count as so many moves in the limits per run and hour. In those in flight they may begin if each of them might: smaller
+    steps do not exist.
+    """
+    snapshot, allowance = draft.snapshot, draft.allowance
+    quota = QuotaLedger(snapshot)
+    for pod in pods:
+        cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+        if (limit := allowance.over(strategy, cls)) is not None:
+            return limit
+        if not allowance.has_room_for(len(pods), strategy, cls):
+            return f"{count(len(pods), 'move')} at once are more than the budgets of this run leave"
+        ready = snapshot.pods.is_ready(pod)
+        if (limit := allowance.waits(cls, node, strategy, ready=ready)) is not None:
+            return limit
+        if not snapshot.waits(cls):
+            if (lack := quota.lacks(cls)) is not None:
+                return lack
+            quota.take(cls)
+    return None
+
+
+def potentials(draft: Draft, terms: Sequence[Term], pods: Sequence[int]) -> list[float]:
+    """Return the potential of each of ``terms``; of all that moves of ``pods`` may change."""
+    snapshot = draft.snapshot
+    pairs = {
+        (cls, snapshot.classes[cls].replacement) for cls in snapshot.pods.cls[list(pods)].tolist()
+    }
+    for term in terms:
+        for pair in sorted(pairs):
+            # A term makes the groups of a class once it is asked about it.
+            term.concerns(*pair)
+    return [term.potential() for term in terms]
 
 
 def _allows(budget: DisruptionBudget, number: int) -> str:

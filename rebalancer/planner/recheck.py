@@ -17,6 +17,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.room_check import RoomCheck
+from rebalancer.planner.room_gangs import TogetherJudge
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import Verdict, is_gamble
@@ -117,14 +118,19 @@ class _Check:
         self._limits = limits
         self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
         view = draft.view
-        self._judge = Judge(view, draft.enforced, guard_term(view), draft.settings.threshold)
+        guard = guard_term(view)
+        self._judge = Judge(view, draft.enforced, guard, draft.settings.threshold)
         self._effort = Effort.of(len(draft.snapshot.nodes))
         self._steer = LandingSteer(draft, self._judge, self._effort)
         self._rendering = Rendering(draft.problem)
-        self._rooms = RoomCheck(draft, self._judge, moves)
+        together = TogetherJudge(draft, self._judge, draft.enforced, guard)
+        self._rooms = RoomCheck(draft, self._judge, together, moves, self._is_now)
         self._gangs = GangCheck(draft, moves)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
+
+    def _is_now(self, move: Move) -> bool:
+        return self._limits is None or self._limits.are_about(move)
 
     def exists(self, move: Move) -> bool:
         """Return whether the snapshot has the pod of ``move``."""
@@ -165,10 +171,11 @@ class _Check:
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
-        if move.of_gang:
-            of_now = self._limits is None or self._limits.are_about(move)
-            return self._gangs.verdict(move, now=of_now)
-        if protections := self._draft.protections(pod):
+        if move.of_gang and move.room is None:
+            return self._gangs.verdict(move, now=self._is_now(move))
+        # Of a gang all of whose pods leave, the check of rooms asks about all.
+        protections = [] if move.of_gang else self._draft.protections(pod)
+        if protections:
             # The pod may be moved, by a command with other flags.
             only = TEXTS["selector"] if protections == ["selector"] else None
             return only or f"protected now: {', '.join(protections)}"

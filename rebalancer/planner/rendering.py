@@ -40,6 +40,8 @@ class Chosen:
     """See Move."""
     room: tuple[int, ...] | None = None
     """Of a move that makes room for one that waits: the nodes that stay marked until that has its room; None: of any other."""
+    gang: str = ""
+    """See Move."""
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:
@@ -84,6 +86,7 @@ class Rendering:
             cause=chosen.cause,
             unit=chosen.unit,
             room=None if chosen.room is None else self.names(chosen.room),
+            gang=chosen.gang,
         )
 
     def names(self, nodes: Sequence[int]) -> tuple[str, ...]:

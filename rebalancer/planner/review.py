@@ -64,7 +64,7 @@ class Waves:
             return forbidden
         if (limit := self._allowance.over(move.strategy, cls)) is not None:
             return Code.BUDGET, limit
-        unit = move.unit if move.of_gang else ""
+        unit = move.gang
         begun = bool(unit) and unit == self._unit
         if move.wave != self._planned or unit != self._unit:
             self._next()

@@ -22,6 +22,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.room_gangs import RoomGangs
 from rebalancer.planner.room_reasons import find_expected, why_outside
 from rebalancer.planner.room_repair import RoomRepair
 from rebalancer.planner.room_search import Placing, RoomSearch, RoomSearchResult
@@ -148,6 +149,9 @@ class _RoomPlan:
             else of.selected.pods(draft.snapshot)
         )
         self._evictable: Bools = problem.movable & (problem.protected == 0) & mine
+        self.gangs = RoomGangs(draft, mine)
+        """Those of which all pods may leave for others, at once."""
+        self._evictable[self.gangs.pods] = True
         for ask in asks:
             if (pod := max(ask.pod, ask.about)) >= 0:
                 self._evictable[pod] = False
@@ -302,6 +306,7 @@ class _RoomPlan:
             draft = self._drafts[ended] = Draft(self._draft.problem, self._draft.settings)
             draft.state.keep_inverses()
         draft.begin_again()
+        draft.gangs_that_stay.update(self._draft.gangs_that_stay)
         for done in self._before:
             done(draft)
         made.onto(draft, ended=ended)
@@ -352,7 +357,9 @@ class _Way:
     def __init__(self, plan: _RoomPlan, made: MadeRooms, asks: Sequence[Ask]) -> None:
         self._plan, self._made, self._asks = plan, made, asks
         self._draft = plan.fresh(made)
-        self._search = RoomSearch(self._draft, plan.evictable, plan.closed, plan.effort, plan.stop)
+        self._search = RoomSearch(
+            self._draft, plan.evictable, plan.closed, plan.effort, plan.stop, plan.gangs
+        )
         self._items = [self._search.item_of(number, ask) for number, ask in enumerate(asks)]
         self._first = 0
         self._walk: RoomWalk | None = None
@@ -452,4 +459,5 @@ class _Way:
 
     def _walk_to(self, placing: Placing) -> RoomWalk:
         draft = self._plan.fresh(self._made, ended=False)
-        return RoomWalk(draft, self._plan.of, self._made, self._asks, placing)
+        gangs = self._plan.gangs
+        return RoomWalk(draft, self._plan.of, self._made, self._asks, placing, gangs)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
 from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.gangs import is_enough, is_unit, unit_of, why_unfit
 from rebalancer.planner.judge import Judge
+from rebalancer.planner.room_gangs import TogetherJudge, TogetherLanding
 from rebalancer.planner.verdict import Verdict
+from rebalancer.snapshot.columns import Int32s
 
 
 class RoomCheck:
     """Judges the moves that make room, all moves for one pending pod together."""
 
-    def __init__(self, draft: Draft, judge: Judge, moves: Sequence[Move]) -> None:
-        self._draft, self._judge = draft, judge
+    def __init__(
+        self,
+        draft: Draft,
+        judge: Judge,
+        together: TogetherJudge,
+        moves: Sequence[Move],
+        is_now: Callable[[Move], bool],
+    ) -> None:
+        """``is_now``: whether a move goes next, within what budgets allow now."""
+        self._draft, self._judge, self._together, self._is_now = draft, judge, together, is_now
+        self._of_gangs: dict[str, Verdict] = {}
+        """Uid of a pod that leaves with its gang -> the verdict."""
         self._moves = [move for move in moves if move.room is not None]
         uids = [uid for move in self._moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids) if uids else {}
@@ -30,16 +44,32 @@ class RoomCheck:
             self._refused[unit] = self._why_not(unit)
         if (why := self._refused[unit]) is not None:
             return why
-        return self._verdict(move)
+        return self._of_gang(move) if move.of_gang else self._verdict(move)
+
+    def _of_gang(self, move: Move) -> Verdict | str:
+        """Return the verdict on a move of a gang; they are judged all together when the first of them is asked about."""
+        if move.uid not in self._of_gangs:
+            of = [one for one in self._moves if (one.unit, one.gang) == (move.unit, move.gang)]
+            landing = self._landing(of)
+            if isinstance(landing, str):
+                return landing
+            marks = tuple(self._marks_of(move).tolist())
+            for one, prediction in zip(of, landing.predictions, strict=True):
+                self._of_gangs[one.uid] = Verdict(
+                    prediction, landing.gain, landing.gain, {}, None, marks=marks
+                )
+        return self._of_gangs[move.uid]
 
     def _verdict(self, move: Move) -> Verdict:
         """Return the verdict on a move while the nodes are marked that it was planned with."""
-        index, state = self._draft.snapshot.nodes.index, self._draft.state
-        pod = self._rows[move.uid]
-        marks = np.array(sorted(index[name] for name in move.marks if name in index), np.int32)
+        pod, state, marks = self._rows[move.uid], self._draft.state, self._marks_of(move)
         with self._draft.scheduler.marking(marks):
             verdict = self._judge.harmless(pod, int(state.node_of[pod]))
         return replace(verdict, marks=tuple(marks.tolist()))
+
+    def _marks_of(self, move: Move) -> Int32s:
+        index = self._draft.snapshot.nodes.index
+        return np.array(sorted(index[name] for name in move.marks if name in index), np.int32)
 
     def _why_not(self, unit: str) -> str | None:
         """Return why nothing of a unit need leave any more, or why it would not help those for which it makes room."""
@@ -59,10 +89,18 @@ class RoomCheck:
         gone: list[int] = []
         """The pods that have moved in the state, and those that have been let in, in order."""
         try:
-            for place, move in enumerate(moves):
-                if (why := self._leave(move, gone)) is not None:
+            left = list(moves)
+            for gang, of in groupby(moves, key=lambda move: move.gang or move.uid):
+                some = list(of)
+                left, move = left[len(some) :], some[0]
+                why = (
+                    self._leave_together(some, gone)
+                    if gang == move.gang
+                    else self._leave(move, gone)
+                )
+                if why is not None:
                     return f"{what}: {why}"
-                if move.makes_way_for in {later.makes_way_for for later in moves[place + 1 :]}:
+                if move.makes_way_for in {later.makes_way_for for later in left}:
                     continue
                 # With the last of its moves a pod has its room, and those after it are planned with that taken.
                 row = self._rows.get(move.makes_way_for, -1)
@@ -96,9 +134,48 @@ class RoomCheck:
         verdict = self._verdict(move)
         if verdict.refused is not None:
             return f"{move.ref}: {verdict.refused[1]}"
-        replacement = draft.snapshot.classes[int(draft.state.cls_of[pod])].replacement
-        draft.state.evict(pod)
-        draft.state.hide_newest_victim()
-        draft.state.place(pod, replacement, int(verdict.prediction.nodes[0]))
-        gone.append(pod)
+        self._put(pod, int(verdict.prediction.nodes[0]), gone)
         return None
+
+    def _leave_together(self, moves: Sequence[Move], gone: list[int]) -> str | None:
+        """Move the pods of a gang in the state for a moment; return why they cannot go."""
+        landing = self._landing(moves)
+        if isinstance(landing, str):
+            return landing
+        for move, prediction in zip(moves, landing.predictions, strict=True):
+            self._put(self._rows[move.uid], int(prediction.nodes[0]), gone)
+        return None
+
+    def _landing(self, moves: Sequence[Move]) -> TogetherLanding | str:
+        """Return where the pods of a gang would land now, or why they cannot go."""
+        pods = [self._rows[move.uid] for move in moves if move.uid in self._rows]
+        if (why := self._why_no_gang(moves, pods)) is not None:
+            return f"{moves[0].gang}: {why}"
+        landing = self._together.landing(pods, self._marks_of(moves[0]), [-1] * len(pods))
+        return landing if isinstance(landing, TogetherLanding) else f"{moves[0].gang}: {landing[1]}"
+
+    def _why_no_gang(self, moves: Sequence[Move], pods: Sequence[int]) -> str | None:
+        """Return why ``pods`` are not what would leave of a gang that has to stay whole; None if they are."""
+        snapshot = self._draft.snapshot
+        gang = next((gang for gang in snapshot.gangs if unit_of(gang) == moves[0].gang), None)
+        if gang is None or len(pods) < len(moves):
+            return "a pod of it is gone"
+        if not is_unit(self._draft, gang):
+            return "its pods are not kept together any more: left to the next run"
+        if (why := why_unfit(self._draft, gang)) is not None:
+            return why
+        others = set(snapshot.gangs[gang].tolist()) - set(pods)
+        if others and not is_enough(snapshot, gang, len(others)):
+            return "other pods of it would go than planned"
+        if not self._is_now(moves[0]):
+            return None
+        exceeded = self._together.exceeds(pods, moves[0].strategy)
+        return None if exceeded is None else exceeded[1]
+
+    def _put(self, pod: int, node: int, gone: list[int]) -> None:
+        state = self._draft.state
+        replacement = self._draft.snapshot.classes[int(state.cls_of[pod])].replacement
+        state.evict(pod)
+        state.hide_newest_victim()
+        state.place(pod, replacement, node)
+        gone.append(pod)

@@ -13,6 +13,7 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
+from rebalancer.planner.room_gangs import RoomGangs
 from rebalancer.planner.room_search import Item, RoomSearch, RoomSearchResult
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
@@ -137,7 +138,7 @@ def _held(
     row = int((left[:, node] / np.maximum(1, np.append(item.requests, 1))).argmax())
     asks = np.vstack([snapshot.requests, np.ones((1, len(snapshot.classes)), np.int64)])
     staying = staying[asks[row, pods.cls[staying]] > 0]
-    why = Counter(_stays(draft, of, ask, pod) for pod in staying.tolist())
+    why = Counter(_stays(draft, of, search.gangs, ask, pod) for pod in staying.tolist())
     name, short = snapshot.nodes.names[node], _short(draft, left[:, node])
     if not why:
         return Code.UNSATISFIABLE, f"short by least on {name}, were all pods gone: {short}"
@@ -149,9 +150,11 @@ def _held(
     )
 
 
-def _stays(draft: Draft, of: Contribution, ask: Ask, pod: int) -> tuple[Code, str]:
+def _stays(
+    draft: Draft, of: Contribution, gangs: RoomGangs, ask: Ask, pod: int
+) -> tuple[Code, str]:
     cls = int(draft.snapshot.pods.cls[pod])
-    if texts := draft.protection_texts(pod):
+    if (texts := draft.protection_texts(pod)) and not gangs.unit_of(pod):
         name, text = next(iter(texts.items()))
         return protection_code(texts), f"{name}: {text}"
     if (forbidden := draft.forbidden(pod)) is not None:

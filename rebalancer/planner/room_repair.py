@@ -2,7 +2,7 @@
 
 The asks are put on nodes, whether they fit or not. Then one pod after the other goes where the nodes are overcommitted by the
 least, until none is: tabu search, which does not undo its last steps, with a weight of each node that grows while the node
-stays overcommitted. What turns out not to be needed goes home. Nothing is proven by it. All pods of overcommitted nodes on
+stays overcommitted. What turns out not to be needed goes home. Nothing is proven by it, and no gang leaves. All pods of overcommitted nodes on
 all nodes are looked at in one step, as arrays. Rules between pods count as they are before anything moves, and of pods with
 such rules no two alike come to one node: whether a way can be gone, its caller asks anyway.
 """
@@ -35,7 +35,8 @@ class RoomRepair:
     ) -> None:
         self._search, self._items, self._stop = search, items, stop
         self._widest = max(items, key=lambda item: item.limit)
-        self._pods = search.evictable_for(self._widest)
+        pods = search.evictable_for(self._widest)
+        self._pods = pods[[not search.gangs.unit_of(pod) for pod in pods.tolist()]]
         snapshot = search.snapshot
         cls = snapshot.pods.cls[self._pods]
         self._classes, kind = np.unique(cls, return_inverse=True)

@@ -22,6 +22,7 @@ import numpy as np
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.room_gangs import RoomGangs
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _LOOK = 256
@@ -105,12 +106,13 @@ class RoomSearch:
         closed: Bools,
         effort: Effort,
         stop: Callable[[], str | None],
+        gangs: RoomGangs,
     ) -> None:
         """``evictable`` (P,): pods that may leave; ``closed`` (N,): nodes on which nothing is to land.
 
-        ``stop`` returns why planning must end, or None.
+        ``stop`` returns why planning must end, or None. ``gangs``: of which others leave with a pod.
         """
-        self._stop = stop
+        self._stop, self.gangs = stop, gangs
         self._draft, self._effort = draft, effort
         self.snapshot, self._state = draft.snapshot, draft.state
         self._closed = closed
@@ -119,6 +121,7 @@ class RoomSearch:
         self.places = snapshot.nodes.max_pods.astype(np.int64) - state.lasting_count
         pods = state.unmoved()
         pods = pods[evictable[pods]]
+        pods = pods[gangs.are_whole(pods)]
         priority = np.array([of.priority for of in snapshot.classes] or [0], np.int64)
         cost = draft.problem.costs[pods]
         node, cls = snapshot.pods.node[pods], snapshot.pods.cls[pods]
@@ -143,7 +146,7 @@ class RoomSearch:
         """What was done in the arrays of the search, in order: an item placed on a node, or (-1) gone from its own."""
         self._followed = 0
         """So many of these steps the state has followed: rules between pods are rarely asked about."""
-        self._items: dict[tuple[int, int], Item] = {}
+        self._items: dict[tuple[int, int, bool], Item] = {}
 
     # -- what is asked -----------------------------------------------------------------------------------
 
@@ -323,7 +326,12 @@ class RoomSearch:
         item = chosen.item
         for node in self._promising(item, chosen.fits, evictions):
             for victims, late in self._victims(item, node, evictions):
+                others = self.gangs.others(victims, self._gone, item.limit)
+                if others is None or len(victims) + len(others) > evictions:
+                    continue
                 leaving = [self.leaving(pod, item) for pod in victims]
+                leaving += [self.leaving(pod, item, may_return=True) for pod in others]
+                left = evictions - len(leaving)
                 with ExitStack() as stack:
                     for one in leaving:
                         stack.enter_context(self._without(one))
@@ -331,7 +339,6 @@ class RoomSearch:
                         leaving.append(_late(item, node))
                     else:
                         stack.enter_context(self._standing(item, node))
-                    left = evictions - len(victims)
                     if self._search(chosen.asks, [*chosen.leaving, *leaving], left):
                         return True
         return False
@@ -545,15 +552,19 @@ class RoomSearch:
         cls = self.snapshot.pods.cls[list(pods)]
         return np.vstack([self.snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
 
-    def leaving(self, pod: int, cause: Item) -> Item:
-        """Return the item to place for a pod that leaves because of ``cause``."""
-        known = self._items.get((pod, cause.root))
+    def leaving(self, pod: int, cause: Item, *, may_return: bool = False) -> Item:
+        """Return the item to place for a pod that leaves because of ``cause``.
+
+        ``may_return``: only others of its gang have to; its replacement may stand where it stood.
+        """
+        key = pod, cause.root, may_return
+        known = self._items.get(key)
         if known is None:
             cls, node = int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod])
             replacement = self.snapshot.classes[cls].replacement
             nodes = self._draft.scheduler.static_mask(replacement) & ~self._closed
-            nodes[node] = False
-            known = self._items[pod, cause.root] = _item(
+            nodes[node] &= may_return
+            known = self._items[key] = _item(
                 pod,
                 replacement,
                 node,

@@ -22,6 +22,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.room_gangs import RoomGangs, TogetherJudge, TogetherLanding
 from rebalancer.planner.room_search import Item, Placing
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
@@ -32,6 +33,9 @@ from rebalancer.snapshot.protect import BY_UNIT
 _SURE = 0.95
 """Least probability of landings that leave the places of others free; the more a judge lets be on nodes about to go."""
 
+
+_TRIES = 8
+"""So many times further nodes are marked for a gang, so that none of its pods lands where others need the place."""
 
 Refused = tuple[Code, str]
 TAKEN: Refused = (Code.NO_ROOM, "another pod that waits would take the room")
@@ -95,6 +99,11 @@ class MadeRooms:
             if entry.wave == wave and (reserving or entry.ask.pod >= 0):
                 enter(draft, entry.ask, entry.node)
 
+    @property
+    def ends_with_gang(self) -> bool:
+        """Whether the last wave is that of a gang, in which nothing else goes."""
+        return bool(self.steps) and bool(self.steps[-1].chosen.gang)
+
     def open_rooms(self) -> set[int]:
         """Return the nodes that are still marked after the last move, while its wave is in flight."""
         return set(self.steps[-1].chosen.room or ()) if self.steps else set()
@@ -147,17 +156,20 @@ class RoomWalk:
         made: MadeRooms,
         asks: Sequence[Ask],
         placing: Placing,
+        gangs: RoomGangs,
     ) -> None:
         """``draft``: ``made`` is done in it, and its last wave is in flight; ``of``: the strategy."""
         self._of, self._made, self._asks, self._draft = of, made, asks, draft
         terms = draft.terms if of.observed else draft.enforced
         guard = guard_term(draft.view)
         self._judge = Judge(draft.view, terms, guard, draft.settings.threshold)
+        self._together = TogetherJudge(draft, self._judge, terms, guard)
+        self._gangs = gangs
         self._targets = {item.pod: node for item, node in placing.nodes}
-        self._left = [item for item, _ in placing.moves]
-        self._left.sort(key=lambda item: (-_size(draft, item), item.pod))
+        self._left = self._at_once([item for item, _ in placing.moves])
+        """What is left to move: pods that leave at once, those of a gang, or one."""
         self._waiting = [item for item, _ in placing.nodes if item.source < 0]
-        self._sources = {item.source for item in self._left}
+        self._sources = {item.source for of in self._left for item in of if not _may_return(item)}
         self._open = made.open_rooms()
         """The nodes that are being made free for others in the wave that is in flight."""
         self._most_marks = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
@@ -172,22 +184,26 @@ class RoomWalk:
     def open_one_by_one(self, *, backwards: bool) -> None:
         """Make the moves for one request after the other, in order or in reverse."""
         sign = -1 if backwards else 1
-        self._left.sort(key=lambda item: sign * item.root)
+        self._left.sort(key=lambda of: sign * of[0].root)
 
     def go(self) -> Refused | None:
         """Make all moves, beginning in the wave that is in flight; return why that is impossible, or None."""
         wave, of_wave = max(self._made.last_wave, self._made.first_wave), len(self._made.steps)
         why: Refused = Code.NO_ROOM, "its moves have no order in which each lands"
+        full = self._made.ends_with_gang
         while self._left:
-            step, why = self._next(wave, why)
-            if step is not None:
-                self.steps.append(step)
-                of_wave += 1
+            steps: list[RoomStep] = []
+            if not full:
+                steps, why = self._next(wave, why, begun=of_wave > 0)
+            if steps:
+                self.steps += steps
+                of_wave += len(steps)
+                full = bool(steps[0].chosen.gang)
                 continue
             if not of_wave:
                 return why
             self._end_wave(wave)
-            wave, of_wave = wave + 1, 0
+            wave, of_wave, full = wave + 1, 0, False
         self._end_wave(wave)
         self._assign()
         return self._enter(wave)
@@ -213,6 +229,8 @@ class RoomWalk:
         for place, step in enumerate(self.steps):
             ask = self._ask_of[step.root]
             reason = f"makes room for {ask.text} on {self._node_of(step.root)}"
+            if step.chosen.gang:
+                reason += f"; all that leave of {step.chosen.gang} leave together"
             hard, soft, balance = step.chosen.gain
             # With the last of its moves an ask has its room.
             if ask.pod >= 0:
@@ -234,15 +252,29 @@ class RoomWalk:
             return self._draft.snapshot.pods.uid[ask.pod]
         return f"{self._of.strategy}: {ask.text} on {self._node_of(root)}"
 
-    def _next(self, wave: int, why: Refused) -> tuple[RoomStep | None, Refused]:
-        """Make the first move that can be made now; if none can, return why the last one cannot."""
-        for item in self._left:
-            result = self._step(item, wave)
-            if isinstance(result, RoomStep):
-                self._left.remove(item)
+    def _at_once(self, items: Sequence[Item]) -> list[tuple[Item, ...]]:
+        """Return ``items`` by what leaves at once, the largest first."""
+        of_unit: dict[object, list[Item]] = {}
+        for item in sorted(items, key=lambda item: (-_size(self._draft, item), item.pod)):
+            of_unit.setdefault(self._gangs.unit_of(item.pod) or item.pod, []).append(item)
+        return [tuple(of) for of in of_unit.values()]
+
+    def _next(self, wave: int, why: Refused, *, begun: bool) -> tuple[list[RoomStep], Refused]:
+        """Make the first moves that can be made now; if none can, return why the last one cannot. ``begun``: the wave has others."""
+        result: list[RoomStep] | Refused
+        for of in self._left:
+            if not self._gangs.unit_of(of[0].pod):
+                step = self._step(of[0], wave)
+                result = [step] if isinstance(step, RoomStep) else step
+            elif begun:
+                continue
+            else:
+                result = self._steps(of, wave)
+            if isinstance(result, list):
+                self._left.remove(of)
                 return result, why
             why = result
-        return None, why
+        return [], why
 
     def _end_wave(self, wave: int) -> None:
         end_wave(self._draft)
@@ -302,28 +334,93 @@ class RoomWalk:
             self._of.observed,
             makes_way_for=ask.pod,
             marks=verdict.marks,
-            room=tuple(sorted(self._open_without(item))),
+            room=tuple(sorted(self._open_without([item]))),
         )
         if not snapshot.waits(cls):
             self._quota.take(cls)
         move(draft, chosen, prediction, lands, ready=ready)
         return RoomStep(chosen, prediction, lands, ready, item.root)
 
+    def _steps(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refused:
+        """Move the pods of a gang in the draft, or return why they cannot go."""
+        draft, snapshot, strategy = self._draft, self._draft.snapshot, self._of.strategy
+        pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
+        refused = self._together.exceeds(pods, strategy)
+        marks = self._marks_of(of)
+        landing = refused or self._landing(of, marks)
+        if not isinstance(landing, TogetherLanding):
+            return landing[0], f"{unit} would have to leave: {landing[1]}"
+        room, root = tuple(sorted(self._open_without(of))), of[0].root
+        # All of them are one unit with the other moves for one of the asks.
+        ask = self._asks[root]
+        steps: list[RoomStep] = []
+        for item, prediction in zip(of, landing.predictions, strict=True):
+            cls, ready = int(snapshot.pods.cls[item.pod]), snapshot.pods.is_ready(item.pod)
+            chosen = Chosen(
+                item.pod,
+                cls,
+                item.source,
+                landing.gain,
+                prediction,
+                strategy,
+                f"makes room for {ask.text}",
+                wave,
+                self._of.observed,
+                makes_way_for=ask.pod,
+                marks=tuple(sorted(marks)),
+                room=room,
+                gang=unit,
+            )
+            at = np.flatnonzero(prediction.nodes == self._targets[item.pod])
+            lands = int(at[0]) if len(at) else 0
+            move(draft, chosen, prediction, lands, ready=ready)
+            steps.append(RoomStep(chosen, prediction, lands, ready, root))
+        return steps
+
+    def _marks_of(self, of: Sequence[Item]) -> set[int]:
+        """Return the nodes that are marked while the replacements of ``of`` are placed."""
+        leave = {item.source for item in of if not _may_return(item)}
+        return (self._open_without(of) | leave) - {self._targets[item.pod] for item in of}
+
+    def _landing(self, of: Sequence[Item], marks: set[int]) -> TogetherLanding | Refused:
+        """Return where the pods of a gang land; ``marks`` gets further nodes where they would take the place of others."""
+        wanted = [self._targets[item.pod] for item in of]
+        refused: Refused = Code.UNSURE, "its pods might land where others need the place"
+        for _ in range(_TRIES):
+            rooms = np.array(sorted(marks), np.int32)
+            landing = self._together.landing([item.pod for item in of], rooms, wanted)
+            if not isinstance(landing, TogetherLanding):
+                return landing
+            bad = self._disturbed(of, landing.predictions)
+            if not bad:
+                return landing
+            more = (marks | bad) - set(wanted)
+            if more == marks or not self._draft.settings.steer or len(more) > self._most_marks:
+                break
+            marks |= more
+        return refused
+
     def _node_of(self, root: int) -> str:
         item = next(one for one in self._waiting if one.root == root)
         return self._draft.snapshot.nodes.names[self._targets[item.pod]]
 
-    def _open_without(self, item: Item) -> set[int]:
-        """Return the nodes that are being made free, and still wait for what they are meant for, once ``item`` has landed."""
-        waiting = [one for one in self._left if one is not item] + self._waiting
+    def _open_without(self, items: Sequence[Item]) -> set[int]:
+        """Return the nodes that are being made free, and still wait for what they are meant for, once ``items`` have landed."""
+        waiting = self._others(items)
         return self._open | (self._sources & {self._targets[one.pod] for one in waiting})
+
+    def _others(self, items: Sequence[Item]) -> list[Item]:
+        """Return what is left to be placed beside ``items``."""
+        here = {item.pod for item in items}
+        left = [item for of in self._left for item in of if item.pod not in here]
+        return left + self._waiting
 
     # -- where it lands --------------------------------------------------------------------------------------
 
     def _verdict(self, item: Item) -> Verdict | Refused:
         """Return the verdict on moving a pod, with the marks that it takes."""
         target = self._targets[item.pod]
-        marks = (self._open_without(item) | {item.source}) - {target}
+        marks = (self._open_without([item]) | {item.source}) - {target}
         rooms = np.array(sorted(marks), np.int32)
         verdict = self._harmless(item, rooms)
         refused = verdict.refused or self._disturbs(item, verdict.prediction)
@@ -339,11 +436,9 @@ class RoomWalk:
     def _disturbs(self, item: Item, prediction: Prediction) -> Refused | None:
         """Return that a pod may land where another one needs the place, if that is not rare."""
         target = self._targets[item.pod]
-        others = {
-            self._targets[one.pod] for one in [*self._left, *self._waiting] if one is not item
-        }
+        others = {self._targets[one.pod] for one in self._others([item])}
         bad = [
-            node in others and node != target and not self._has_spare(item, node)
+            node in others and node != target and not self._has_spare([item], node)
             for node in prediction.nodes.tolist()
         ]
         share = float(prediction.probability[np.array(bad, bool)].sum())
@@ -351,18 +446,35 @@ class RoomWalk:
             return Code.UNSURE, f"{share:.0%} of its landings are where others need the place"
         return None
 
-    def _has_spare(self, item: Item, node: int) -> bool:
-        """Return whether a node would hold all that is meant for it beside ``item``."""
+    def _disturbed(self, of: Sequence[Item], predictions: Sequence[Prediction]) -> set[int]:
+        """Return the nodes that others need and where pods of a gang may land, if that is not rare."""
+        targets = {self._targets[item.pod] for item in of}
+        others = {self._targets[one.pod] for one in self._others(of)}
+        comes: dict[int, list[Item]] = {}
+        """Node that others need -> the pods that may land there."""
+        for item, prediction in zip(of, predictions, strict=True):
+            for node in set(prediction.nodes.tolist()) & (others - targets):
+                comes.setdefault(node, []).append(item)
+        bad = {node for node, items in comes.items() if not self._has_spare(items, node)}
+        shares = [
+            float(one.probability[np.isin(one.nodes, sorted(bad))].sum()) for one in predictions
+        ]
+        return bad if max(shares) > 1 - _SURE else set()
+
+    def _has_spare(self, items: Sequence[Item], node: int) -> bool:
+        """Return whether a node would hold all that is meant for it beside ``items``."""
         nodes, state = self._draft.snapshot.nodes, self._draft.state
-        meant = [one for one in [*self._left, *self._waiting] if self._targets[one.pod] == node]
-        going = [one for one in self._left if one.source == node]
+        left = [one for of in self._left for one in of]
+        meant = [one for one in [*left, *self._waiting] if self._targets[one.pod] == node]
+        going = [one for one in left if one.source == node]
         requests = self._draft.snapshot.requests
-        free = nodes.allocatable[:, node] - state.lasting[:, node] - item.requests
-        for one in meant:
+        free = nodes.allocatable[:, node] - state.lasting[:, node]
+        for one in (*items, *meant):
             free = free - one.requests
         for one in going:
             free = free + requests[:, self._draft.snapshot.pods.cls[one.pod]]
-        return bool((free[item.requests > 0] >= 0).all())
+        asked = np.any([item.requests > 0 for item in items], axis=0)
+        return bool((free[asked] >= 0).all())
 
     def _steered(self, item: Item, target: int, rooms: Int32s) -> Verdict | None:
         """Return the verdict on a landing on ``target`` that further marks choose; None if they cannot."""
@@ -383,6 +495,11 @@ class RoomWalk:
         if verdict.refused is not None or self._disturbs(item, verdict.prediction) is not None:
             return None
         return verdict
+
+
+def _may_return(item: Item) -> bool:
+    """Return whether a pod leaves only because others of its gang do."""
+    return bool(item.nodes[item.source])
 
 
 def _size(draft: Draft, item: Item) -> float:

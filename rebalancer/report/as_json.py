@@ -207,6 +207,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "marks": list(move.marks),
         "unit": move.unit or None,
         "room": None if move.room is None else list(move.room),
+        "gang": move.gang or None,
         "method": move.method.value,
         "outcome": outcome.status.value,
         "message": outcome.message,

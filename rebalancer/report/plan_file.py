@@ -66,6 +66,7 @@ class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFo
     marks: list[_Name] = []
     unit: str | None = None
     room: list[_Name] | None = None
+    gang: str | None = None
     method: Method = Method.EVICT
     outcome: str = Status.PLANNED.value
 
@@ -330,6 +331,7 @@ def _move(move: _Move) -> Move:
         marks=tuple(move.marks),
         unit=move.unit or "",
         room=None if move.room is None else tuple(move.room),
+        gang=move.gang or "",
         method=move.method,
     )
 

@@ -96,6 +96,7 @@ class MoveOfReport(_Object):
             description="nodes that stay marked until what waits has its room; null for other moves"
         ),
     ]
+    gang: Annotated[str | None, Meta(description="name of the gang whose pods leave with it")]
     method: Method
     outcome: Status
     message: str

@@ -110,6 +110,11 @@ class Pending:
             for pod, of_pod in zip(pods.tolist(), concerned, strict=True)
         ]
 
+    def takers(self, state: ClusterState) -> tuple[Taker, ...]:
+        """Return the pending pods that the scheduler places in this state, in its order."""
+        with ExitStack() as stack:
+            return self._take(state, list(self._queues), stack)
+
     @contextmanager
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
         """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.

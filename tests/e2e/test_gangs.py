@@ -18,6 +18,7 @@ from rebalancer.kube.access import (
     FOLLOW_RULES,
     MARK_RULES,
     READ_RULES,
+    SCALE_OUT_RULES,
     config_map_rules,
 )
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
@@ -27,6 +28,8 @@ from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.served import PATIENT, Server
 from tests.e2e.test_interruption import POLICY
+from tests.e2e.test_make_room import POLICY as ROOM
+from tests.e2e.test_make_room import marks, wait_unschedulable
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 TOGETHER = 10.0
@@ -221,6 +224,39 @@ def test_scale_in_takes_the_machines_of_a_gang_whole(cluster, monkeypatch, tmp_p
         assert departures.partial == []
         assert departures.whole["train"] >= 1
         settled(cluster, {"web": 2, "train": 4})
+
+
+def test_a_gang_leaves_at_once_for_a_pod_that_waits(cluster, tmp_path):
+    """It has a pod on each of two nodes; only where one of them stands is there room, and on a third for it."""
+    cluster.apply([objects.node(f"n{n}", cpu="8", labels={"pool": "two"}) for n in range(2)])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cluster.apply([gang("train", 2, cpu="4")])
+    settled(cluster, {"train": 2})
+    stays = {"pod_annotations": {"rebalancer/evict": "false"}}
+    of_two = {"affinity": objects.require_node("pool", "two"), **stays}
+    cluster.apply([objects.deployment("stays", 2, cpu="2", labels={"app": "stays"}, **of_two)])
+    cluster.apply([objects.node("n2", cpu="8", labels={"pool": "three"})])
+    operations.wait_nodes_ready(cluster.api, 3)
+    of_three = {"affinity": objects.require_node("pool", "three"), **stays}
+    cluster.apply([objects.deployment("here", 1, cpu="4", labels={"app": "here"}, **of_three)])
+    settled(cluster, {"train": 2, "stays": 2, "here": 1})
+    assert sorted(where(cluster, "train")) == sorted(where(cluster, "stays")) == ["n0", "n1"]
+    cluster.apply([objects.deployment("big", 1, cpu="6", labels={"app": "big"})])
+    wait_unschedulable(cluster, "big")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ROOM)
+    kubeconfig = grant(cluster, (*RULES, *MARK_RULES, *SCALE_OUT_RULES))
+    flags = (f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json")
+    with Departures(cluster, ["train"]) as departures:
+        ran = rebalancer("run", "--yes", *flags)
+        assert ran.code == 0, ran.err
+    assert departures.partial == []
+    assert departures.whole == {"train": 1}
+    assert {move["gang"] for move in ran.evicted} == {"default: PodGroup train"}
+    settled(cluster, {"train": 2, "stays": 2, "here": 1, "big": 1})
+    assert marks(cluster) == []
+    again = rebalancer("run", "--yes", *flags)
+    assert again.report["moves"] == []
 
 
 def test_gangs_stay_whole_while_labels_and_taints_come_and_go(cluster, tmp_path):

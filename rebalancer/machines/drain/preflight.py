@@ -134,7 +134,7 @@ class _Check:
         self._disruptions = DisruptionBudgets(snapshot)
         self._at_once: dict[str, Counter[int]] = {}
         """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
-        of_gangs = {move.uid: move.unit for move in room.moves if move.of_gang}
+        of_gangs = {move.uid: move.gang for move in room.moves if move.of_gang}
         for pod in snapshot.pods.uid.rows_of(set(of_gangs)).tolist() if of_gangs else ():
             spent = self._disruptions.spent_by(
                 int(snapshot.pods.cls[pod]), ready=snapshot.pods.is_ready(pod)
@@ -161,7 +161,7 @@ class _Check:
             )
         message = one.message or self._gap(one.pod)
         if move is not None and move.of_gang:
-            message = f"leaves together with the other pods of {move.unit}"
+            message = f"leaves together with the other pods of {move.gang}"
         return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, message, move)
 
     def _gap(self, pod: int) -> str:
@@ -190,7 +190,7 @@ class _Check:
         for index, number in self._too_many(move):
             budget = self._snapshot.budgets[index]
             if number > budget.expected - budget.desired:
-                text = f"{_needs(budget)}: {number} pods of {move.unit if move else ''} would go at once, which it never allows"
+                text = f"{_needs(budget)}: {number} pods of {move.gang if move else ''} would go at once, which it never allows"
                 yield DrainVerdict.NEVER, Code.PDB.value, text
         if move is None and self._of_gang[pod]:
             said = (self.no_landing(pod) or ("", ""))[1]
@@ -206,7 +206,7 @@ class _Check:
 
     def _too_many(self, move: Move | None) -> list[tuple[int, int]]:
         """Return (PodDisruptionBudget, pods of the move's gang that it counts) where it does not allow all of them now."""
-        at_once = self._at_once.get(move.unit) if move is not None and move.of_gang else None
+        at_once = self._at_once.get(move.gang) if move is not None and move.of_gang else None
         budgets = self._snapshot.budgets
         return [
             (index, pods)

@@ -216,12 +216,12 @@ class Executor:
     def _wave(self, moves: Sequence[Move], wave: int) -> None:
         self._arrivals.begin_wave()
         done: list[Outcome] = []
-        for unit, of_unit in groupby(moves, key=lambda move: move.unit if move.of_gang else ""):
-            some = list(of_unit)
+        for gang, of_gang in groupby(moves, key=lambda move: move.gang):
+            some = list(of_gang)
             if self._why is not None:
                 for move in some:
                     self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why))
-            elif unit:
+            elif gang:
                 done += self._together(some)
             elif len(some) <= self._pace.in_order or any(move.marks for move in some):
                 done += self._in_order(some)
@@ -255,7 +255,15 @@ class Executor:
         return done
 
     def _together(self, moves: Sequence[Move]) -> list[Outcome]:
-        """Evict the pods of a gang together; a gang of which only a part has left ends the run."""
+        """Evict the pods of a gang together; a gang of which only a part has left ends the run.
+
+        Where they make room, the nodes that are being made free are marked until it is taken, as for other moves.
+        """
+        first = moves[0]
+        if first.room is not None:
+            outcome = self._in_vain(first) or self._not_marked(first)
+            if outcome is not None:
+                return self._all_stay(moves, outcome)
         attempt = GangAttempt(
             self._actor,
             self._stop,
@@ -270,12 +278,27 @@ class Executor:
         gone = (Status.GONE, Status.CHANGED)
         stayed = [one for one in done if not (one.status.is_carried_out or one.status in gone)]
         if stayed and any(one.status.may_have_evicted for one in done):
-            first = stayed[0]
-            how = "may have stayed" if first.status is Status.LOST else "stayed"
+            one = stayed[0]
+            how = "may have stayed" if one.status is Status.LOST else "stayed"
             self._cut(
-                f"{moves[0].unit}: {len(done) - len(stayed)} of its {len(done)} pods have left, "
-                f"and {first.move.ref} {how}: {first.message}"
+                f"{first.gang}: {len(done) - len(stayed)} of its {len(done)} pods have left, "
+                f"and {one.move.ref} {how}: {one.message}"
             )
+        if first.room is not None:
+            left = [one.move for one in done if one.status.is_carried_out]
+            for move in left:
+                self._until_placed(move)
+            if not stayed:
+                self._until_let_in(left)
+            self._unmark()
+        return done
+
+    def _all_stay(self, moves: Sequence[Move], outcome: Outcome) -> list[Outcome]:
+        """Note that none of ``moves`` is made, and why."""
+        done = [replace(outcome, move=move) for move in moves]
+        for one in done:
+            self._note(one)
+            self._progress.not_evicted(one)
         return done
 
     def _in_vain(self, move: Move) -> Outcome | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -11,18 +12,23 @@ from hypothesis import strategies as st
 
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.room_gangs import RoomGangs
 from rebalancer.planner.room_search import Item, Placing, RoomSearch, RoomSearchResult
 from rebalancer.testing.snapshots import Manifest, node, workload
 from tests.unit.planner.conftest import draft_of
 
 CPUS = 4
+KOORDINATOR = "gang.scheduling.koordinator.sh"
+Gang = tuple[frozenset[int], int]
+"""The pods of a gang, and how many it needs."""
 
 
 def search_of(objects: list[Manifest]) -> RoomSearch:
     draft = draft_of(objects, strategies=())
     pods = draft.snapshot.pods
     closed = np.zeros(len(draft.snapshot.nodes), bool)
-    return RoomSearch(draft, pods.node >= 0, closed, Effort(), lambda: None)
+    may = pods.node >= 0
+    return RoomSearch(draft, may, closed, Effort(), lambda: None, RoomGangs(draft, may))
 
 
 def ask_of(search: RoomSearch, cpu: int, nodes: int) -> Item:
@@ -37,24 +43,45 @@ def find(search: RoomSearch, item: Item) -> RoomSearchResult:
     return search.find([item], lambda _: True, 50_000)
 
 
-def objects_of(nodes: int, pods: list[tuple[int, int]]) -> list[Manifest]:
+def objects_of(
+    nodes: int, pods: list[tuple[int, int]], gangs: Sequence[Gang] = ()
+) -> list[Manifest]:
     """Nodes of CPUS CPUs, and pods by (CPUs, node), each of its own workload."""
     made = [node(f"n{i}", cpu=str(CPUS)) for i in range(nodes)]
     for number, (cpu, on) in enumerate(pods):
-        made += workload(f"w{number}", [f"n{on}"], cpu=str(cpu))
+        told = [
+            {f"{KOORDINATOR}/name": f"g{of}", f"{KOORDINATOR}/min-available": str(least)}
+            for of, (members, least) in enumerate(gangs)
+            if number in members
+        ]
+        made += workload(
+            f"w{number}", [f"n{on}"], cpu=str(cpu), annotations=told[0] if told else {}
+        )
     return made
 
 
-def fewest(nodes: int, pods: list[tuple[int, int]], wanted: int) -> int | None:
-    """The fewest pods that have to be elsewhere for a node to have so much free; None: there is no way."""
+def fewest(
+    nodes: int, pods: list[tuple[int, int]], wanted: int, gangs: Sequence[Gang] = ()
+) -> int | None:
+    """The fewest pods that have to be elsewhere for a node to have so much free; None: there is no way.
+
+    With a pod of a gang all of it have to leave, which may come back, unless enough of it stay.
+    """
     best: int | None = None
     for places in product(range(nodes), repeat=len(pods)):
         used = [0] * nodes
         for (cpu, _), place in zip(pods, places, strict=True):
             used[place] += cpu
         if max(used, default=0) <= CPUS and min(used) + wanted <= CPUS:
-            moved = sum(place != on for (_, on), place in zip(pods, places, strict=True))
-            best = moved if best is None else min(best, moved)
+            moved = {
+                number
+                for number, ((_, on), place) in enumerate(zip(pods, places, strict=True))
+                if place != on
+            }
+            for members, least in gangs:
+                if moved & members and len(members - moved) < least:
+                    moved |= members
+            best = len(moved) if best is None else min(best, len(moved))
     return best
 
 
@@ -87,6 +114,36 @@ def test_it_is_as_good_as_trying_all_placements(
         assert found.placing is not None
         assert len(found.placing.moves) == found.fewest == best
     # The state is as it was.
+    assert (search.lacking(ask_of(search, wanted, nodes)) == before).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(clusters(), st.integers(2, CPUS), st.data())
+def test_with_gangs_it_is_as_good_as_trying_all_placements(
+    cluster: tuple[int, list[tuple[int, int]]], wanted: int, data: st.DataObject
+) -> None:
+    nodes, pods = cluster
+    of = data.draw(st.lists(st.integers(0, 2), min_size=len(pods), max_size=len(pods)))
+    members = [frozenset(n for n, number in enumerate(of) if number == g) for g in (1, 2)]
+    gangs = [
+        (pods_of, data.draw(st.integers(2, len(pods_of))))
+        for pods_of in members
+        if len(pods_of) > 1
+    ]
+    search = search_of(objects_of(nodes, pods, gangs))
+    before = search.lacking(ask_of(search, wanted, nodes))
+    found, best = find(search, ask_of(search, wanted, nodes)), fewest(nodes, pods, wanted, gangs)
+    if best is None:
+        assert found.placing is None
+        assert found.exhaustive
+    else:
+        assert found.placing is not None
+        assert len(found.placing.moves) == found.fewest == best
+        left = {item.pod for item, _ in found.placing.moves}
+        names = {search.snapshot.pods.name[pod] for pod in left}
+        for pods_of, least in gangs:
+            gone = {number for number in pods_of if f"w{number}-0" in names}
+            assert not gone or gone == pods_of or len(pods_of - gone) >= least
     assert (search.lacking(ask_of(search, wanted, nodes)) == before).all()
 
 

@@ -141,6 +141,7 @@ def test_a_move_in_the_json(full):
         "marks": [],
         "unit": None,
         "room": None,
+        "gang": None,
         "method": "evict",
         "outcome": "evicted",
         "message": "replaced by web-9",

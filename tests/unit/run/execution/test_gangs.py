@@ -15,7 +15,8 @@ ABC = ["a", "b", "c"]
 
 
 def member(name: str, **more: object) -> Move:
-    return replace(move(name, **more), unit="default: PodGroup train")  # type: ignore[arg-type]
+    unit = "default: PodGroup train"
+    return replace(move(name, **more), unit=unit, gang=unit)  # type: ignore[arg-type]
 
 
 def gang(**more: object) -> list[Move]:
@@ -237,7 +238,8 @@ def test_a_pod_that_its_controller_has_made_anew_under_its_name_has_left() -> No
 
 def test_after_a_gang_that_is_half_gone_no_other_of_its_wave_begins() -> None:
     world = World(answers={"b": [AnswerKind.BLOCKED] * 10_000})
-    others = [replace(member(name), unit="default: PodGroup two") for name in "xy"]
+    two = "default: PodGroup two"
+    others = [replace(member(name), unit=two, gang=two) for name in "xy"]
     done = execute(world, [*gang(), *others])
     assert statuses(done)[3:] == [Status.NOT_ATTEMPTED] * 2
     assert set(world.rehearsals) == set(ABC)

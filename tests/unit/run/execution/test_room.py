@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.kube.watch import EventType
@@ -88,6 +89,42 @@ def test_room_for_no_pod_yet_is_made_all_or_none_and_waited_for_by_none() -> Non
     done = execute(world, moves, marks=marks)
     assert (done.stopped, world.evictions) == (None, ["a", "b", "d"])
     assert [status for status in statuses(done) if status is Status.DROPPED] == [Status.DROPPED] * 2
+    assert marks.stood[-1][1] == ()
+
+
+def of_gang(name: str, **more: Any) -> Move:
+    return replace(making(name, **more), gang="default: PodGroup train")
+
+
+def test_a_gang_leaves_at_once_while_the_room_is_marked_until_the_pod_has_its_node() -> None:
+    world = World(waiting={WAITS: ("default/big", 20.0)}, holds={"uid-b": 15.0})
+    marks = RecordedMarks(world)
+    done = execute(world, [of_gang("a"), of_gang("b")], marks=marks)
+    assert statuses(done) == [Status.EVICTED] * 2
+    assert (world.rehearsals, world.evictions) == (["a", "b"], ["a", "b"])
+    (begun, room), (ended, none) = marks.stood
+    assert (begun, room, none) == (0.0, ("n1",), ())
+    assert 20.0 <= ended < 21.0
+
+
+def test_no_pod_of_a_gang_leaves_for_what_another_move_does_not_make_room_for() -> None:
+    world = World(waiting={WAITS: ("default/big", 1e9)}, answers={"b": [AnswerKind.MISCONFIGURED]})
+    moves = [making("b"), of_gang("c", wave=2), of_gang("d", wave=2)]
+    done = execute(world, moves, marks=RecordedMarks(world))
+    assert statuses(done) == [Status.MISCONFIGURED, Status.DROPPED, Status.DROPPED]
+    assert world.evictions == ["b"]
+    assert world.rehearsals == []
+
+
+def test_a_gang_of_which_one_pod_stays_ends_the_run_and_the_room_is_given_up() -> None:
+    world = World(
+        waiting={WAITS: ("default/big", 1e9)}, answers={"b": [AnswerKind.BLOCKED] * 10_000}
+    )
+    marks = RecordedMarks(world)
+    done = execute(world, [of_gang("a"), of_gang("b")], marks=marks)
+    assert statuses(done) == [Status.EVICTED, Status.BLOCKED]
+    assert done.stopped is not None
+    assert done.stopped.startswith("default: PodGroup train: 1 of its 2 pods have left")
     assert marks.stood[-1][1] == ()
 
 
