@@ -59,11 +59,12 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, st
         if ask.held
     }
     snapshot = draft.snapshot
-    nodes = find_starting(snapshot.nodes, snapshot.captured_at)
+    keys = draft.settings.startup_taints
+    nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
     if not patient or not nodes.any():
         return held
-    started = replace(snapshot, nodes=as_started(snapshot.nodes, nodes))
+    started = replace(snapshot, nodes=as_started(snapshot.nodes, nodes, keys))
     model, state = SchedulerModel(started, draft.scheduler.profile), ClusterState(started)
     for number in patient:
         ask = asks[number]

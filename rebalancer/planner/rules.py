@@ -193,6 +193,7 @@ class RunRules:
             planned=planned,
             movable=movable,
             steer=self.steers,
+            startup_taints=frozenset(policy.capacity.startup_taints),
         )
 
     def _contributions(self, snapshot: Snapshot, history: History) -> Iterator[Contribution]:

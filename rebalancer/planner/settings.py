@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rebalancer.plan.plan import Pace
+from rebalancer.policy.cluster import STARTUP_TAINTS
 from rebalancer.policy.model import Budgets, Eagerness
 
 
@@ -63,6 +64,9 @@ class Settings:
     """How fast earlier runs were."""
     steer: bool = False
     """Marks may choose landings where the scheduler's choice fixes nothing."""
+
+    startup_taints: frozenset[str] = frozenset(STARTUP_TAINTS)
+    """Keys of taints that a new node has until its agents are ready (``capacity.startupTaints``): it is a machine on its way."""
 
     planned: frozenset[str] = frozenset()
     """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which

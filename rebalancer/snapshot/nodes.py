@@ -119,22 +119,28 @@ _NOT_READY_TAINTS = frozenset(
 moment after the kubelet has said that it is."""
 
 
-def is_startup(taint: o.Taint) -> bool:
-    """Return whether a taint is a startup taint, which is removed when the node is ready for pods."""
-    return taint.key in _NOT_READY_TAINTS or taint.key.startswith(_STARTUP_TAINTS)
+def is_startup(taint: o.Taint, keys: Collection[str]) -> bool:
+    """Return whether a taint is a startup taint, which is removed when the node is ready for pods.
+
+    ``keys``: those of ``capacity.startupTaints``, beside the ones that always count.
+    """
+    known = taint.key in keys or taint.key in _NOT_READY_TAINTS
+    return known or taint.key.startswith(_STARTUP_TAINTS)
 
 
-def find_starting(nodes: Nodes, now: float) -> Bools:
-    """Return the new nodes (N,) that are not ready for pods yet and that nobody has cordoned."""
-    of_sets = np.array([any(map(is_startup, of)) for of in nodes.taint_sets] or [False])
+def find_starting(nodes: Nodes, now: float, keys: Collection[str]) -> Bools:
+    """Return the new nodes (N,) that are not ready for pods yet and that nobody has cordoned; ``keys``: see :func:`is_startup`."""
+    of_sets = np.array(
+        [any(is_startup(one, keys) for one in of) for of in nodes.taint_sets] or [False]
+    )
     young = now - nodes.created < STARTUP
     waits: Bools = young & (of_sets[nodes.taint_set] | ~nodes.ready)
     return waits & ~nodes.leaving & ~nodes.unschedulable
 
 
-def as_started(nodes: Nodes, which: Bools) -> Nodes:
-    """Return ``nodes``, with those in ``which`` (N,) changed to be ready for pods."""
-    sets = tuple(tuple(one for one in of if not is_startup(one)) for of in nodes.taint_sets)
+def as_started(nodes: Nodes, which: Bools, keys: Collection[str]) -> Nodes:
+    """Return ``nodes``, with those in ``which`` (N,) changed to be ready for pods; ``keys``: see :func:`is_startup`."""
+    sets = tuple(tuple(one for one in of if not is_startup(one, keys)) for of in nodes.taint_sets)
     taint_set = np.where(which, nodes.taint_set + len(sets), nodes.taint_set).astype(np.int32)
     return replace(
         nodes,

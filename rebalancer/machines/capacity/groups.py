@@ -139,7 +139,7 @@ class Groups:
         )
 
     def _is_startup(self, taint: o.Taint) -> bool:
-        return taint.key in self._startup or is_startup(taint)
+        return is_startup(taint, self._startup)
 
     def _stays(self, taint: o.Taint) -> bool:
         passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))

@@ -171,3 +171,8 @@ def test_the_scheduler_is_that_of_the_server_unless_the_policy_says_otherwise(te
     snapshot = snapshot_of(NODES)
     other = scheduler_profile(policy, replace(snapshot, version=version))
     assert scheduler_profile(policy, snapshot) == other
+
+
+def test_the_start_up_taints_of_capacity_hold_for_plans_too():
+    of = rules_of("capacity: {startupTaints: [example.com/agent]}\nstrategies: {make-room: {}}")
+    assert of.settings().startup_taints == {"example.com/agent"}

@@ -156,6 +156,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     [
         ({"ready": False, "taints": [NOT_READY]}, RECENT, RECENT, 0),
         ({"taints": [{**NOT_READY, "key": f"startup-taint.{CA}/agent"}]}, RECENT, RECENT, 0),
+        ({"taints": [{**NOT_READY, "key": "node.cilium.io/agent-not-ready"}]}, RECENT, RECENT, 0),
         ({"ready": False, "taints": [NOT_READY]}, OLD, RECENT, 1),  # it does not start any more
         ({"ready": False, "taints": [NOT_READY]}, RECENT, OLD, 1),  # waited for long enough
         ({"ready": False, "taints": [NOT_READY], "cpu": "4"}, RECENT, RECENT, 1),  # too small
@@ -172,6 +173,16 @@ def test_a_pod_that_a_node_takes_once_it_has_started_is_left_alone(
     assert len(made.moves) == moves
     if not moves:
         assert skip_of(made) == (Code.MACHINE_COMES, "new takes it once it is ready for pods")
+
+
+@pytest.mark.parametrize(("keys", "moves"), [((), 1), (("example.com/agent",), 0)])
+def test_start_up_taints_of_the_policy_tell_of_a_machine_on_its_way(
+    keys: tuple[str, ...], moves: int
+) -> None:
+    new = node("new", cpu="8", taints=[{"key": "example.com/agent", "effect": "NoSchedule"}])
+    new["metadata"]["creationTimestamp"] = RECENT
+    settings = Settings(steer=True, startup_taints=frozenset(keys))
+    assert len(room([*three_nodes(since=RECENT), new], settings).moves) == moves
 
 
 def test_a_node_that_starts_is_waited_for_by_as_many_pods_as_it_takes() -> None:
