@@ -29,6 +29,18 @@ from typing import Any
 _ROOT = Path(__file__).parents[2]
 _LARGEST = 150_000
 """Bytes of one request: words and environment."""
+_IMPORTED_LATE = (
+    "click.shell_completion",
+    "croniter",
+    "difflib",
+    "html",
+    "kubernetes.client",
+    "kubernetes.config.exec_provider",
+    "kubernetes.config.incluster_config",
+    "prometheus_client.exposition",
+    "ssl",
+)
+"""What the program imports where it needs it, and not at its start."""
 _AT_START: dict[str, dict[str, Any]] = {
     "stdin": {},
     "stdout": {"mode": "w"},
@@ -174,6 +186,8 @@ def _import_program() -> None:
         # That one handles signals from its import on.
         if not name.endswith(("__init__", "__main__", "protobuf.make")):
             __import__(name)
+    for name in _IMPORTED_LATE:
+        __import__(name)
 
 
 def _take(streams: Mapping[int, int]) -> None:
