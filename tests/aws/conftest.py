@@ -10,16 +10,10 @@ import pytest
 
 # Before moto is imported: for each region and reset it would make 1,300 images, of which tests use one.
 os.environ["MOTO_AMIS_PATH"] = str(Path(__file__).parent / "amis.json")
+# It asks for the regions of three services, and each session for its services: botocore's files are read once for all.
+botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 
-from tests.aws.cloud import CREDENTIALS, in_the_cloud
-
-
-@pytest.fixture(scope="session", autouse=True)
-def service_models():
-    """Read botocore's descriptions of services once, not for each session of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(botocore.loaders, "create_loader", cache(botocore.loaders.create_loader))
-        yield
+from tests.aws.cloud import CREDENTIALS, in_the_cloud  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """One real control plane for each process of the session, and an empty one for every test."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ _RUNS = audit.policy(
         ]
     }
 )
-_HERE = Path(__file__).resolve().parent
 _LONGEST = (
     "test_installed_kills",
     "test_decisions",
@@ -31,11 +29,13 @@ _LONGEST = (
 """Files that take minutes: they begin first, or one process would be left alone with them at the end."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark all tests of this folder, so that runs without a control plane can leave them out."""
+    item.add_marker(pytest.mark.e2e)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder, so that runs without a control plane can leave them out; the longest go first."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
+    """Let the longest go first."""
     rank = {stem: place for place, stem in enumerate(_LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(_LONGEST)))
 

@@ -1,20 +1,15 @@
 """One control plane with one real node and two simulated ones, for all node tests."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.node.ground import Ground, started
 
-_HERE = Path(__file__).resolve().parent
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark all tests of this folder: they need root, containerd and Go."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.node)
+    item.add_marker(pytest.mark.node)
 
 
 @pytest.fixture(scope="session")

@@ -1,22 +1,18 @@
 """A control plane with one real node of its own: these tests wait for a schedule of two minutes."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.controlplane import audit
 from tests.node.ground import Ground, started
 
-_HERE = Path(__file__).resolve().parent
 _EVICTIONS = audit.policy({"resources": [{"group": "", "resources": ["pods/eviction"]}]})
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark all tests of this folder: they need what the node tests need, and much time."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.ticks)
+    item.add_marker(pytest.mark.ticks)
 
 
 @pytest.fixture(scope="session")

@@ -282,14 +282,16 @@ def test_one_file_alone_deletes() -> None:
     assert deletes == {"delete.py"}
 
 
-BOMB = gzip.compress(b"0" * (64 << 20))
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    return gzip.compress(b"0" * (64 << 20))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, gzip"])
 def test_an_encoding_that_was_not_asked_for_is_refused_and_not_inflated(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, encoding: str
+    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, encoding: str, bomb: bytes
 ) -> None:
-    server.on("GET", "/x", Say(BOMB, headers={"Content-Encoding": encoding}))
+    server.on("GET", "/x", Say(bomb, headers={"Content-Encoding": encoding}))
     client = client_of(server.url, tmp_path, sleeps)
     with pytest.raises(TransportError, match="in an encoding that was not asked for"):
         client.get("/x")

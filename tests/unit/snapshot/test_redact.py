@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,14 @@ class InOrder(Redactor):
 
 
 CLUSTERS = {
-    **{path.stem: path.read_bytes() for path in sorted(EXAMPLES.glob("*.zip"))},
-    **{f"family-{seed}": cluster_of(seed, 12, 150) for seed in range(6)},
+    **{path.stem: path.read_bytes for path in sorted(EXAMPLES.glob("*.zip"))},
+    **{f"family-{seed}": partial(cluster_of, seed, 12, 150) for seed in range(6)},
 }
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_plans_are_the_same_but_for_the_names(cluster, tmp_path, capsys):
-    items, metadata = objects_of(CLUSTERS[cluster])
+    items, metadata = objects_of(CLUSTERS[cluster]())
     redactor = InOrder(items)
     redacted = [redact(redactor, item) for item in items]
     policy, name = EXAMPLES / f"{cluster}.yaml", redactor.pseudonym
