@@ -148,7 +148,7 @@ class GangPlan:
         """
         named = self._find_named_of(gang) if named is None else named
         pods = going(self._draft.snapshot, gang, named)
-        why = why_unfit(self._draft, gang)
+        why = why_unfit(self._draft, gang) or why_moved(self._draft, pods)
         if why is None and now:
             why = exceeds_disruptions(self._draft, pods)
         if why is not None:
@@ -404,7 +404,8 @@ def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
     for gang, pods in draft.snapshot.gangs.items():
         if not is_unit(draft, gang):
             continue
-        why = why_unfit(draft, gang) or exceeds_disruptions(draft, pods.tolist())
+        why = why_unfit(draft, gang) or why_moved(draft, pods.tolist())
+        why = why or exceeds_disruptions(draft, pods.tolist())
         if why is None and not mine[pods].all():
             why = "the select of the strategy does not match all of its pods"
         if why is None:
@@ -447,6 +448,12 @@ def why_unfit(draft: Draft, gang: GangKey) -> str | None:
         if snapshot.classes[int(snapshot.pods.cls[pod])].restarts:
             return f"{snapshot.pod_ref(pod)} moves by a restart of its rollout, which is not sent together with evictions"
     return None
+
+
+def why_moved(draft: Draft, pods: Sequence[int]) -> str | None:
+    """Return that one of ``pods`` has moved in the draft, if so: none moves twice in a plan."""
+    at_home = draft.state.at_home(np.array(pods, np.int32))
+    return None if at_home.all() else "it moves already in this plan"
 
 
 def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> str | None:

@@ -49,7 +49,7 @@ class RoomCheck:
     def _of_gang(self, move: Move) -> Verdict | str:
         """Return the verdict on a move of a gang; they are judged all together when the first of them is asked about."""
         if move.uid not in self._of_gangs:
-            of = [one for one in self._moves if (one.unit, one.gang) == (move.unit, move.gang)]
+            of = [one for one in self._moves if one.gang == move.gang]
             landing = self._landing(of)
             if isinstance(landing, str):
                 return landing
@@ -148,6 +148,9 @@ class RoomCheck:
 
     def _landing(self, moves: Sequence[Move]) -> TogetherLanding | str:
         """Return where the pods of a gang would land now, or why they cannot go."""
+        whole = [move for move in self._moves if move.gang == moves[0].gang]
+        if whole != list(moves) or len({move.wave for move in moves}) > 1:
+            return f"{moves[0].gang}: the plan does not move its pods one right after the other in one wave"
         pods = [self._rows[move.uid] for move in moves if move.uid in self._rows]
         if (why := self._why_no_gang(moves, pods)) is not None:
             return f"{moves[0].gang}: {why}"

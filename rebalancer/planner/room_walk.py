@@ -13,6 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code, Skip
@@ -230,7 +231,9 @@ class RoomWalk:
             ask = self._ask_of[step.root]
             reason = f"makes room for {ask.text} on {self._node_of(step.root)}"
             if step.chosen.gang:
-                reason += f"; all that leave of {step.chosen.gang} leave together"
+                number = sum(one.chosen.gang == step.chosen.gang for one in self.steps)
+                gang = self._draft.snapshot.classes[step.chosen.cls].gang
+                reason += f"; {count(number, 'pod')} of {gang} leave together"
             hard, soft, balance = step.chosen.gain
             # With the last of its moves an ask has its room.
             if ask.pod >= 0:

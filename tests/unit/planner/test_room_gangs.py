@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rebalancer.plan.plan import Code, Plan
+from rebalancer.plan.plan import Code, Move, Plan
+from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.testing.snapshots import Manifest, disruption_budget, node, workload
-from tests.unit.planner.conftest import plan_of, rechecked
+from strategies.leaving import LeavingParams
+from tests.unit.planner.conftest import plan_of, problem_of, rechecked
 from tests.unit.planner.test_room import MARKS, room, skip_of, waiting
 
 KOORDINATOR = "gang.scheduling.koordinator.sh"
@@ -66,7 +70,7 @@ def test_all_pods_of_a_gang_leave_at_once_for_a_pod_that_waits() -> None:
     assert len(opened) == 1
     landed = {move.node: move.landings[0].node for move in made.moves}
     assert landed[opened[0]] not in opened
-    assert "all that leave of default: PodGroup train leave together" in made.moves[0].reason
+    assert "; 2 pods of PodGroup train leave together" in made.moves[0].reason
 
 
 def test_a_gang_of_which_one_pod_is_enough_is_none() -> None:
@@ -159,3 +163,47 @@ def test_between_waves_a_gang_is_judged_as_a_whole() -> None:
 def test_a_plan_moves_no_gang_for_another_strategy_that_makes_no_room() -> None:
     made = plan_of(crowded(), settings=MARKS, strategies=["duplicates"])
     assert made.moves == ()
+
+
+def reviewed(objects: list[Manifest], moves: Sequence[Move]) -> tuple[list[str], set[str]]:
+    """The pods that ``apply`` would move, and why others are not moved."""
+    decision = review(moves, problem_of(objects, strategies=["make-room"]), MARKS)
+    left = [move.pod for move in decision.plan.moves if move.uid not in decision.ended]
+    return left, {one.message for one in decision.ended.values()}
+
+
+def test_apply_moves_a_gang_as_a_run_would_or_not_at_all() -> None:
+    objects = crowded()
+    first, second = room(objects).moves
+    assert reviewed(objects, [first, second]) == (["train-0", "train-1"], set())
+    for wrong, text in (
+        # Who has removed a move from the plan, has it moved in two waves, or by itself, does not break the gang.
+        ([first], "other pods of it would go than planned"),
+        ([first, replace(second, wave=2)], "one right after the other in one wave"),
+        ([replace(first, gang=""), replace(second, gang="")], "protected now: gang"),
+    ):
+        left, why = reviewed(objects, wrong)
+        assert left == []
+        assert any(text in one for one in why)
+
+
+@pytest.mark.parametrize(
+    ("needs", "moved"),
+    [
+        # The other one that has to leave goes in the next wave, once the first has its replacement.
+        ("2", [("train-0", 1), ("train-2", 2)]),
+        # All leave for the pod that waits; none of them moves a second time.
+        ("3", [("train-0", 1), ("train-1", 1), ("train-2", 1)]),
+    ],
+)
+def test_no_pod_of_a_gang_moves_twice_in_a_plan(needs: str, moved: list[tuple[str, int]]) -> None:
+    """One pod is in the way of the pod that waits, and another one on a node that must be empty."""
+    objects = [
+        *crowded(needs=needs, on=("n0", "n1", "going")),
+        node("going", cpu="8", unschedulable=True),
+        node("n3", cpu="8"),
+    ]
+    params = {"leaving": LeavingParams(nodes=("going",))}
+    made = plan_of(objects, settings=MARKS, strategies=["leaving", "make-room"], params=params)
+    assert sorted((move.pod, move.wave) for move in made.moves) == moved
+    assert "going" not in {move.landings[0].node for move in made.moves}
