@@ -130,15 +130,17 @@ class Drain:
         *,
         uncordon_on_failure: bool,
         keeps_record: bool = False,
+        replaces: bool = False,
     ) -> None:
         """``uids``: name of each node -> its uid. Another Node with the same name is not touched.
 
-        ``keeps_record``: nodes that are empty keep the record, until their machines are gone.
+        ``keeps_record``: nodes that are empty keep the record, until their machines are gone. ``replaces``: that they
+        are to be replaced is recorded, too.
         """
         self._emptying, self._uids, self._names = emptying, uids, list(uids)
-        self._uncordon, self._keeps = uncordon_on_failure, keeps_record
+        self._uncordon, self._keeps, self._replaces = uncordon_on_failure, keeps_record, replaces
         self._client = client
-        self._order = emptying.order()
+        self._order = emptying.order(replaces=replaces)
         self._reported: object = None
         self._most = 0
         """Pods that were in the way at once, at most."""
@@ -168,7 +170,13 @@ class Drain:
     def of(self, names: Sequence[str]) -> Drain:
         """Return a drain of only the nodes ``names``."""
         uids = {name: self._uids[name] for name in names}
-        return Drain(self._emptying, self._client, uids, uncordon_on_failure=self._uncordon)
+        return Drain(
+            self._emptying,
+            self._client,
+            uids,
+            uncordon_on_failure=self._uncordon,
+            replaces=self._replaces,
+        )
 
     def cordon_all(self) -> float:
         """Cordon all nodes; return the latest start of a node's drain, as a time of the stop's clock.
@@ -187,6 +195,7 @@ class Drain:
             if node is None:
                 self._emptying.progress.note("gone", f"gone     {name}", node=name)
                 continue
+            self._emptying.conditions.show(self._client, name)
             order = order_of(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
             self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
@@ -203,13 +212,20 @@ class Drain:
         from rebalancer.machines.drain.cordon import finish, give_up  # noqa: PLC0415
 
         client, by = self._client.last_words, self._order.by
+        conditions = self._emptying.conditions
 
         def write(name: str) -> str | None:
             try:
-                if empty or self._uncordon:
-                    finish(client, name, by, uncordon=not empty)
+                if empty:
+                    # First: without the record nobody would know that it is empty.
+                    conditions.show(client, name, emptied_by=by)
+                    finish(client, name, by)
+                    return None
+                if self._uncordon:
+                    finish(client, name, by, uncordon=True)
                 else:
                     give_up(client, name, by)
+                conditions.show(client, name)
             except ClusterReadError as error:
                 say(self._emptying.environment.err, f"rebalancer: {error}")
                 return f"what the drain wrote on node {name} could not be changed: {error}"
@@ -239,7 +255,10 @@ class Drain:
 
     def evict(self) -> str | None:
         """Plan and evict once; return what prevents progress, or None."""
-        return self._emptying.evict({name: self._uids[name] for name in self._there()})
+        there = self._there()
+        for name in there:
+            self._emptying.conditions.show(self._client, name)
+        return self._emptying.evict({name: self._uids[name] for name in there})
 
     def _there(self) -> list[str]:
         """Return the nodes, without names that another Node has now, whose pods must not be touched.
@@ -340,6 +359,12 @@ EMPTYING: list[Callable[..., Any]] = [
         "drain. Without it such a pod refuses the whole order.",
     ),
     click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
+    click.option(
+        "--node-conditions",
+        is_flag=True,
+        help="Set the conditions DrainInProgress, Drained and the like on the nodes, as the policy's nodeConditions does. "
+        "Needs patch on nodes/status; without it a warning is given.",
+    ),
     click.option(
         "--lease",
         callback=parse_named(reference),

@@ -73,7 +73,7 @@ class NodeReplacement:
         self._wait_batch = wait_batch
         self._client = emptying.client()
         self._by = instance(emptying.base.environment)
-        self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False)
+        self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False, replaces=True)
         self._batch_until = math.inf
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
@@ -136,6 +136,7 @@ class NodeReplacement:
     def leave_out(self, name: str, why: str) -> None:
         """Give back a node that is not replaced."""
         if finish(self._client, name, self._by, uncordon=True):
+            self._emptying.conditions.show(self._client, name)
             self.note_left_out(name, why)
 
     def note_left_out(self, name: str, why: str) -> None:
@@ -166,6 +167,7 @@ class NodeReplacement:
 
         entered = self.write(name, self._stage_at(name, phase), may)
         if entered:
+            self._emptying.conditions.show(self._client, name)
             self._emptying.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
         return entered
 
@@ -337,6 +339,7 @@ class SurgeReplacement(NodeReplacement):
             order = replace_record(self._emptying.order(), uid=stage.uid)
             ours = replace_record(stage, by=self._by)
             take(self._client, name, order, ours, may=lambda _, before: before == stage)
+            self._emptying.conditions.show(self._client, name)
 
     def _is_dead(self, name: str) -> bool:
         """Return whether a new node never became useful, and has no pods but those that nothing could end there."""
@@ -386,7 +389,9 @@ class SurgeReplacement(NodeReplacement):
 
     def give_back(self, name: str, uid: str) -> bool:
         """Open a node that the replacement has closed; False if its machine may be ending."""
-        return give_back(self._client, name, uid)
+        given = give_back(self._client, name, uid)
+        self._emptying.conditions.show(self._client, name)
+        return given
 
     def say(self, code: str, text: str) -> None:
         """Report a step."""

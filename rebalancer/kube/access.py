@@ -17,7 +17,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import READ_DAEMON_SET
-from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
+from rebalancer.kube.nodes import CHANGE_CONDITIONS, CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import (
     ALL_POD_GROUPS,
@@ -96,6 +96,9 @@ POD_GROUP_RULES = tuple(map(list_pod_groups, ALL_POD_GROUPS))
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """For a run whose policy steers, and for what removes marks by hand."""
+
+CONDITION_RULES = (READ_NODE, CHANGE_CONDITIONS)
+"""To say on nodes by their conditions that they are emptied. Without them the nodes are emptied all the same, with a warning."""
 
 EVENT_RULES = (AccessRule("create", EVENTS.group, EVENTS.plural),)
 """To report evictions in events. Without it a run goes on, and its report warns."""

@@ -1,12 +1,13 @@
-"""Read one Node, and change our fields of it: the cordon, annotations, taints.
+"""Read one Node, and change our fields of it: the cordon, annotations, taints, conditions.
 
-A change is a merge patch with the uid and the resourceVersion that were read as preconditions, so that it never
-overwrites a concurrent change of another client.
+A change is a patch with the uid and the resourceVersion that were read as preconditions, so that it never overwrites
+a concurrent change of another client. That of conditions is a strategic merge patch of the status: the API server
+merges them by type, so that those of the kubelet and of others stay. The kubelet patches in the same way, and keeps ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,6 +25,9 @@ TaintJson = Mapping[str, Any]
 
 READ_NODE = AccessRule("get", "", NODES.plural)
 CHANGE_NODE = AccessRule("patch", "", NODES.plural)
+CHANGE_CONDITIONS = AccessRule("patch", "", f"{NODES.plural}/status")
+ConditionJson = Mapping[str, Any]
+"""A condition as in JSON; in a patch, fields that are not named stay, and ``$patch: delete`` removes the one of the type."""
 _SECONDS = 10.0
 """For one read or change: an API server that answers takes milliseconds, and a pod may be waiting for a mark."""
 _ATTEMPTS = 5
@@ -48,6 +52,7 @@ class NodeView:
     """Version of the kubelet, empty where it is not known."""
     volumes: tuple[str, ...] = ()
     """Those that are attached to it, as the attach-detach controller names them."""
+    conditions: tuple[ConditionJson, ...] = ()
 
     def parse_annotation(self, name: str, kind: type[Annotated]) -> Annotated | None:
         """Return the parsed content of our annotation; None if it is missing or malformed."""
@@ -108,15 +113,64 @@ def change_node(
     Raises:
         ClusterReadError: the Node could not be read or written.
     """
+
+    def patch(node: NodeView) -> _Patch | None:
+        change = wanted(node)
+        return None if change is None else _Patch(NODES.path(name=name), change.body(node))
+
+    return _patch_node(client, name, patch)
+
+
+def change_conditions(
+    client: Client, name: str, wanted: Callable[[NodeView], Sequence[ConditionJson]]
+) -> NodeView | None:
+    """Change conditions of the Node of this name; return its new version, or None if there is none.
+
+    ``wanted`` returns the conditions to merge into those of the Node as read; none changes nothing. It is called again
+    as by :func:`change_node`.
+
+    Raises:
+        ClusterReadError: the Node could not be read, or its status not be written.
+    """
+
+    def patch(node: NodeView) -> _Patch | None:
+        conditions = wanted(node)
+        if not conditions:
+            return None
+        metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
+        body = msgspec.json.encode(
+            {"metadata": metadata, "status": {"conditions": list(conditions)}}
+        )
+        return _Patch(f"{NODES.path(name=name)}/status", body, _STRATEGIC, CHANGE_CONDITIONS)
+
+    return _patch_node(client, name, patch)
+
+
+_MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    path: str
+    body: bytes
+    content_type: str = _MERGE
+    rule: AccessRule = CHANGE_NODE
+
+
+def _patch_node(
+    client: Client, name: str, wanted: Callable[[NodeView], _Patch | None]
+) -> NodeView | None:
     trouble = ClusterReadError(f"node {name} changes faster than it can be written")
     for _ in range(_ATTEMPTS):
         node = read_node(client, name)
-        change = None if node is None else wanted(node)
-        if node is None or change is None:
+        patch = None if node is None else wanted(node)
+        if node is None or patch is None:
             return node
         try:
-            body = change.body(node)
-            response = client.patch(NODES.path(name=name), body, seconds=_SECONDS)
+            response = client.patch(
+                patch.path, patch.body, content_type=patch.content_type, seconds=_SECONDS
+            )
         except TransportError as error:
             if not error.sent or error.final:
                 raise
@@ -129,7 +183,7 @@ def change_node(
                 response.status, f"node {name} could not be patched: HTTP {response.status}"
             )
             continue
-        return _view(client.expect(response, CHANGE_NODE).body)
+        return _view(client.expect(response, patch.rule).body)
     raise trouble
 
 
@@ -158,6 +212,7 @@ class _NodeInfo(msgspec.Struct, rename="camel"):
 class _Status(msgspec.Struct, rename="camel"):
     node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
     volumes_attached: tuple[_Volume, ...] | None = None
+    conditions: tuple[dict[str, Any], ...] | None = None
 
 
 class _Node(msgspec.Struct):
@@ -186,4 +241,5 @@ def _view(body: bytes) -> NodeView:
         meta.labels or {},
         node.status.node_info.kubelet_version,
         tuple(volume.name for volume in node.status.volumes_attached or ()),
+        node.status.conditions or (),
     )

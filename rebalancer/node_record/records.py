@@ -52,6 +52,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a drain has cordoned the node, and not another client before it."""
     ended: bool = False
     """The drain gave up, cleanly: the next one starts from the beginning."""
+    replaces: bool = False
+    """Whether the machine is to be replaced when its turn comes (:data:`STAGE` says how far that is)."""
 
 
 class ReplacePhase(enum.StrEnum):

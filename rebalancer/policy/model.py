@@ -308,6 +308,11 @@ class Policy(Section):
     interruption: InterruptionPolicy = Field(
         default=InterruptionPolicy(), description="What is done when a machine will go."
     )
+    node_conditions: bool = Field(
+        default=False,
+        description="Whether nodes that are emptied say so by the conditions DrainInProgress, Drained, MaintenancePlanned"
+        " and MaintenanceInProgress. Needs get on nodes and patch on nodes/status.",
+    )
     strategies: dict[str, StrategyPolicy] = Field(
         default_factory=dict,
         description="Mode, weight, budgets, windows, select and options of each strategy, by its name.",

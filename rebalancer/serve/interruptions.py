@@ -18,6 +18,7 @@ from rebalancer.machines.interruption.pipeline_run import PipelineContext, plann
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.machines.interruption.record import KeptTexts
 from rebalancer.metrics.collect import SignalCounts
+from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
@@ -115,6 +116,9 @@ class SignalPipeline:
                 subject = Subject("Node", "", name, node.metadata.uid)
                 events.announce(subject, text, reason="Interruption", action="Attend")
 
+        def say_line(text: str) -> None:
+            say(environment.err, f"rebalancer: {text}")
+
         context = PipelineContext(
             client=own,
             clock=clock,
@@ -125,8 +129,9 @@ class SignalPipeline:
             kept=KeptTexts(kept_in, clock.unix),
             sources=frozenset(policy.signals),
             plan=call_planner,
-            say=lambda text: say(environment.err, f"rebalancer: {text}"),
+            say=say_line,
             write_event=write_event,
+            conditions=NodeConditions(policy.node_conditions, clock.unix, say_line),
         )
         runs = PipelineRuns(context, nodes.add_listener())
         made = cls(context, nodes, runs, events, closing)
@@ -226,7 +231,7 @@ class Interruptions:
             PolicyError: a source cannot be opened; then no source is listened to.
         """
         policy = run.loaded.policy
-        asked = (policy.signals, policy.interruption, run.acts)
+        asked = (policy.signals, policy.interruption, policy.node_conditions, run.acts)
         self._nodes.read_from(cache.nodes)
         if self._pipeline is not None and self._listens_as == asked:
             return

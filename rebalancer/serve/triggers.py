@@ -219,7 +219,9 @@ def notices(node: Node) -> tuple[object, ...]:
         taints,
         ready,
         node.metadata.deletion_timestamp,
-        tuple(one for one in notices_of(node) if one.kind is not NoticeKind.NOTED),
+        tuple(
+            one for one in notices_of(node) if one.kind not in (NoticeKind.NOTED, NoticeKind.SAID)
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.lifecycle import Lifecycle, is_ours
 from rebalancer.wire.marks import GOING, SCALE_IN, Phase, ScaleInRecord, scale_in_of
 from rebalancer.wire.times import unix_seconds
 
@@ -50,10 +51,7 @@ LEAVING = Announcements(
     conditions=frozenset(
         {
             "GracefulNodeShutdownInProgress",
-            "DrainInProgress",
-            "Drained",
-            "MaintenancePlanned",
-            "MaintenanceInProgress",
+            *Lifecycle,
         }
     ),
 )
@@ -87,6 +85,8 @@ class NoticeKind(enum.StrEnum):
     NOTED = "noted"
     """What scale-in has seen of it; it stays for now."""
     CONDITION = "condition"
+    SAID = "said"
+    """A condition by which we say what we do to it; what we do is known by its record."""
 
 
 class Announcement(NamedTuple):
@@ -117,7 +117,7 @@ class Announcement(NamedTuple):
         kinds count.
         """
         match self.kind:
-            case NoticeKind.KEEP | NoticeKind.NOTED:
+            case NoticeKind.KEEP | NoticeKind.NOTED | NoticeKind.SAID:
                 return False
             case NoticeKind.DRAIN:
                 return drains
@@ -130,7 +130,10 @@ class Announcement(NamedTuple):
 
 
 def notices_of(node: o.Node) -> tuple[Announcement, ...]:
-    """Return the announcements on a node. All its conditions with status True are included, except Ready."""
+    """Return the announcements on a node. All its conditions with status True are included, except Ready.
+
+    A condition of our own is no wish of anybody's: what stands behind it is announced by its record.
+    """
     annotations = node.metadata.annotations or {}
     notices: list[Announcement] = []
     if (value := annotations.get(LEAVE)) is not None:
@@ -148,11 +151,18 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         if annotations.get(key) == value
     ]
     notices += [
-        Announcement(NoticeKind.CONDITION, condition.type, 0.0, f"condition {condition.type}")
+        _condition_notice(condition)
         for condition in node.status.conditions or ()
         if condition.status == "True" and condition.type != "Ready"
     ]
     return tuple(notices)
+
+
+def _condition_notice(condition: o.Condition) -> Announcement:
+    if is_ours(condition.type, condition.reason):
+        text = f"condition {condition.type} ({condition.reason})"
+        return Announcement(NoticeKind.SAID, condition.type, 0.0, text)
+    return Announcement(NoticeKind.CONDITION, condition.type, 0.0, f"condition {condition.type}")
 
 
 def is_draining(value: str | None) -> bool:

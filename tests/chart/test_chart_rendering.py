@@ -17,6 +17,7 @@ from rebalancer.kube.access import (
     ACT_RULES,
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
+    CONDITION_RULES,
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
@@ -428,6 +429,14 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         ({"policy": {"steer": False}}, (), ()),
         ({"policy": {"steer": "marks"}}, MARK_RULES, ()),
         ({"rbac": {"marks": True}}, MARK_RULES, ()),
+        # Their status is, where the policy says so.
+        ({"policy": {"nodeConditions": False}}, (), ()),
+        ({"policy": {"nodeConditions": True}}, CONDITION_RULES, ()),
+        (
+            {"existingPolicy": "mine", "rbac": {"nodeConditions": True}},
+            CONDITION_RULES,
+            (),
+        ),
         ({"existingPolicy": "mine", "rbac": {"marks": True}}, MARK_RULES, ()),
         # Deployments are patched only where the policy restarts.
         ({"policy": {"method": {"singleReplicas": "evict"}}}, (), ()),
@@ -836,6 +845,7 @@ CHANGED = {
     "rbac.podGroups": True,
     "rbac.create": False,
     "rbac.marks": True,
+    "rbac.nodeConditions": True,
     "rbac.restarts": True,
     "rbac.schedulerConfig": "kube-system/packing",
     "rbac.usage": True,

@@ -110,6 +110,11 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         },
     ),
     (
+        "nodes say that they are emptied",
+        {"policy": {"nodeConditions": True}},
+        {_RELEASE: {"get nodes", "patch nodes/status"}},
+    ),
+    (
         "method.singleReplicas: restart",
         {"policy": {"method": {"singleReplicas": "restart"}}},
         {_RELEASE: {"get replicasets.apps", "get deployments.apps", "patch deployments.apps"}},

@@ -3,6 +3,7 @@
 from rebalancer.kube.access import (
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
+    CONDITION_RULES,
     DRAIN_RULES,
     POD_GROUP_RULES,
     SCALE_OUT_RULES,
@@ -88,6 +89,8 @@ def check_all_runs(plane, folder):
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one, and to runs that act on machines.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     rules |= {*config_map_rules("default", "machines")}
+    # And this to what says on nodes that they are emptied (tests/e2e/test_node_conditions.py).
+    rules |= set(CONDITION_RULES)
     # And these to pipelines whose steps keep apart what they have to give back.
     rules |= {*config_map_rules("default", "kept")}
     # And this to what may escalate, by a policy of tests/e2e/test_interruption_kills.py.

@@ -84,6 +84,8 @@ def write_kubelet(folder: Path, port: int, health_port: int) -> Path:
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": ["pods"],
+        # Five minutes by default: tests look what it does to the conditions of others.
+        "nodeStatusReportFrequency": "15s",
         # A full disk of the test machine is none of the test's business.
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,

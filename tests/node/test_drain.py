@@ -2,11 +2,15 @@
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from rebalancer.kube.access import (
     ACT_RULES,
+    CONDITION_RULES,
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
@@ -22,6 +26,12 @@ from tests.node.node import NAME
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 REPLICAS, LEAST = 3, 2
+POLICY: dict[str, Any] = {
+    "apiVersion": "rebalancer/v1",
+    "kind": "Policy",
+    "nodeConditions": True,
+    "strategies": {"leaving": {}},
+}
 
 
 @pytest.fixture
@@ -78,3 +88,54 @@ def test_its_pods_run_elsewhere_and_it_takes_pods_again_once_uncordoned(full: Gr
     full.plane.apply([back])
     wait_until(lambda: dict(full.zones("back")) == {NAME: 1}, 120, "a pod on the node again")
     operations.wait_pods_ready(full.api, 1, 120, selector="app=back")
+
+
+def _conditions(ground: Ground) -> dict[str, dict[str, Any]]:
+    every = ground.api.get(f"/api/v1/nodes/{NAME}")["status"]["conditions"]
+    return {one["type"]: one for one in every}
+
+
+def _said(ground: Ground) -> dict[str, tuple[str, str]]:
+    """Return type -> (status, reason), of those that are not the kubelet's."""
+    every = _conditions(ground).items()
+    return {
+        key: (one["status"], one["reason"])
+        for key, one in every
+        if one["reason"].startswith("Rebalancer")
+    }
+
+
+def _await_kubelet(ground: Ground) -> None:
+    """Wait until the kubelet has written its conditions twice from now on."""
+    for _ in range(2):
+        before = _conditions(ground)["Ready"]["lastHeartbeatTime"]
+        wait_until(
+            lambda: _conditions(ground)["Ready"]["lastHeartbeatTime"] != before,  # noqa: B023
+            120,
+            "the kubelet writes its conditions",
+        )
+
+
+def test_the_kubelet_keeps_what_a_drain_says_on_its_node_and_what_is_taken_back_stays_away(
+    full: Ground, tmp_path: Path
+) -> None:
+    of_kubelet = {key: one["status"] for key, one in _conditions(full).items()}
+    kubeconfig = f"--kubeconfig={grant(full.plane, (*RULES, *CONDITION_RULES))}"
+    done = rebalancer("drain", NAME, "--node-conditions", kubeconfig)
+    assert done.code == 0, done.err
+    drained = {"Drained": ("True", "RebalancerDrain")}
+    assert _said(full) == drained
+    at = _conditions(full)["Drained"]
+    _await_kubelet(full)
+    assert _conditions(full)["Drained"] == at
+    every = {key: one["status"] for key, one in _conditions(full).items()}
+    assert every == {**of_kubelet, "Drained": "True"}
+
+    operations.cordon(full.api, [NAME], on=False)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump(POLICY))
+    ran = rebalancer("run", "--yes", f"--policy={policy}", kubeconfig)
+    assert ran.code == 0, ran.err
+    assert _said(full) == {}
+    _await_kubelet(full)
+    assert {key: one["status"] for key, one in _conditions(full).items()} == of_kubelet

@@ -18,8 +18,14 @@ NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 def leaving(name="n0", *, annotations=None, conditions=(), cordoned=True, **more):
     made = node(name, unschedulable=cordoned, **more)
     made["metadata"]["annotations"] = annotations or {}
-    made["status"]["conditions"] += [{"type": t, "status": "True"} for t in conditions]
+    made["status"]["conditions"] += [
+        one if isinstance(one, dict) else {"type": one, "status": "True"} for one in conditions
+    ]
     return made
+
+
+def ours(type_, reason="RebalancerDrain"):
+    return {"type": type_, "status": "True", "reason": reason}
 
 
 def plan(objects, **params):
@@ -31,6 +37,28 @@ def pairs(result):
 
 
 WEB = workload("web", ["n0", "n1"])
+DRAINS = {"rebalancer/drain": "{}"}
+TYPES = ["DrainInProgress", "Drained", "MaintenancePlanned", "MaintenanceInProgress"]
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize(
+    "reason",
+    ["RebalancerDrain", "RebalancerReplacement", "RebalancerInterruption", "RebalancerScaleIn"],
+)
+def test_what_ours_say_of_what_they_do_is_no_wish_of_anybodys(type_, reason):
+    others = [node("n1"), node("n2"), *WEB]
+    said = [ours(type_, reason)]
+    assert plan([leaving(conditions=said), *others]).moves == ()
+    assert plan([leaving(conditions=said, cordoned=False), *others]).moves == ()
+    without = plan([leaving(annotations=DRAINS), *others])
+    assert pairs(without) == [("n0", "n2")]
+    assert pairs(plan([leaving(annotations=DRAINS, conditions=said), *others])) == pairs(without)
+    assert plan([leaving(annotations=DRAINS, conditions=said), *others], drains=False).moves == ()
+    # Somebody else's counts beside it, as ever.
+    assert pairs(plan([leaving(conditions=[*said, "MaintenancePlanned"]), *others])) == [
+        ("n0", "n2")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import ClusterProvider, Guarded, Machines, Provider
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
+from rebalancer.run.conditions import conditions_of
 from rebalancer.run.context import RunContext, instance
 from rebalancer.run.source import Reading, Source
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -246,6 +247,7 @@ def _scalers(
     policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
     whole = size_of_cluster(seen.snapshot, seen.groups)
+    conditions, client = conditions_of(run), source.client
     for name, scales in scaling_strategies(policy):
         asked = run.acts and run.reviewed is None and policy.mode_of(name) is Mode.ENFORCE
         # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
@@ -274,6 +276,7 @@ def _scalers(
             keep_groups=keep_groups,
             suspended="a dry run changes nothing" if dry else suspended,
             dry=dry,
+            show=lambda node: None if client is None else conditions.show(client, node),
             gives_back=asked,
         )
         yield name, _SCALERS[scales](context)

@@ -151,6 +151,7 @@ class ScaleInNodes:
             if written is None and (state is not None or before is not None):
                 gone = "the node is gone, or another client has changed what stands on it, or wants it closed or kept"
                 return self.act(node, code, ActStatus.WAITS, gone)
+            context.show(self.name(node))
             state = written if state is not None else None
         if status is ActStatus.DONE or context.dry:
             self.changed[node] = state
@@ -430,6 +431,7 @@ def _last_look(
     if (why := enter_ending(client, nodes.name(node), ending)) is not None:
         return nodes.cancel(node, why)
     nodes.states[node] = ending
+    context.show(nodes.name(node))
     if (stopped := stop.reason()) is not None:
         return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
     if stop.now() - began > _LATEST:

@@ -33,6 +33,7 @@ from rebalancer.machines.drain.triage import (
     triage_each,
     triage_pods,
 )
+from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.node_record.records import Order
 from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
@@ -273,6 +274,7 @@ class EmptyingOptions(Grouped):
     skip_wait_for_delete_timeout: int = 0
     """Seconds."""
     reason: str = ""
+    node_conditions: bool = False
     output: str = "table"
 
     @property
@@ -307,6 +309,7 @@ class EmptyingRounds:
     progress: Progress
     base: RunContext
     """Of which every round is a copy, with a time and a policy of its own."""
+    conditions: NodeConditions
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
     waited_for: tuple[str, bool] | None = None
@@ -335,6 +338,11 @@ class EmptyingRounds:
             without_landing=options.without_landing,
             progress=base.progress,
             base=base,
+            conditions=NodeConditions(
+                options.node_conditions or base.loaded.policy.node_conditions,
+                environment.clock.unix,
+                base.notes.append,
+            ),
         )
 
     def run_for(
@@ -539,14 +547,18 @@ class EmptyingRounds:
         """
         return self.options.cluster.client(self.environment, self.stop)
 
-    def order(self) -> Order:
-        """Return the record to write on nodes: the process that empties them, reason and deadline."""
+    def order(self, *, replaces: bool = False) -> Order:
+        """Return the record to write on nodes: the process that empties them, reason and deadline.
+
+        ``replaces``: whether their machines are to be replaced then.
+        """
         now, left = self.environment.clock.unix(), self.stop.seconds_left()
         return Order(
             by=instance(self.base.environment),
             why=self.options.reason or "ordered on the command line",
             at=rfc3339(now),
             until="" if left == float("inf") else rfc3339(now + left),
+            replaces=replaces,
         )
 
 

@@ -26,6 +26,7 @@ from rebalancer.machines.interruption.model import (
     time_out_step,
 )
 from rebalancer.machines.interruption.record import KeptTexts, Record, Wanted, patiently
+from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.signals.model import Interruption, SignalError
@@ -79,6 +80,8 @@ class PipelineContext:
     """Writes a line to the process's log."""
     write_event: Callable[[str, str], None]
     """Writes an event on the node of a name, with this text."""
+    conditions: NodeConditions
+    """Shows on nodes what their records say."""
 
 
 LEAST = 5.0
@@ -523,6 +526,8 @@ class PipelineRun:
         client = self.pipeline.client.beside(stop)
         try:
             patiently(lambda: act(client), stop)
+            if self.node and not self.record.gone:
+                self.pipeline.conditions.show(client, self.node)
         except ClusterReadError as error:
             if self.pipeline.stop.reason() is None:
                 self._say(f"{trouble}: {error}")

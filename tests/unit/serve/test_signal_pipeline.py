@@ -53,7 +53,11 @@ def start():
 
     def made(sources):
         registry = like(signals=like(load=sources.__getitem__), steps=Registry.installed().steps)
-        policy = like(signals=dict.fromkeys(sources), interruption=InterruptionPolicy(steps=()))
+        policy = like(
+            signals=dict.fromkeys(sources),
+            interruption=InterruptionPolicy(steps=()),
+            node_conditions=False,
+        )
         pipeline = SignalPipeline.start(
             environment,
             registry,

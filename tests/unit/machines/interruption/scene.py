@@ -13,6 +13,7 @@ from rebalancer.machines.interruption.model import DONE
 from rebalancer.machines.interruption.pipeline_run import PipelineContext, PipelineRun, PlannedStep
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.machines.interruption.record import KeptOfMachine, KeptTexts
+from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.registry import STEPS
 from rebalancer.signals.model import FollowedNodes, Interruption
@@ -49,7 +50,7 @@ KEPT = ("default", "kept")
 class Process:
     """What one process does about interruptions, until it is killed."""
 
-    def __init__(self, cluster, steps, *, clock=None, policy=None, environ=None):
+    def __init__(self, cluster, steps, *, clock=None, policy=None, environ=None, conditions=False):
         self.cluster, self.clock = cluster, clock or HandClock()
         cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KEPT[1]}})
         self.killed = threading.Event()
@@ -70,6 +71,7 @@ class Process:
             plan=self._plan,
             say=self.lines.append,
             write_event=lambda node, text: self.events.append((node, text)),
+            conditions=NodeConditions(conditions, self.clock.unix, self.lines.append),
         )
         self.nodes = FollowedNodes(self._every)
         self.pipeline_runs = PipelineRuns(self.pipeline, self.nodes)
