@@ -360,6 +360,12 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
     click.option(
+        "--exclude-from-load-balancers",
+        is_flag=True,
+        help="Label the nodes node.kubernetes.io/exclude-from-external-load-balancers with the cordon, so that load balancers "
+        "send nothing more through them; the label is taken back with it.",
+    ),
+    click.option(
         "--node-conditions",
         is_flag=True,
         help="Set the conditions DrainInProgress, Drained and the like on the nodes, as the policy's nodeConditions does. "

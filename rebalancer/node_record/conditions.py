@@ -77,6 +77,10 @@ def _of_drain(node: NodeView) -> Iterator[DueCondition]:
         yield DueCondition(
             Lifecycle.DRAINING, LifecycleReason.DRAIN, _describe_order("drained", going)
         )
+    elif order is not None and order.empty:
+        yield DueCondition(
+            Lifecycle.DRAINED, LifecycleReason.DRAIN, _describe_order("emptied", order)
+        )
 
 
 def _describe_order(what: str, order: Order) -> str:
@@ -90,11 +94,11 @@ def _of_stage(stage: Stage, order: Order | None) -> Iterator[DueCondition]:
         yield DueCondition(Lifecycle.MAINTAINED, reason, message)
         yield DueCondition(Lifecycle.DRAINED, reason, message)
         return
-    if order is not None and order.ended:
+    if order is not None and order.ended and not order.empty:
         return
     yield DueCondition(Lifecycle.PLANNED, reason, message)
-    # The drain of one node takes its record away once it is empty.
-    moves = stage.phase is ReplacePhase.EMPTYING and order is not None
+    # The drain of one node takes its record away once it is empty, or notes that it is.
+    moves = stage.phase is ReplacePhase.EMPTYING and order is not None and not order.empty
     yield DueCondition(Lifecycle.DRAINING if moves else Lifecycle.DRAINED, reason, message)
 
 

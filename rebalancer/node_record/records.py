@@ -32,7 +32,6 @@ CORDON, EXCLUDES = "cordon", "exclude"
 """The steps of an interruption that close the node, by their names in the policy."""
 OURS = "ours"
 """What these steps keep if the change was their own."""
-_CLOSES = Claims(cordon=True)
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -54,6 +53,12 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """The drain gave up, cleanly: the next one starts from the beginning."""
     replaces: bool = False
     """Whether the machine is to be replaced when its turn comes (:data:`STAGE` says how far that is)."""
+    excludes: bool = False
+    """Whether load balancers are to leave the node out for as long as it is closed."""
+    excluded: bool = False
+    """Whether a drain has labelled it so, and not another client before it."""
+    empty: bool = False
+    """The drain has ended since the node is empty; what stands here is still to be taken back once it is opened."""
 
 
 class ReplacePhase(enum.StrEnum):
@@ -85,8 +90,9 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 def _order_entry(order: Order) -> RecordContent:
-    owns = Claims(cordon=order.cordoned)
-    return RecordContent(order.by, order.why, order.until, order.uid, _CLOSES, owns)
+    wants = Claims(cordon=True, exclude=order.excludes)
+    owns = Claims(cordon=order.cordoned, exclude=order.excluded)
+    return RecordContent(order.by, order.why, order.until, order.uid, wants, owns)
 
 
 def _stage_entry(stage: Stage) -> RecordContent:
@@ -117,7 +123,11 @@ def _is_kept(state: PipelineState, step: str) -> bool:
 
 
 def _owning_order(order: Order, claims: Claims) -> Order:
-    return msgspec.structs.replace(order, cordoned=order.cordoned or claims.cordon)
+    return msgspec.structs.replace(
+        order,
+        cordoned=order.cordoned or claims.cordon,
+        excluded=order.excluded or claims.exclude,
+    )
 
 
 def _owning_scale_in(state: ScaleInRecord, claims: Claims) -> ScaleInRecord:
@@ -186,11 +196,6 @@ def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
         annotations={**cordon.annotations, **label.annotations},
         labels=label.labels,
     )
-
-
-def open_or_hand_over(node: NodeView, holder: str) -> NodeChange:
-    """Return the change that lets go of the cordon alone, see :func:`let_go`."""
-    return let_go(node, holder, Claims(cordon=True))
 
 
 def is_nobodys(node: NodeView, holder: str) -> bool:

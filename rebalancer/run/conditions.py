@@ -1,11 +1,13 @@
-"""The conditions on nodes, as a run sets them, and repairs what a killed process has left."""
+"""What a run says on nodes by their conditions, and what it repairs or takes back of what others have left there."""
 
 from __future__ import annotations
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.node_record.conditions import NodeConditions
+from rebalancer.node_record.opened import take_back_label
 from rebalancer.run.context import RunContext
-from rebalancer.snapshot.leaving import NoticeKind
+from rebalancer.snapshot.leaving import DRAIN, NoticeKind
 from rebalancer.snapshot.model import Snapshot
 
 _OF_RECORDS = frozenset({NoticeKind.SAID, NoticeKind.DRAIN, NoticeKind.SCALE_IN})
@@ -23,15 +25,24 @@ def conditions_of(run: RunContext) -> NodeConditions:
     return NodeConditions(on, run.environment.clock.unix, warn)
 
 
-def repair_conditions(run: RunContext, client: Client, snapshot: Snapshot) -> None:
-    """Bring the conditions of all nodes in work to what their records say, and remove those that stayed on others.
+def tidy_nodes(run: RunContext, client: Client, snapshot: Snapshot) -> None:
+    """Take back the labels of drains that are over, and bring the conditions to what the records on nodes say.
 
-    A process may have been killed between a record and the conditions; and of a node that people have uncordoned
-    nothing is said any more.
+    A process may have been killed between a record and the conditions; and people may have uncordoned a node since.
+    A failure is a note, and ends nothing.
     """
-    conditions = conditions_of(run)
-    if not conditions.on:
-        return
-    for node, notices in sorted(snapshot.nodes.notices.items()):
+    nodes, conditions = snapshot.nodes, conditions_of(run)
+    for node, notices in sorted(nodes.notices.items()):
+        name = nodes.names[node]
+        left = any((one.kind, one.name) == (NoticeKind.SAID, DRAIN) for one in notices)
+        if left and not nodes.unschedulable[node]:
+            _take_back_label(run, client, name)
         if any(one.kind in _OF_RECORDS for one in notices):
-            conditions.show(client, snapshot.nodes.names[node])
+            conditions.show(client, name)
+
+
+def _take_back_label(run: RunContext, client: Client, name: str) -> None:
+    try:
+        take_back_label(client, name)
+    except ClusterReadError as error:
+        run.notes.append(f"the label of a drain on node {name} is not taken back: {error}")

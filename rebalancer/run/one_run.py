@@ -201,10 +201,10 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
     reading = source.read()
     run, memory = recall(reading.run, source, reading)
     remembered = None if memory is None else memory.document
-    if source.client is not None and run.loaded.policy.node_conditions:
-        from rebalancer.run.conditions import repair_conditions  # noqa: PLC0415
+    if source.client is not None and run.acts and reading.snapshot.nodes.notices:
+        from rebalancer.run.conditions import tidy_nodes  # noqa: PLC0415
 
-        repair_conditions(run, source.client, reading.snapshot)
+        tidy_nodes(run, source.client, reading.snapshot)
     scaling, blind = _scaling(run, source, reading, scale)
     if scaling is not None:
         if run.acts:

@@ -68,6 +68,7 @@ class _Drain(msgspec.Struct):
     """The part of the annotation ``rebalancer/drain`` that is needed here (``rebalancer.machines.drain.cordon.Order``)."""
 
     ended: bool = False
+    excluded: bool = False
 
 
 _drains = msgspec.json.Decoder(_Drain)
@@ -86,7 +87,7 @@ class NoticeKind(enum.StrEnum):
     """What scale-in has seen of it; it stays for now."""
     CONDITION = "condition"
     SAID = "said"
-    """A condition by which we say what we do to it; what we do is known by its record."""
+    """What we do to it, said by a condition or left by a drain that has ended: nobody wants anything by it."""
 
 
 class Announcement(NamedTuple):
@@ -141,8 +142,12 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         notices.append(
             Announcement(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"')
         )
-    if node.spec.unschedulable and is_draining(annotations.get(DRAIN)):
+    drain = annotations.get(DRAIN)
+    if node.spec.unschedulable and is_draining(drain):
         notices.append(Announcement(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+    if has_left_label(drain):
+        text = "left out of load balancers by a drain that has ended"
+        notices.append(Announcement(NoticeKind.SAID, DRAIN, 0.0, text))
     if (state := scale_in_of(annotations)) is not None:
         notices.append(scale_in_notice(state))
     notices += [
@@ -171,6 +176,15 @@ def is_draining(value: str | None) -> bool:
         return value is not None and not _drains.decode(value).ended
     except (ValueError, RecursionError):
         return True
+
+
+def has_left_label(value: str | None) -> bool:
+    """Return whether a value of ``DRAIN`` belongs to a drain that has ended, and whose label is still on the node."""
+    try:
+        drain = None if value is None else _drains.decode(value)
+    except (ValueError, RecursionError):
+        return False
+    return drain is not None and drain.ended and drain.excluded
 
 
 def scale_in_notice(state: ScaleInRecord) -> Announcement:

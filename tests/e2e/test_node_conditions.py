@@ -24,6 +24,7 @@ from tests.e2e.product import PATIENCE, grant, rebalancer
 from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     BASE,
     DRAIN,
+    EXCLUDE,
     NODE,
     announce,
     closed_by_scale_in,
@@ -31,6 +32,7 @@ from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     held,
     is_closed_by,
     kubectl,
+    node,
     scaled,
     serve,
     under_way,
@@ -287,6 +289,41 @@ def test_scale_in_says_so_until_people_open_the_node(
     kubectl("uncordon", closed)
     run()
     assert said(cluster, closed) == {}
+
+
+def test_the_label_for_load_balancers_stays_as_long_as_the_node_is_closed(
+    web,
+    kubectl,  # noqa: F811
+    tmp_path,
+):
+    kubeconfig = f"--kubeconfig={grant(web, RULES)}"
+    done = rebalancer("drain", NODE, "--exclude-from-load-balancers", "--timeout=300s", kubeconfig)
+    assert done.code == 0, done.err
+    assert node(web) == (True, {EXCLUDE, DRAIN})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump(BASE | {"strategies": {"leaving": {}}}))
+    run = ("run", "--yes", f"--policy={policy}", "--output=json", kubeconfig)
+    ran = rebalancer(*run)
+    assert (ran.code, ran.report["moves"]) == (0, []), ran.err
+    assert node(web) == (True, {EXCLUDE, DRAIN})
+    kubectl("uncordon", NODE)
+    ran = rebalancer(*run)
+    assert (ran.code, ran.report["moves"]) == (0, []), ran.err
+    assert node(web) == (False, set())
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_label_that_was_there_before_stays_when_a_drain_gives_the_node_back(
+    held,  # noqa: F811
+    kubectl,  # noqa: F811
+    before,
+):
+    if before:
+        kubectl("label", "node", NODE, f"{EXCLUDE}=true")
+    flags = ("--exclude-from-load-balancers", "--uncordon-on-failure", "--timeout=300s")
+    with under_way(held, "drain", NODE, *flags):
+        wait_until(lambda: node(held) == (True, {EXCLUDE, DRAIN}), 60, "cordon, label and record")
+    assert node(held) == (False, {EXCLUDE} if before else set())
 
 
 @pytest.fixture

@@ -98,6 +98,11 @@ def test_pods_leave_a_node_that_is_announced_to_go(announced):
         {"annotations": {"rebalancer/leave": "soon"}},
         {"annotations": {"rebalancer/drain": "{}"}, "cordoned": False},
         {"annotations": {"rebalancer/drain": '{"by":"me","why":"","at":"","ended":true}'}},
+        {
+            "annotations": {
+                "rebalancer/drain": '{"by":"me","why":"","at":"","ended":true,"excluded":true,"empty":true}'
+            }
+        },
         {"conditions": ["MemoryPressure"]},
         {"taints": [{"key": "team", "effect": "NoSchedule"}]},
     ],

@@ -14,7 +14,7 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.plain_text import printable
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
 from rebalancer.node_record.records import (
     DRAINS,
     STAGE,
@@ -23,7 +23,7 @@ from rebalancer.node_record.records import (
     ReplacePhase,
     Stage,
     is_nobodys,
-    open_or_hand_over,
+    let_go,
 )
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools, freeze
@@ -112,14 +112,25 @@ def give_back(client: Client, name: str, uid: str) -> bool:
 def _take_over(node: NodeView, standing: Order | None, order: Order) -> Write[Order]:
     before = standing if node.unschedulable else None
     at = before.at if before is not None and not before.ended else order.at
-    mine = msgspec.structs.replace(order, at=at, cordoned=before is not None and before.cordoned)
+    # The label of a drain before this one is on the node, whether people have uncordoned that or not.
+    excluded = standing is not None and standing.excluded and EXCLUDE in node.labels
+    mine = msgspec.structs.replace(
+        order,
+        at=at,
+        cordoned=before is not None and before.cordoned,
+        excludes=order.excludes or excluded,
+        excluded=excluded,
+    )
+    labels = {EXCLUDE: "true"} if mine.excludes and EXCLUDE not in node.labels else {}
     if node.unschedulable:
-        return Write(mine)
-    return Write(mine, replace(_without_stage(node), unschedulable=True))
+        return Write(mine, NodeChange(labels=labels))
+    return Write(mine, replace(_without_stage(node), unschedulable=True, labels=labels))
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
-    """Remove our record; with ``uncordon`` also our cordon. Return whether the node was ours.
+    """Remove our record; with ``uncordon`` also our cordon and label. Return whether the node was ours.
+
+    Without, a record that says that the label is ours stays, marked as ended: whoever opens the node takes it back.
 
     If another drain has taken over the node, nothing changes; nor does a cordon that existed before ours. If another
     component of ours wants the node cordoned, it stays cordoned (``rebalancer.node_record.records``). If only people
@@ -136,7 +147,10 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
         if order is None or order.by != by:
             return None
         ours = True
-        return _let_go(node, order) if uncordon else Write(None)
+        if uncordon:
+            return _let_go(node, order)
+        kept = order.excluded and EXCLUDE in node.labels
+        return Write(msgspec.structs.replace(order, ended=True, empty=True) if kept else None)
 
     change_record(client, name, DRAINS, decide)
     return ours
@@ -145,7 +159,7 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
 def _let_go(node: NodeView, order: Order) -> Write[Order]:
     if order.cordoned and is_nobodys(node, DRAINS.key):
         return Write(msgspec.structs.replace(order, ended=True), _without_stage(node))
-    change = open_or_hand_over(node, DRAINS.key) if order.cordoned else NodeChange()
+    change = let_go(node, DRAINS.key, DRAINS.entry(order).owns)
     annotations = {**change.annotations, **_without_stage(node).annotations}
     return Write(None, replace(change, annotations=annotations))
 
@@ -156,7 +170,7 @@ def _without_stage(node: NodeView) -> NodeChange:
 
 
 def give_up(client: Client, name: str, by: str) -> None:
-    """Keep the cordon and our record, marked as ended; without a cordon remove the record.
+    """Keep cordon, label and our record, marked as ended; without a cordon remove the record and our label.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -165,7 +179,9 @@ def give_up(client: Client, name: str, by: str) -> None:
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         if order is None or order.by != by or order.ended:
             return None
-        return Write(msgspec.structs.replace(order, ended=True) if node.unschedulable else None)
+        if node.unschedulable:
+            return Write(msgspec.structs.replace(order, ended=True))
+        return Write(None, let_go(node, DRAINS.key, Claims(exclude=order.excluded)))
 
     change_record(client, name, DRAINS, decide)
 

@@ -275,6 +275,7 @@ class EmptyingOptions(Grouped):
     """Seconds."""
     reason: str = ""
     node_conditions: bool = False
+    exclude_from_load_balancers: bool = False
     output: str = "table"
 
     @property
@@ -559,6 +560,7 @@ class EmptyingRounds:
             at=rfc3339(now),
             until="" if left == float("inf") else rfc3339(now + left),
             replaces=replaces,
+            excludes=self.options.exclude_from_load_balancers,
         )
 
 

@@ -64,6 +64,16 @@ DUE: list[tuple[str, list[dict[str, str]], dict[str, str]]] = [
     ("nothing of ours", [], {}),
     ("a drain", [drain()], {DRAINING: D}),
     ("a drain that gave up", [drain(ended=True)], {}),
+    (
+        "a drain that is over, and has left its label",
+        [drain(ended=True, empty=True, excluded=True)],
+        {DRAINED: D},
+    ),
+    (
+        "a replacement's, too",
+        [drain(ended=True, empty=True, excluded=True), stage(ReplacePhase.EMPTYING)],
+        {PLANNED: R, DRAINED: R},
+    ),
     ("a drain of another Node of that name", [drain("uid-0")], {}),
     ("a replacement, not begun with", [drain(replaces=True)], {PLANNED: R}),
     (

@@ -11,7 +11,8 @@ from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.drain.cordon import order_of
 from rebalancer.machines.interruption.steps.cordon import Cordon
 from rebalancer.node_record.protocol import Claims
-from rebalancer.node_record.records import Order, is_handed_over, open_or_hand_over
+from rebalancer.node_record.records import Order, is_handed_over
+from rebalancer.node_record.records import let_go as let_go_of
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, PipelineState, StepState, encode_state, state_in
@@ -19,6 +20,10 @@ from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.wire.marks import SCALE_IN, Phase, ScaleInRecord, scale_in_of
 
 UID = "uid-1"
+
+
+def open_or_hand_over(there, holder):
+    return let_go_of(there, holder, Claims(cordon=True))
 
 
 def drain(uid=UID, *, cordoned=False, ended=False):

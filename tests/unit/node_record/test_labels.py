@@ -1,0 +1,151 @@
+"""The label that takes a node out of load balancers, as a drain sets it, takes it back, and hands it over."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rebalancer.kube.client import connect
+from rebalancer.kube.nodes import NodeChange, change_node
+from rebalancer.machines.capacity.writing import write_state
+from rebalancer.machines.drain.cordon import cordon, finish, give_up
+from rebalancer.node_record.opened import take_back_label
+from rebalancer.node_record.protocol import EXCLUDE
+from rebalancer.node_record.records import Order
+from rebalancer.snapshot.leaving import DRAIN
+from rebalancer.testing.objects import EmbeddedCluster
+from rebalancer.wire.marks import Phase, ScaleInRecord
+
+
+class Scene:
+    """A node of an embedded cluster."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self.client = connect(kubeconfig=cluster.kubeconfig, environ={})
+
+    def drain(self, by: str = "a", *, excludes: bool = True) -> None:
+        uid = self.cluster.get("Node", "n")["metadata"]["uid"]
+        cordon(self.client, "n", Order(by, "disk", "t", uid, excludes=excludes))
+
+    def finish(self, by: str = "a", *, uncordon: bool = False) -> None:
+        assert finish(self.client, "n", by, uncordon=uncordon)
+
+    def people(self, **change: Any) -> None:
+        change_node(self.client, "n", lambda _: NodeChange(**change))
+
+    def take_back(self) -> None:
+        take_back_label(self.client, "n")
+
+    @property
+    def state(self) -> tuple[bool, bool, bool]:
+        """Whether the node is cordoned, labelled, and has a record of a drain."""
+        node = self.cluster.get("Node", "n")
+        meta = node["metadata"]
+        return (
+            bool(node["spec"].get("unschedulable")),
+            EXCLUDE in meta["labels"],
+            DRAIN in meta.get("annotations", {}),
+        )
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with EmbeddedCluster() as cluster:
+        cluster.add_node("n", "zone-a")
+        cluster.settle()
+        yield Scene(cluster)
+
+
+OPEN = (False, False, False)
+
+
+def test_it_comes_and_goes_with_the_cordon(scene: Scene) -> None:
+    scene.drain()
+    assert scene.state == (True, True, True)
+    scene.finish(uncordon=True)
+    assert scene.state == OPEN
+
+
+def test_it_is_not_set_unless_asked(scene: Scene) -> None:
+    scene.drain(excludes=False)
+    assert scene.state == (True, False, True)
+    scene.finish()
+    assert scene.state == (True, False, False)
+
+
+@pytest.mark.parametrize("uncordon", [True, False])
+def test_that_of_people_stays(scene: Scene, uncordon: bool) -> None:
+    scene.people(labels={EXCLUDE: ""})
+    scene.drain()
+    scene.finish(uncordon=uncordon)
+    assert scene.state == (not uncordon, True, False)
+    scene.take_back()
+    assert scene.state == (not uncordon, True, False)
+
+
+def test_that_of_people_on_a_node_that_they_had_cordoned_stays_and_ours_goes(scene: Scene) -> None:
+    scene.people(unschedulable=True)
+    scene.drain()
+    scene.finish(uncordon=True)
+    assert scene.state == (True, False, False)
+
+
+def test_it_stays_on_an_empty_node_until_people_open_that(scene: Scene) -> None:
+    scene.drain()
+    scene.finish()
+    scene.take_back()
+    assert scene.state == (True, True, True)
+    scene.people(unschedulable=False)
+    scene.take_back()
+    assert scene.state == OPEN
+
+
+def test_a_drain_that_gives_up_leaves_it_with_the_cordon(scene: Scene) -> None:
+    scene.drain()
+    give_up(scene.client, "n", "a")
+    assert scene.state == (True, True, True)
+    scene.people(unschedulable=False)
+    scene.take_back()
+    assert scene.state == OPEN
+
+
+def test_a_drain_that_gives_up_after_people_have_opened_the_node_takes_it_back(
+    scene: Scene,
+) -> None:
+    scene.drain()
+    scene.people(unschedulable=False)
+    give_up(scene.client, "n", "a")
+    assert scene.state == OPEN
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_later_drain_takes_over_whose_it_is(scene: Scene, again: bool, opened: bool) -> None:
+    scene.drain()
+    scene.finish()
+    if opened:
+        scene.people(unschedulable=False)
+    scene.drain("b", excludes=again)
+    assert scene.state == (True, True, True)
+    scene.finish("b", uncordon=True)
+    assert scene.state == OPEN
+
+
+def test_it_is_handed_over_between_a_drain_and_scale_in(scene: Scene) -> None:
+    write_state(scene.client, "n", ScaleInRecord(Phase.UNNEEDED, "", ""), None)
+    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), Phase.UNNEEDED)
+    scene.drain()
+    assert scene.state == (True, True, True)
+    write_state(scene.client, "n", None, Phase.LEAVING)
+    assert scene.state == (True, True, True)
+    scene.finish(uncordon=True)
+    assert scene.state == OPEN
+
+
+def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene: Scene) -> None:
+    write_state(scene.client, "n", ScaleInRecord(Phase.UNNEEDED, "", ""), None)
+    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), Phase.UNNEEDED)
+    scene.drain(excludes=False)
+    write_state(scene.client, "n", None, Phase.LEAVING)
+    assert scene.state == (True, False, True)
