@@ -227,6 +227,7 @@ _OWN: dict[str, Schema] = {
             "autoscalers": _FLAG,
             "clusterApi": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"},
             "nodeConditions": _FLAG,
+            "volumeAttachments": _FLAG,
             "deletePods": _FLAG,
             "events": _FLAG,
             "create": _FLAG,

@@ -12,8 +12,9 @@ from msgspec.structs import replace as replace_record
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.commands.drain import Drain
 from rebalancer.kube.nodes import NodeView, read_node
-from rebalancer.machines.capacity.writing import delay_of, describe_remaining
-from rebalancer.machines.drain.cordon import Choice, finish, give_back, take
+from rebalancer.machines.capacity.delays import EXCLUDED, MAX_DELAY, delay_of
+from rebalancer.machines.capacity.writing import describe_remaining
+from rebalancer.machines.drain.cordon import Choice, finish, give_back, order_of, take
 from rebalancer.machines.drain.replacing import (
     ReplaceHook,
     ReplacementPace,
@@ -29,11 +30,10 @@ from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
 from rebalancer.policy.windows import is_open
 from rebalancer.run.context import instance
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import unix_seconds
 
 _MAX_LAG = 20.0
 """Seconds after the last stage within which the request to end a machine is sent, or not at all."""
-_MAX_DELAY = 120.0
-"""Seconds for which an empty node is waited for at most (Cluster Autoscaler's ``--node-deletion-delay-timeout``)."""
 _POLL_INTERVAL = 5.0
 
 
@@ -355,13 +355,33 @@ class SurgeReplacement(NodeReplacement):
 
     def _await_delays(self, names: Sequence[str]) -> str | None:
         stop = self._emptying.stop
-        until = stop.now() + _MAX_DELAY
+        until = stop.now() + MAX_DELAY
         for name in names:
-            while (why := delay_of(self._client, name)) is not None and stop.now() < until:
+            while (why := self._why_delayed(name)) is not None:
+                if stop.now() >= until:
+                    text = f"{name}: its machine is ended although {why} after {MAX_DELAY:.0f} s"
+                    self._note(text)
+                    break
                 self.waits(f"{name}: {why}")
                 if (stopped := stop.wait(_POLL_INTERVAL)) is not None:
                     return stopped
         return None
+
+    def _why_delayed(self, name: str) -> str | None:
+        """Return why the machine of an empty node must not be ended yet; None if it may be."""
+        node = self._read(name)
+        order = None if node is None else order_of(node)
+        if order is not None and order.excluded:
+            closed = self._emptying.environment.clock.unix() - unix_seconds(order.at)
+            if closed < EXCLUDED:
+                return f"load balancers use it still, since it was closed at {order.at}"
+        return delay_of(self._client, name, self._note)
+
+    def _note(self, text: str) -> None:
+        """Add a sentence to the report, once."""
+        notes = self._emptying.base.notes
+        if text not in notes:
+            notes.append(text)
 
     def remove(self, name: str) -> str | None:
         """Have the machine of a node ended; return why that failed, or None."""

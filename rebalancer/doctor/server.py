@@ -9,7 +9,9 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
 from rebalancer.kube.access import (
+    ATTACHMENT_RULES,
     AUTOSCALER_RULES,
+    CONDITION_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
     MARK_RULES,
@@ -96,6 +98,10 @@ def _features(
     yield "write events", Grade.NOTE, EVENT_RULES
     if run.steers or run.closes:
         yield "mark and cordon nodes", Grade.PROBLEM, MARK_RULES
+    if run.closes:
+        yield "wait until volumes are detached from empty nodes", Grade.NOTE, ATTACHMENT_RULES
+    if run.loaded.policy.node_conditions:
+        yield "set conditions on nodes (nodeConditions)", Grade.NOTE, CONDITION_RULES
     if run.state.lease is not None:
         yield "keep runs apart (--lease)", Grade.PROBLEM, lease_rules(*run.state.lease)
     if run.state.memory is not None:

@@ -56,6 +56,9 @@ STORAGE_CLASSES = Resource(
     "StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False
 )
 CSI_NODES = Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False)
+VOLUME_ATTACHMENTS = Resource(
+    "VolumeAttachment", "storage.k8s.io", "v1", "volumeattachments", namespaced=False
+)
 NODE_METRICS = Resource("NodeMetrics", "metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
 POD_METRICS = Resource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods")
 EVENTS = Resource("Event", "events.k8s.io", "v1", "events")

@@ -15,6 +15,7 @@ from rebalancer.commands.serve import command as serve_command
 from rebalancer.fleet.clusters import FILE, read_fleet
 from rebalancer.kube.access import (
     ACT_RULES,
+    ATTACHMENT_RULES,
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
     CONDITION_RULES,
@@ -438,6 +439,11 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
             (),
         ),
         ({"existingPolicy": "mine", "rbac": {"marks": True}}, MARK_RULES, ()),
+        (
+            {"existingPolicy": "mine", "rbac": {"volumeAttachments": True}},
+            ATTACHMENT_RULES,
+            (),
+        ),
         # Deployments are patched only where the policy restarts.
         ({"policy": {"method": {"singleReplicas": "evict"}}}, (), ()),
         (_RESTARTED, RESTART_RULES, ()),
@@ -849,6 +855,7 @@ CHANGED = {
     "rbac.restarts": True,
     "rbac.schedulerConfig": "kube-system/packing",
     "rbac.usage": True,
+    "rbac.volumeAttachments": True,
     "drain.enabled": True,
     "drain.serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/r"},
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],

@@ -74,7 +74,10 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     (
         "scale-in closes nodes, and keeps the status of machines",
         {"strategies": {"scale-in": {}}},
-        {_RELEASE: _CHANGES_NODES, "rebalancer-kube-rebalancer-machines": _MACHINES},
+        {
+            _RELEASE: {*_CHANGES_NODES, "list volumeattachments.storage.k8s.io"},
+            "rebalancer-kube-rebalancer-machines": _MACHINES,
+        },
     ),
     (
         "scale-out keeps back-offs",
@@ -103,6 +106,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
             f"{_RELEASE}-drain": {
                 *_DEFAULT[_RELEASE],
                 *_CHANGES_NODES,
+                "list volumeattachments.storage.k8s.io",
                 "get daemonsets.apps",
                 "get leases.coordination.k8s.io",
                 "update leases.coordination.k8s.io",

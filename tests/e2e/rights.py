@@ -1,6 +1,7 @@
 """What runs are allowed, beside what they have asked of the API server by its own audit log."""
 
 from rebalancer.kube.access import (
+    ATTACHMENT_RULES,
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
     CONDITION_RULES,
@@ -91,6 +92,8 @@ def check_all_runs(plane, folder):
     rules |= {*config_map_rules("default", "machines")}
     # And this to what says on nodes that they are emptied (tests/e2e/test_node_conditions.py).
     rules |= set(CONDITION_RULES)
+    # And this to what ends machines.
+    rules |= set(ATTACHMENT_RULES)
     # And these to pipelines whose steps keep apart what they have to give back.
     rules |= {*config_map_rules("default", "kept")}
     # And this to what may escalate, by a policy of tests/e2e/test_interruption_kills.py.

@@ -72,6 +72,7 @@ AUTOSCALER = Kind(
 )
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False)
 CSI_NODE = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", False)
+VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io", "v1", "Event", "events")
@@ -96,6 +97,7 @@ KINDS = (
     AUTOSCALER,
     STORAGE_CLASS,
     CSI_NODE,
+    VOLUME_ATTACHMENT,
     PRIORITY_CLASS,
     LEASE,
     EVENT,

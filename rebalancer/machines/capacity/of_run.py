@@ -276,6 +276,7 @@ def _scalers(
             keep_groups=keep_groups,
             suspended="a dry run changes nothing" if dry else suspended,
             dry=dry,
+            warn=conditions.warn,
             show=lambda node: None if client is None else conditions.show(client, node),
             gives_back=asked,
         )

@@ -25,10 +25,10 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
+from rebalancer.machines.capacity.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
 from rebalancer.machines.capacity.writing import (
-    delay_of,
     describe_remaining,
     enter_ending,
     write_state,
@@ -291,10 +291,6 @@ def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
 
 _CORDONED = 5.0
 """Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
-_EXCLUDED = 15.0
-"""Seconds from the node's exclusion from load balancers to its end: connections that come through the node would break."""
-_MAX_DELAY = 120.0
-"""Seconds for which an empty node is waited for at most (``--node-deletion-delay-timeout``)."""
 _LATEST = 20.0
 """Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
 _SETTLED = timedelta(minutes=1)
@@ -315,7 +311,7 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
     if not nodes.may_go_on(node):
         text = "whether it can be removed is judged by the next run"
         return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
-    if age(state.at, context.now()) < (_EXCLUDED if state.excluded else _CORDONED):
+    if age(state.at, context.now()) < (EXCLUDED if state.excluded else _CORDONED):
         text = f"closed at {state.at}: the scheduler may have chosen it, and load balancers use it still"
         return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
     group = nodes.group(node)
@@ -331,21 +327,19 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
             return _emptying(nodes, node, state, left)
         if group is None:
             return _emptying(nodes, node, state, "its machine is in no group of the provider")
-        return _delay(client, nodes, node, state) or _terminate(client, nodes, node, state, group)
+        why = delay_of(client, nodes.name(node), context.warn)
+        waits = None if why is None else _delay(nodes, node, state, why)
+        return waits or _terminate(client, nodes, node, state, group, why)
     except (ClusterReadError, ProviderError) as error:
         return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
 
 
-def _delay(
-    client: Client, nodes: ScaleInNodes, node: int, state: ScaleInRecord
-) -> MachineAct | None:
-    """Return an act if the termination of an empty node's machine is delayed; None to go on, also after a long delay."""
-    if (why := delay_of(client, nodes.name(node))) is None:
-        return None
+def _delay(nodes: ScaleInNodes, node: int, state: ScaleInRecord, why: str) -> MachineAct | None:
+    """Return the act by which an empty node waits, because of ``why``; None once it has waited for long."""
     if not state.empty:
         seen = msgspec.structs.replace(state, empty=rfc3339(nodes.context.now()))
         return nodes.write(node, seen, ScaleInCode.DRAINING, f"it is empty, and {why}")
-    if age(state.empty, nodes.context.now()) >= _MAX_DELAY:
+    if age(state.empty, nodes.context.now()) >= MAX_DELAY:
         return None
     return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
 
@@ -382,9 +376,14 @@ def _emptying(nodes: ScaleInNodes, node: int, state: ScaleInRecord, left: str) -
 
 
 def _terminate(
-    client: Client, nodes: ScaleInNodes, node: int, state: ScaleInRecord, group: NodeGroup
+    client: Client,
+    nodes: ScaleInNodes,
+    node: int,
+    state: ScaleInRecord,
+    group: NodeGroup,
+    despite: str | None,
 ) -> MachineAct:
-    """Terminate the machine of an empty node.
+    """Terminate the machine of an empty node, ``despite`` something that was waited for in vain.
 
     First the group is read. Then the phase "ending" is written on the current version of the node, so that a killed
     process cancels nothing. Then the request is sent, with nothing in between.
@@ -410,6 +409,8 @@ def _terminate(
         text = f"its machine has left {group.name}: the cloud controller removes the node"
         return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
     text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
+    if despite is not None:
+        text += f", although {despite} after {MAX_DELAY:.0f} s"
     return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
 
 

@@ -53,6 +53,8 @@ class ScalerContext:
     """Why nothing is changed, in words; None where the scaler acts."""
     dry: bool = False
     """Whether that is because of a dry run only, whose plan is that of a run."""
+    warn: Callable[[str], None] = lambda _: None
+    """Takes a sentence for the report."""
     show: Callable[[str], None] = lambda _: None
     """Shows on the node of a name, by its conditions, what its record says."""
     gives_back: bool = False

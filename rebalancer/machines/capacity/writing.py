@@ -8,10 +8,9 @@ from dataclasses import replace
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.node_pods import read_node_pods
-from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node
+from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson
 from rebalancer.machines.drain.draining import list_remaining
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
@@ -29,8 +28,6 @@ _ALL = Orders(
     evict_gangs=True,
 )
 """With the machine every pod goes: only those that belong to the node stay to its end."""
-_DELAYS = "delay-deletion.cluster-autoscaler.kubernetes.io/"
-"""How the annotations begin by which clients delay the end of a machine (Cluster Autoscaler's FAQ)."""
 _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 
 
@@ -148,26 +145,6 @@ def describe_remaining(
         if left:
             break
     return left.text()
-
-
-def delay_of(client: Client, name: str) -> str | None:
-    """Return why the termination of an empty node's machine is delayed; None if it is not.
-
-    A client may ask for a delay by an annotation, such as Cluster Autoscaler's; and a volume that is still attached
-    could not be attached elsewhere for minutes.
-
-    Raises:
-        ClusterReadError: the node could not be read.
-    """
-    node = read_node(client, name)
-    if node is None:
-        return None
-    for key in sorted(node.annotations):
-        if key.startswith(_DELAYS):
-            return f"it is annotated {key}"
-    if node.volumes:
-        return f"volumes are attached to it: {and_more(node.volumes, 2)}"
-    return None
 
 
 def _not_ours(node: NodeView, state: ScaleInRecord | None) -> str | None:

@@ -379,7 +379,25 @@ def _amend(ground, name, **metadata):
     )
 
 
-@pytest.mark.parametrize("why", ["an annotation", "a volume"])
+def _detach(ground, name, volume, *, stands):
+    """Have the VolumeAttachment of a volume stand, as while it is detached, or not."""
+    attachment = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": volume},
+        "spec": {
+            "attacher": "x",
+            "nodeName": name,
+            "source": {"persistentVolumeName": volume},
+        },
+    }
+    if stands:
+        ground.cluster.apply(attachment)
+    else:
+        ground.cluster.delete("VolumeAttachment", volume)
+
+
+@pytest.mark.parametrize("why", ["an annotation", "a volume", "a volume that is detached"])
 @pytest.mark.parametrize("goes", [True, False])
 def test_an_empty_node_is_waited_for_two_minutes_at_most(tmp_path, monkeypatch, why, goes):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
@@ -388,8 +406,11 @@ def test_an_empty_node_is_waited_for_two_minutes_at_most(tmp_path, monkeypatch, 
         key = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
         if why == "an annotation":
             _amend(ground, "n2", annotations={key: "sends its last logs"})
-        else:
+        elif why == "a volume":
             _attach(ground, "n2", [{"name": "kubernetes.io/csi/x^vol-1", "devicePath": ""}])
+        else:
+            _detach(ground, "n1", "vol-2", stands=True)
+            _detach(ground, "n2", "vol-1", stands=True)
         assert ground.tick(20.0) == [("Draining", "n2", "done")]
         said = ground.report["machines"][0]["message"]
         assert said.startswith("it is empty, and ")
@@ -397,12 +418,17 @@ def test_an_empty_node_is_waited_for_two_minutes_at_most(tmp_path, monkeypatch, 
         if goes:
             if why == "an annotation":
                 _amend(ground, "n2", annotations={key: None})
-            else:
+            elif why == "a volume":
                 _attach(ground, "n2", [])
+            else:
+                _detach(ground, "n2", "vol-1", stands=False)
             assert ground.tick(20.0) == [("Terminated", "n2", "done")]
+            assert "although" not in ground.report["machines"][0]["message"]
         else:
             assert ground.tick(60.0) == [("Draining", "n2", "waits")]
             assert ground.tick(60.0) == [("Terminated", "n2", "done")]
+            named = said.removeprefix("it is empty, and ")
+            assert f", although {named} after 120 s" in ground.report["machines"][0]["message"]
 
 
 def _attach(ground, name, volumes):
