@@ -46,6 +46,7 @@ _GROUPS = {
         "apply": "Carry out a plan that was reviewed before.",
         "drain": "Cordon nodes and move their pods away.",
         "replace": "Replace old nodes, one after the other.",
+        "uncordon": "Open nodes, and take back what drains have left on them.",
     },
     "Set up": {
         "policy": "Check, show and migrate policies.",

@@ -291,6 +291,16 @@ def test_scale_in_says_so_until_people_open_the_node(
     assert said(cluster, closed) == {}
 
 
+def test_uncordon_takes_back_whatever_a_drain_has_left(web):
+    kubeconfig = f"--kubeconfig={grant(web, (*RULES, *CONDITION_RULES))}"
+    drained = rebalancer("drain", NODE, *FLAGS, "--exclude-from-load-balancers", kubeconfig)
+    assert drained.code == 0, drained.err
+    assert (node(web), set(said(web))) == ((True, {EXCLUDE, DRAIN}), {DRAINED})
+    done = rebalancer("uncordon", NODE, kubeconfig)
+    assert (done.code, done.out) == (0, f"node {NODE} is open\n"), done.err
+    assert (node(web), said(web)) == ((False, set()), {})
+
+
 def test_the_label_for_load_balancers_stays_as_long_as_the_node_is_closed(
     web,
     kubectl,  # noqa: F811

@@ -156,6 +156,40 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
     return ours
 
 
+def open_node(client: Client, name: str) -> str | None:
+    """Open a node, and take back whatever a drain or a replacement has left on it; return why it stays closed, or None.
+
+    It stays closed where another one of ours, an announcement or people's ``rebalancer/leave`` wants that, and while
+    its machine may be ending.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+    why: str | None = "there is no such node"
+
+    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
+        nonlocal why
+        stage = STAGES.read(node)
+        if stage is not None and stage.phase is ReplacePhase.REMOVING:
+            why = f"{stage.by} is removing its machine"
+            return None
+        if is_nobodys(node, DRAINS.key):
+            why = _WANTED
+            return None
+        owns = Claims() if order is None else DRAINS.entry(order).owns
+        change = let_go(node, DRAINS.key, replace(owns, cordon=True))
+        opens = change.unschedulable is False or not node.unschedulable
+        why = None if opens else _WANTED
+        annotations = {**change.annotations, **_without_stage(node).annotations}
+        return Write(None, replace(change, annotations=annotations))
+
+    change_record(client, name, DRAINS, decide)
+    return why
+
+
+_WANTED = "something else on it wants it closed"
+
+
 def _let_go(node: NodeView, order: Order) -> Write[Order]:
     if order.cordoned and is_nobodys(node, DRAINS.key):
         return Write(msgspec.structs.replace(order, ended=True), _without_stage(node))

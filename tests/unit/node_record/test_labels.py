@@ -8,11 +8,11 @@ import pytest
 from rebalancer.kube.client import connect
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.capacity.writing import write_state
-from rebalancer.machines.drain.cordon import cordon, finish, give_up
+from rebalancer.machines.drain.cordon import cordon, finish, give_up, open_node
 from rebalancer.node_record.opened import take_back_label
 from rebalancer.node_record.protocol import EXCLUDE
-from rebalancer.node_record.records import Order
-from rebalancer.snapshot.leaving import DRAIN
+from rebalancer.node_record.records import STAGES, Order, ReplacePhase, Stage
+from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.marks import Phase, ScaleInRecord
 
@@ -149,3 +149,43 @@ def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene:
     scene.drain(excludes=False)
     write_state(scene.client, "n", None, Phase.LEAVING)
     assert scene.state == (True, False, True)
+
+
+@pytest.mark.parametrize("by_people", [True, False])
+def test_to_open_a_node_takes_back_what_drains_have_left(scene: Scene, by_people: bool) -> None:
+    scene.drain()
+    scene.finish()
+    if by_people:
+        scene.people(unschedulable=False)
+    assert open_node(scene.client, "n") is None
+    assert scene.state == OPEN
+
+
+def test_a_node_without_anything_of_ours_is_opened_as_by_kubectl(scene: Scene) -> None:
+    scene.people(unschedulable=True, labels={EXCLUDE: ""})
+    assert open_node(scene.client, "n") is None
+    assert scene.state == (False, True, False)
+    assert open_node(scene.client, "nobody") == "there is no such node"
+
+
+def test_a_node_that_something_else_wants_closed_is_not_opened(scene: Scene) -> None:
+    scene.drain()
+    scene.people(annotations={LEAVE: "now"})
+    assert open_node(scene.client, "n") == "something else on it wants it closed"
+    assert scene.state == (True, True, True)
+    scene.people(annotations={LEAVE: None})
+    assert open_node(scene.client, "n") is None
+    assert scene.state == OPEN
+    write_state(scene.client, "n", ScaleInRecord(Phase.UNNEEDED, "", ""), None)
+    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), Phase.UNNEEDED)
+    assert open_node(scene.client, "n") == "something else on it wants it closed"
+    assert scene.state == (True, True, False)
+
+
+def test_a_node_whose_machine_may_be_ending_is_not_opened(scene: Scene) -> None:
+    scene.drain()
+    uid = scene.cluster.get("Node", "n")["metadata"]["uid"]
+    stage = STAGES.encode(Stage(ReplacePhase.REMOVING, "r", 1.0, uid))
+    scene.people(annotations={STAGES.key: stage})
+    assert open_node(scene.client, "n") == "r is removing its machine"
+    assert scene.state == (True, True, True)

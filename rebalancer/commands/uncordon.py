@@ -1,0 +1,53 @@
+"""``uncordon``: open nodes, and take back what drains have left on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import say
+from rebalancer.commands.flags import CLUSTER, complete_nodes, examples, with_flags
+from rebalancer.machines.drain.cordon import open_node
+from rebalancer.node_record.conditions import NodeConditions
+from rebalancer.run.context import print_text
+from rebalancer.run.options import ClusterFlags
+
+
+def uncordon(access: ClusterFlags, nodes: Sequence[str], environment: Environment) -> ExitCode:
+    """Open each of the nodes, and report; return the exit code.
+
+    Raises:
+        ClusterReadError: a node could not be read or written.
+    """
+
+    def warn(text: str) -> None:
+        say(environment.err, f"rebalancer: {text}")
+
+    client = access.client(environment, environment.until_signal())
+    conditions = NodeConditions(True, environment.clock.unix, warn)
+    closed = False
+    for name in nodes:
+        if (why := open_node(client, name)) is not None:
+            closed = True
+            warn(f"node {name} is not opened: {why}")
+            continue
+        conditions.show(client, name)
+        print_text(environment, f"node {name} is open\n")
+    return ExitCode.PARTIAL if closed else ExitCode.DONE
+
+
+@click.command("uncordon", epilog=examples("rebalancer uncordon node-a1"))
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
+@with_flags(CLUSTER)
+def command(nodes: tuple[str, ...], **cluster: Any) -> int:
+    """Open nodes, and take back what drains have left on them.
+
+    As kubectl uncordon, and with the cordon the label that takes a node out of load balancers, the conditions and the
+    records of drain and replace go, if these have set them. A node stays closed where scale-in, an interruption, an
+    autoscaler's taint or the annotation rebalancer/leave wants that, and where its machine is being removed.
+    """
+    return int(uncordon(ClusterFlags(**cluster), nodes, system_environment()))
