@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rebalancer.base.errors import ProviderError
+from rebalancer.kube.failures import ForbiddenError
 from rebalancer.machines.cluster_api.api import ClusterApi
 from rebalancer.machines.cluster_api.objects import (
     CLUSTER,
@@ -130,7 +131,13 @@ def _capacity_of_infrastructure(api: ClusterApi, template: Raw) -> Mapping[str, 
     api_group, kind, name = reference(read_path(template, "spec", "infrastructureRef"))
     if not name or (resource := api.find_resource(api_group, kind)) is None:
         return {}
-    found = api.get(resource, name)
+    try:
+        found = api.get(resource, name)
+    except ProviderError as error:
+        # Which kinds these are depends on the infrastructure: a role need not know them.
+        if isinstance(error.__cause__, ForbiddenError):
+            return {}
+        raise
     return {} if found is None else read_path(found, "status", "capacity") or {}
 
 

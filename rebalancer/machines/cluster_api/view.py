@@ -139,8 +139,13 @@ class ScalableGroup:
         return asked or bool(with_machines & old)
 
     def _why_not_created(self) -> str:
-        if any(one.annotations.get(NO_CREATION) == "true" for one in self.sets):
-            return f"a MachineSet of it is annotated {NO_CREATION}"
+        """Return why no machine is created now, in words; empty if one can be.
+
+        Old MachineSets carry the annotation while a rollout waits for deletions: new machines are not theirs.
+        """
+        new = newest_template(self.owner, self.sets) if self.owner.is_deployment else self.owner
+        if new is not None and new.annotations.get(NO_CREATION) == "true":
+            return f"the MachineSet {new.name} is annotated {NO_CREATION}"
         return ""
 
     def _hold(self, named: Mapping[str, Machine]) -> Iterator[tuple[str, str]]:

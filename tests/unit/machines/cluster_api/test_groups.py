@@ -10,6 +10,7 @@ from rebalancer.machines.cluster_api.groups import (
     MachineGroups,
 )
 from rebalancer.machines.cluster_api.objects import (
+    NO_CREATION,
     PAUSED,
     TOPOLOGY,
 )
@@ -245,6 +246,8 @@ def test_the_template_of_the_infrastructure_may_say_the_capacity(world):
     made = found.template(found.groups(())[0])
     assert made is not None
     assert made.allocatable == {"pods": "110", **capacity}
+    world.forbids.add(f"{path}/small")
+    assert found.template(found.groups(())[0]) is None
 
 
 def test_old_machines_are_those_of_other_sets_than_the_one_of_the_template(world):
@@ -299,6 +302,12 @@ def test_launches_are_the_times_at_which_machines_were_created(world):
     assert at > 1.8e9
     assert found.launch_failure(group, 0.0) is None
     assert not found.is_launching(group)
+
+
+def test_a_group_whose_machines_are_not_to_be_created_does_not_grow(world):
+    world.deployment("pool", 2)
+    world.annotate("machinesets", "pool-1", NO_CREATION, "true")
+    assert NO_CREATION in read(world)["pool"].suspended
 
 
 def test_a_set_that_cannot_create_machines_says_why(world):

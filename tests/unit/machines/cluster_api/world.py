@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer.kube.failures import TransportError, refusal
 from rebalancer.kube.transport import Response
-from rebalancer.machines.cluster_api.objects import DELETE, MAX_SIZE, MIN_SIZE
+from rebalancer.machines.cluster_api.objects import DELETE, MAX_SIZE, MIN_SIZE, NO_CREATION
 from rebalancer.wire.times import rfc3339
 
 API = "/apis/cluster.x-k8s.io"
@@ -48,6 +48,8 @@ class World:
     """(plural, name) -> object, all in one namespace."""
     others: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Path of a list of other kinds -> its items."""
+    forbids: set[str] = field(default_factory=set)
+    """Paths that the role may not read."""
     seconds: float = 0.0
     works: bool = True
     """Whether controllers work while somebody waits."""
@@ -198,6 +200,9 @@ class World:
             self._scale(new[0], spec["replicas"])
             for one in old:
                 self._scale(one, 0)
+        for one in old:
+            if spec["rollout"]["strategy"]["type"] == "OnDelete":
+                one["metadata"]["annotations"][NO_CREATION] = "true"
         for one in [*old, new[0]]:
             less = max(0, min(surplus, one["spec"]["replicas"]))
             self._scale(one, one["spec"]["replicas"] - less)
@@ -259,6 +264,8 @@ class World:
         """Answer a read."""
         if path == API:
             return respond({"versions": [{"version": "v1alpha4"}, {"version": self.version}]})
+        if path in self.forbids:
+            return respond({"kind": "Status", "code": 403, "message": "by the test"}, 403)
         if path in self.others:
             return respond({"items": self.others[path]})
         if path in ("/apis/infra.test", "/apis/infra.test/v1"):
