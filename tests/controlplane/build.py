@@ -6,6 +6,7 @@ descheduler are built from a small module each, and only when they are needed.
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -59,6 +60,7 @@ TOOLS = {
     ),
     "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     "collector": Tool("collector", "."),
+    "cluster-api": Tool("capi", "sigs.k8s.io/cluster-api/core"),
 }
 
 
@@ -124,6 +126,12 @@ def _tool(tool: Tool, name: str) -> Path:
 
     _once(target, what=name, build=build)
     return target
+
+
+def module_files(tool: str, module: str) -> Path:
+    """Return the folder with the sources of a module that a tool is built from."""
+    found = json.loads(go(["mod", "download", "-json", module], _HERE / TOOLS[tool].folder))
+    return Path(found["Dir"])
 
 
 def _digest(paths: Sequence[Path]) -> str:

@@ -1,0 +1,38 @@
+"""One control plane with Cluster API for all tests of the folder; each makes groups of its own and takes them away."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.capi import infrastructure, manager
+from tests.capi.ground import Ground
+from tests.controlplane import ControlPlane, Options
+
+_HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder, so that other runs leave them out."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.capi)
+
+
+@pytest.fixture(scope="session")
+def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """Start everything once."""
+    folder = tmp_path_factory.mktemp("capi")
+    with (
+        ControlPlane(Options(version=kubernetes, managed_nodes="annotated")) as plane,
+        manager.running(plane, folder) as log,
+        infrastructure.working(plane) as provider,
+    ):
+        yield Ground(plane, provider, log)
+
+
+@pytest.fixture
+def ground(made: Ground) -> Ground:
+    """Return it without groups and workloads."""
+    made.clear()
+    return made

@@ -1,0 +1,362 @@
+"""Machines that Cluster API's own controllers make and end, at the word of the product."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+import yaml
+
+from rebalancer.kube.client import connect
+from rebalancer.machines.cluster_api import api as cluster_api
+from rebalancer.machines.cluster_api.groups import ClusterApiParams, ClusterApiProvider
+from rebalancer.machines.cluster_api.objects import DELETE, ENDS, NOTE
+from rebalancer.providers.contract import Guarded, KnownNode
+from rebalancer.testing.signals import check_provider
+from tests.capi.ground import STATUS
+from tests.capi.infrastructure import CLUSTER, NAMESPACE
+from tests.controlplane import objects, operations, wait_until
+from tests.e2e.product import PATIENCE, rebalancer
+from tests.storm.faults import Script
+from tests.storm.proxy import Proxy, Upstream
+
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
+WEB = {"app": "web"}
+_API = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{NAMESPACE}"
+
+
+def opened(ground):
+    """The provider with the rights that are documented, and the nodes."""
+    client = connect(kubeconfig=ground.kubeconfig(), environ={})
+    params = ClusterApiParams(cluster=f"{NAMESPACE}/{CLUSTER}")
+    nodes = [
+        KnownNode(one["metadata"]["name"], one["spec"]["providerID"]) for one in ground.nodes()
+    ]
+    return ClusterApiProvider().open_in(params, {}, client), nodes
+
+
+def web(ground, replicas):
+    """So many replicas of half a core: a machine of two holds three beside what is reserved."""
+    ground.plane.apply(
+        [objects.deployment("web", replicas, cpu="600m", memory="512Mi", labels=WEB)]
+    )
+
+
+def ready(ground):
+    pods = operations.pods(ground.plane.api, selector="app=web")
+    living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return sum(map(operations.is_ready, living)) if len(pods) == len(living) else -1
+
+
+def run(ground, policy, *more):
+    done = rebalancer(
+        "run",
+        "--yes",
+        f"--policy={policy}",
+        "--output=json",
+        f"--kubeconfig={ground.kubeconfig()}",
+        *more,
+    )
+    assert done.code == 0, (done.err, done.out)
+    return [(act["code"], act["node"]) for act in done.report["machines"]]
+
+
+def test_the_contract_of_providers_holds_in_both_versions(ground, monkeypatch):
+    ground.deployment("pool", 2, 1, 4)
+    provider, nodes = opened(ground)
+    groups = check_provider(provider, nodes)
+    assert [(one.name, one.minimum, one.desired, one.maximum) for one in groups] == [
+        ("pool", 1, 2, 4)
+    ]
+    assert set(groups[0].instances) == {node.provider_id for node in nodes}
+    assert not groups[0].held
+    monkeypatch.setattr(cluster_api, "VERSIONS", ("v1beta1",))
+    older, nodes = opened(ground)
+    assert check_provider(older, nodes) == groups
+
+
+def test_machines_end_one_by_one_and_each_is_the_named_one(ground):
+    """Without waits in between: the next is named while Cluster API still deletes the last."""
+    ground.deployment("pool", 8, 0, 8)
+    provider, nodes = opened(ground)
+    guarded = Guarded(provider, nodes)
+    draw = random.Random(7)
+    left = {node.provider_id for node in nodes}
+    for _ in range(6):
+        named = draw.choice(sorted(left))
+        assert guarded.terminate("pool", named, lambda: True)
+        left.discard(named)
+        group = provider.group_named("pool", nodes)
+        assert group is not None
+        assert (set(group.instances), group.desired) == (left, len(left))
+    ground.wait_nodes(2)
+    assert {node["spec"]["providerID"] for node in ground.nodes()} == left
+    assert ground.left_behind() == []
+    assert guarded.increase("pool", 3)
+    ground.wait_nodes(3)
+
+
+def test_a_group_grows_for_pods_that_wait_from_zero_too(ground, tmp_path):
+    sizes = {f"{CAPACITY}cpu": "2", f"{CAPACITY}memory": "4Gi"}
+    ground.deployment("pool", 0, 0, 4, **sizes)
+    web(ground, 4)
+    policy = ground.policy(tmp_path, {"scale-out": {}})
+    namespace, name = STATUS
+    ground.plane.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}])
+    status = f"--capacity-status={namespace}/{name}"
+
+    def grows():
+        return "ScaledUpGroup" in {code for code, _ in run(ground, policy, status)}
+
+    wait_until(grows, 60, "it grows")
+    assert ground.size("pool") == 2
+    ground.wait_nodes(2)
+    wait_until(lambda: ready(ground) == 4, 60, "all pods are Ready")
+    assert run(ground, policy, status) == []
+
+
+def test_scale_in_ends_the_machines_whose_nodes_it_has_emptied_and_no_other(ground, tmp_path):
+    ground.deployment("pool", 4, 2, 6)
+    web(ground, 8)
+    wait_until(lambda: ready(ground) == 8, 60, "eight pods are Ready")
+    web(ground, 4)
+    wait_until(lambda: ready(ground) == 4, 60, "four pods are Ready")
+    policy = ground.policy(
+        tmp_path, {"scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}}
+    )
+    before = {node["metadata"]["name"] for node in ground.nodes()}
+    acts: list[tuple[str, str]] = []
+    least = 4
+
+    def step():
+        nonlocal least
+        acts.extend(run(ground, policy))
+        least = min(least, ready(ground) if ready(ground) >= 0 else least)
+        return ground.size("pool") == 2
+
+    wait_until(step, 240, "two machines are asked for")
+    ground.wait_nodes(2)
+    gone = [node for code, node in acts if code == "Terminated"]
+    assert len(gone) == len(set(gone)) == 2
+    assert {node["metadata"]["name"] for node in ground.nodes()} == before - set(gone)
+    wait_until(lambda: ready(ground) == 4, 60, "all pods are Ready")
+    assert least >= 3
+    assert ground.left_behind() == []
+    # Cluster API had nothing left to evict: its own drain of these machines found empty nodes.
+    assert "Evicting Pod" not in ground.log.read_text()
+
+
+@pytest.mark.parametrize("pause", ["the cluster", "the group"])
+def test_a_paused_group_is_left_as_it_is_and_said(ground, tmp_path, pause):
+    ground.deployment("pool", 2, 0, 4)
+    plural, name = (
+        ("clusters", CLUSTER) if pause == "the cluster" else ("machinedeployments", "pool")
+    )
+    ground.plane.api.patch(f"{_API}/{plural}/{name}", {"spec": {"paused": True}})
+    try:
+        policy = ground.policy(
+            tmp_path, {"scale-in": {"unneededFor": "0s", "coolDownAfterGrowth": "0s"}}
+        )
+        for _ in range(3):
+            assert run(ground, policy) == []
+        flags = (f"--policy={policy}", "--output=json", f"--kubeconfig={ground.kubeconfig()}")
+        report = rebalancer("capacity", *flags).report
+        assert {one["code"] for one in report["nodes"]} == {"HeldByProvider"}
+        assert "is paused" in json.dumps(report)
+    finally:
+        ground.plane.api.patch(
+            f"{_API}/{plural}/{name}", {"spec": {"paused": None if name == "pool" else False}}
+        )
+    assert ground.size("pool") == 2
+
+
+# -- replacement ---------------------------------------------------------------------------------------
+
+
+def replace_flags(policy, kubeconfig):
+    return [
+        "replace",
+        "--outdated=template",
+        "--surge=1",
+        f"--policy={policy}",
+        f"--kubeconfig={kubeconfig}",
+        "--ignore-daemonsets",
+        "--pause=0s",
+        "--timeout=300s",
+        "--output=json",
+    ]
+
+
+@contextmanager
+def watched(ground):
+    """Sample, while inside, how many nodes are Ready and open, and how many pods of the service are Ready."""
+    nodes: list[int] = []
+    pods: list[int] = []
+    end = threading.Event()
+
+    def sample():
+        client = ground.plane.client(ground.plane.admin_token)
+        while not end.wait(0.05):
+            nodes.append(
+                sum(
+                    operations.is_ready(node) and not node["spec"].get("unschedulable")
+                    for node in client.list_all("/api/v1/nodes")
+                )
+            )
+            pods.append(sum(map(operations.is_ready, operations.pods(client, selector="app=web"))))
+        client.close()
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield nodes, pods
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.fixture
+def service(ground):
+    """A service of four replicas of which one may be away."""
+
+    def begin():
+        web(ground, 4)
+        ground.plane.apply([objects.pdb("web", WEB, maxUnavailable=1)])
+        wait_until(lambda: ready(ground) == 4, 60, "four pods are Ready")
+
+    return begin
+
+
+def check_replaced(ground, old, size):
+    ground.wait_nodes(size)
+    machines = ground.machines()
+    assert not set(machines) & set(old)
+    assert set(machines.values()) == {"v1.37.0"}
+    assert ground.left_behind() == []
+    for node in ground.nodes():
+        assert not node["spec"].get("unschedulable")
+        assert "rebalancer/" not in json.dumps(node["metadata"].get("annotations", {}))
+
+
+def test_a_deployment_that_waits_for_deletions_is_replaced(ground, service, tmp_path):
+    ground.deployment("pool", 2, 1, 4, "OnDelete")
+    service()
+    old = ground.machines()
+    ground.new_template("pool")
+    policy = ground.policy(tmp_path, {})
+    with watched(ground) as (nodes, pods):
+        done = rebalancer(*replace_flags(policy, ground.kubeconfig()))
+    assert done.code == 0, done.err + done.out
+    check_replaced(ground, old, 2)
+    assert ground.size("pool") == 2
+    assert min(nodes) >= 2
+    assert min(pods) >= 3
+
+
+def test_a_set_alone_is_replaced(ground, service, tmp_path):
+    ground.machine_set("alone", 2, 1, 4)
+    service()
+    old = ground.machines()
+    ground.new_template("alone", "machinesets")
+    policy = ground.policy(tmp_path, {})
+    done = rebalancer(*replace_flags(policy, ground.kubeconfig()))
+    assert done.code == 0, done.err + done.out
+    check_replaced(ground, old, 2)
+    assert ground.size("alone", "machinesets") == 2
+
+
+def test_machines_that_never_join_are_taken_back(ground, tmp_path):
+    ground.machine_set("alone", 2, 1, 4)
+    old = ground.machines()
+    ground.new_template("alone", "machinesets")
+    ground.provider.joins = False
+    policy = ground.policy(tmp_path, {})
+    done = rebalancer(*replace_flags(policy, ground.kubeconfig()), "--ready-within=8s")
+    assert done.code == 4, done.err + done.out
+    ground.wait_nodes(2)
+    assert ground.machines() == old
+    assert ground.size("alone", "machinesets") == 2
+    assert ground.left_behind() == []
+
+
+def test_a_rollout_of_cluster_api_is_not_meddled_with(ground, tmp_path):
+    ground.deployment("pool", 2, 1, 4)
+    policy = ground.policy(tmp_path, {})
+    ground.provider.joins = False
+    ground.new_template("pool")
+    wait_until(lambda: len(ground.machines()) == 3, 60, "Cluster API has begun")
+    done = rebalancer(*replace_flags(policy, ground.kubeconfig()))
+    assert done.code == 3, done.err + done.out
+    assert "a rollout is under way" in done.err
+    assert ground.left_behind() == []
+
+
+class Killing:
+    """Kills the process after each kind of write to an object of Cluster API, before it is answered."""
+
+    def __init__(self):
+        self.process: subprocess.Popen[str] | None = None
+        self.points: list[str] = []
+
+    def seen(self, one):
+        if (
+            one.method != "PATCH"
+            or "cluster.x-k8s.io" not in one.target
+            or not 200 <= one.status < 300
+        ):
+            return
+        body = json.loads(one.body)
+        keys = [
+            key for key in (NOTE, ENDS, DELETE) if key in body["metadata"].get("annotations", {})
+        ]
+        values = [body["metadata"]["annotations"][key] is not None for key in keys]
+        size = body.get("spec", {}).get("replicas", "")
+        point = f"{keys} {values} {size}"
+        process = self.process
+        if process is not None and process.poll() is None and self.points.count(point) < 2:
+            self.points.append(point)
+            process.send_signal(signal.SIGKILL)
+            process.wait(PATIENCE)
+
+
+def test_killed_after_each_write_to_cluster_api_all_is_as_before_but_newer(
+    ground, service, tmp_path
+):
+    ground.deployment("pool", 2, 1, 4, "OnDelete")
+    service()
+    old = ground.machines()
+    ground.new_template("pool")
+    policy = ground.policy(tmp_path, {})
+    kubeconfig = ground.kubeconfig()
+    killing = Killing()
+    environ = {**os.environ, "POD_NAME": "replace"}
+    with (
+        Proxy(Upstream.of(ground.plane), Script(), killing.seen) as proxy,
+        watched(ground) as (nodes, pods),
+    ):
+        config = yaml.safe_load(kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+        path = tmp_path / "killed.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        command = [sys.executable, "-m", "rebalancer", *replace_flags(policy, path)]
+        while True:
+            process = killing.process = subprocess.Popen(
+                command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            out, err = process.communicate(timeout=PATIENCE)
+            if process.returncode != -signal.SIGKILL:
+                break
+            assert len(killing.points) < 40, killing.points
+    assert process.returncode == 0, err + out
+    check_replaced(ground, old, 2)
+    assert ground.size("pool") == 2
+    assert min(nodes) >= 2
+    assert min(pods) >= 3
+    # Each kind of write was killed at: notes, claims, marks, and sizes up and down.
+    text = " ".join(killing.points)
+    assert all(key in text for key in (NOTE, ENDS, DELETE))
