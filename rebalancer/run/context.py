@@ -157,6 +157,8 @@ class RunContext:
     """Name in the marks that do not outlast this run, see :func:`rebalancer.run.context.name_in_marks`."""
     rights: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
+    granted: set[AccessRule] = field(default_factory=set)
+    """Rights that were asked for and are there: a drain asks once, not in each of its rounds."""
     timings: Timings
     progress: Progress
     """Says on standard error what the run does."""

@@ -223,7 +223,7 @@ def _prepare_to_act(
 def require_rights(
     run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
 ) -> None:
-    """Check all rights of a run that acts, and those in ``also``.
+    """Check all rights of a run that acts, and those in ``also``, but for those known as granted.
 
     Raises:
         ForbiddenError: rights are missing; the message names all of them.
@@ -252,7 +252,9 @@ def require_rights(
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rights)
         events = SCALE_OUT_RULES if run.rules.makes_room else ()
         reads = (*READ_RULES, *events, *(usage.rules if usage else ()), *also)
-        require(client, (*reads, *acts, *lease, *maps))
+        asked = [one for one in (*reads, *acts, *lease, *maps) if one not in run.granted]
+        require(client, asked)
+        run.granted.update(asked)
 
 
 def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:

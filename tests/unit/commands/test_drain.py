@@ -52,9 +52,12 @@ def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
         assert all(one["predicted"] for one in done.report["outcomes"])
         web = cluster.get("Deployment", "web")
         assert web["status"]["readyReplicas"] == 6
+        asked = cluster.faults.count_seen("POST", "selfsubjectaccessreviews")
         # Once more there is nothing to do.
         again = drained(cluster, "n1", ignore_daemonsets=True)
         assert (again.code, again.report["outcomes"]) == (0, [])
+        # A drain of several rounds has asked for its rights as often as one that only looked.
+        assert cluster.faults.count_seen("POST", "selfsubjectaccessreviews") == 2 * asked
 
 
 def test_a_terminal_shows_bars_around_the_same_lines():
