@@ -60,27 +60,10 @@ class Result:
 
 def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
     """Return what happened to the cluster of a seed."""
-    registry = Registry.installed()
-    loaded = load_text(_POLICY % eagerness.encode(), "benchmark", registry)
     random = np.random.default_rng(seed) if drawn else None
-    world = SimulatedCluster(of.snapshot, lambda one: scheduler_profile(loaded.policy, one), random)
     marked: set[str] = set()
-    keep = world.keep_empty
-
-    def remembered(names: Sequence[str]) -> None:
-        marked.update(names)
-        keep(names)
-
-    world.keep_empty = remembered  # type: ignore[method-assign, assignment]
-    loop = Loop(
-        world,
-        RunRules(loaded, registry, Scope()),
-        LoopPace(cycles=_CYCLES),
-        Timings(SystemClock()),
-        windows=False,
-    )
-    course = loop.run()
-    before, after = _pods_on(of, of.snapshot.pods.node), _pods_on(of, world.node)
+    world, course = simulate(of, _POLICY % eagerness.encode(), marked, random)
+    before, after = pods_on(of, of.snapshot.pods.node), pods_on(of, world.node)
     half = sum(
         0 < after[n] < before[n] and name in marked
         for n, name in enumerate(of.snapshot.nodes.names)
@@ -103,12 +86,39 @@ def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
     )
 
 
+def simulate(
+    of: Cluster, policy: bytes, marked: set[str], random: np.random.Generator | None = None
+) -> tuple[SimulatedCluster, Simulation]:
+    """Return the cluster at the end of the simulation, and its course; adds the names of nodes that were marked to ``marked``.
+
+    ``random``: draws landings among equals; None: the first of them.
+    """
+    registry = Registry.installed()
+    loaded = load_text(policy, "benchmark", registry)
+    world = SimulatedCluster(of.snapshot, lambda one: scheduler_profile(loaded.policy, one), random)
+    keep = world.keep_empty
+
+    def remembered(names: Sequence[str]) -> None:
+        marked.update(names)
+        keep(names)
+
+    world.keep_empty = remembered  # type: ignore[method-assign, assignment]
+    loop = Loop(
+        world,
+        RunRules(loaded, registry, Scope()),
+        LoopPace(cycles=_CYCLES),
+        Timings(SystemClock()),
+        windows=False,
+    )
+    return world, loop.run()
+
+
 def _needed(course: Simulation) -> int:
     count = course.cycles[0].before["consolidation"].nodes
     return count.needed if count is not None else 0
 
 
-def _pods_on(of: Cluster, node: np.ndarray) -> np.ndarray:
+def pods_on(of: Cluster, node: np.ndarray) -> np.ndarray:
     per_node = np.array([cls.per_node for cls in of.snapshot.classes])
     mine = ~per_node[of.snapshot.pods.cls]
     return np.bincount(node[mine], minlength=len(of.snapshot.nodes))

@@ -27,11 +27,28 @@ def most_emptied(cluster: Cluster, seconds: float = 60.0) -> tuple[int, int]:
     The two are equal where the optimum is proven.
     """
     model = _Model(cluster)
-    for cls in model.classes:
-        model.place(cls)
-    model.fit()
     solved = model.programme.minimise(dict.fromkeys(model.emptied, -1.0), seconds)
     return round(-solved.value), int(-solved.bound + 1e-6)
+
+
+def most_saved(
+    cluster: Cluster, hourly: NDArray[np.float64], seconds: float = 60.0
+) -> tuple[float, float, int]:
+    """Return the largest price of nodes that can be without pods, no less than it can be (a bound), and the fewest moves for it.
+
+    ``hourly`` (N,): the price of each node.
+    """
+    model = _Model(cluster)
+    here = model.movable
+    # So little for a move that it never counts for more than money.
+    each = 1e-6 * float(hourly.min())
+    costs = {one: each * float(here[n]) - float(hourly[n]) for n, one in enumerate(model.emptied)}
+    solved = model.programme.minimise(costs, seconds)
+    if solved.variables is None:
+        raise RuntimeError(f"no solution within {seconds:.0f} s: {solved.status}")
+    gone = np.round(solved.variables[model.emptied]).astype(bool)
+    moves = int(here[gone].sum())
+    return float(hourly[gone].sum()), -solved.bound + each * moves, moves
 
 
 class _Model:
@@ -53,8 +70,13 @@ class _Model:
         self.emptied = [
             self.programme.variable(0, 0 if n in kept else 1, whole=True) for n in self._nodes
         ]
+        self.movable = np.bincount(snapshot.pods.node[~self._own], minlength=len(snapshot.nodes))
+        """(N,) the pods that have to leave a node that is emptied."""
+        for cls in self.classes:
+            self._place(cls)
+        self._fit()
 
-    def place(self, cls: int) -> None:
+    def _place(self, cls: int) -> None:
         """Add the pods of a class: on a node that is kept they stay, an empty one has none."""
         snapshot, programme = self._snapshot, self.programme
         pods = snapshot.pods
@@ -82,7 +104,7 @@ class _Model:
             skew = int(here[zone == one].sum() - here[zone == other].sum())
             self.programme.row(row, high=max(1, skew))
 
-    def fit(self) -> None:
+    def _fit(self) -> None:
         """Let the requests on each node be no more than it has."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         for n in self._nodes:

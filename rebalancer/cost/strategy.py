@@ -12,6 +12,7 @@ from rebalancer.cost.term import Term, View
 from rebalancer.policy.values import Params
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import NodePrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Emptiable:
     """(N,) the nodes of which one is worth emptying at all: they take pods."""
     needed: int
     """At least so many nodes have to hold pods."""
+    prices: NodePrices | None = None
+    """None: capacity is saved, not money."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Choose the nodes to empty: nodes whose pods all have landings elsewhere, and whose emptying is worthwhile.
 
 The value of a node is that of Karpenter's Balanced policy (designs/balanced-consolidation.md): its share of the
-cluster's capacity divided by its share of the cluster's disruption. All nodes to be emptied are marked at once, so
+cluster's capacity, or of its price where the policy knows prices, divided by its share of the cluster's disruption. All nodes to be emptied are marked at once, so
 that no pod lands on one of them; every other node is tried, pod after pod, with the prediction and the rules of
 every plan. Work is counted in judgements, not in seconds, so that the same snapshot gives the same choice on any
 machine.
@@ -309,24 +309,31 @@ class Emptier:
     def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
         """Return the nodes to empty: those in ``begun`` (N,) and as many others as possible.
 
-        The number is limited by the allowed disruption or by the free room. So two orders of nodes are tried.
-        ``first`` (N,): nodes at the head of both orders.
+        The number is limited by the allowed disruption or by the free room. So several orders of nodes are tried.
+        ``first`` (N,): nodes at the head of each order.
         """
         kept = np.flatnonzero(begun).tolist()
         candidates = list(self._candidates(begun))
-        if first is not None:
-            candidates.sort(key=lambda node: not first[node])
-        by_load = sorted(
-            candidates,
-            key=lambda node: (first is not None and not first[node], self._pods.load[node], node),
-        )
-        tried = [self._chosen(kept, order) for order in (candidates, by_load)]
-        best = max(tried, key=lambda nodes: (len(nodes), -self._pods.costs[nodes].sum()))
+        by_load = sorted(candidates, key=lambda node: (self._pods.load[node], node))
+        candidates, by_load = _in_turn(candidates, first), _in_turn(by_load, first)
+        tried = []
+        if (prices := self._emptiable.prices) is not None:
+            dear = sorted(candidates, key=lambda node: (-prices.known[node], node))
+            tried.append(self._grown(kept, _in_turn(dear, first)))
+        tried += [self._chosen(kept, order) for order in (candidates, by_load)]
+        best = max(tried, key=lambda nodes: (self._saved(nodes), -self._pods.costs[nodes].sum()))
         needed = max(1, self._emptiable.needed)
         for node in set(candidates) - set(best) - self._why.keys():
             text = f"the requests of all pods need at least {count(needed, 'node')}"
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))
         return self._choice(best, begun)
+
+    def _saved(self, nodes: Sequence[int]) -> float:
+        """Return what ``nodes`` save: their price for an hour where prices are known, else their number."""
+        if (prices := self._emptiable.prices) is None:
+            return len(nodes)
+        # Sums of the same prices in another order are the same.
+        return round(float(prices.known[list(nodes)].sum()), 9)
 
     def _chosen(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
         """Return ``kept`` and as many of ``candidates``, in order, as can be emptied as well."""
@@ -345,24 +352,49 @@ class Emptier:
                 chosen = trial
         return chosen
 
+    def _grown(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
+        """Return ``kept`` and, one after the other, each of ``candidates`` that can be emptied beside those before it.
+
+        Where money counts the first ones must not fail for the sake of later, cheaper ones: :meth:`_chosen` begins with all.
+        """
+        most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
+        chosen, start, step = list(kept), 0, 1
+        while start < len(candidates) and len(chosen) < most and not self._trial.exhausted:
+            more = candidates[start : start + min(step, most - len(chosen))]
+            trial = [*chosen, *more]
+            fits = len(self._few_enough(trial)) == len(trial)
+            if fits and not self._failing(trial, one_will_do=True):
+                chosen, start, step = trial, start + len(more), 2 * step
+            elif len(more) > 1:
+                step = len(more) // 2
+            else:
+                start += 1
+        return chosen
+
     def _choice(self, chosen: Sequence[int], like: Bools) -> EmptyingChoice:
         nodes = np.zeros(len(like), bool)
         nodes[list(chosen)] = True
         why = {node: why for node, why in self._why.items() if not nodes[node]}
         for node in chosen:
-            pods = len(self._pods.on(node))
+            pods, price = len(self._pods.on(node)), self._price_text(node)
             why[node] = (
                 NodeVerdict(
                     NodeCode.EMPTIED,
-                    f"pods that have to leave it: {pods}; all of them have landings elsewhere, together",
+                    f"pods that have to leave it: {pods}; all of them have landings elsewhere, together{price}",
                 )
                 if pods
                 else NodeVerdict(
                     NodeCode.EMPTY,
-                    "only pods that belong to it are on it; it is marked, so that it stays empty",
+                    f"only pods that belong to it are on it; it is marked, so that it stays empty{price}",
                 )
             )
         return EmptyingChoice(nodes, why)
+
+    def _price_text(self, node: int) -> str:
+        prices = self._emptiable.prices
+        if prices is None or np.isnan(prices.hourly[node]):
+            return ""
+        return f"; its price is {prices.hourly[node]:g} an hour"
 
     def _keep(self, node: int, why: NodeVerdict) -> None:
         self._why[node] = why
@@ -378,7 +410,8 @@ class Emptier:
             self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, "another release keeps it empty"))
         nodes = np.flatnonzero(self._nodes & ~begun)
         for node in nodes[np.lexsort((nodes, -worth[nodes]))].tolist():
-            if (why := self._pods.blocked(node)) is not None:
+            why = self._pods.blocked(node) or self._too_cheap(node)
+            if why is not None:
                 self._keep(node, why)
             elif worth[node] < least and len(self._pods.on(node)):
                 text = (
@@ -389,12 +422,30 @@ class Emptier:
             else:
                 yield node
 
+    def _too_cheap(self, node: int) -> NodeVerdict | None:
+        """Return a verdict if what a node with pods saves is not known, or is less than the policy asks for; else None."""
+        prices, pods = self._emptiable.prices, len(self._pods.on(node))
+        if prices is None or not pods:
+            return None
+        hourly = float(prices.hourly[node])
+        if np.isnan(hourly):
+            return NodeVerdict(NodeCode.NOT_ELIGIBLE, "prices do not say what it costs")
+        if hourly / pods >= prices.least_saving:
+            return None
+        text = (
+            f"it saves {hourly:g} an hour for {count(pods, 'pod')} that would be evicted, {hourly / pods:.2g} each;"
+            f" prices.leastSaving asks for {prices.least_saving:g}"
+        )
+        return NodeVerdict(NodeCode.LOW_GAIN, text)
+
     def _worth(self) -> Floats:
-        """Return per node (N,) its share of the capacity divided by its share of the disruption."""
+        """Return per node (N,) its share of the price, or of the capacity, divided by its share of the disruption."""
         counted, snapshot = self._emptiable.counted, self._draft.snapshot
         rows = [snapshot.resources.index(name) for name in _WEIGHED if name in snapshot.resources]
-        room = snapshot.nodes.allocatable[rows] * counted
-        saved = (room / np.maximum(1, room.sum(axis=1, keepdims=True))).mean(axis=0)
+        prices = self._emptiable.prices
+        worth_of = snapshot.nodes.allocatable[rows] if prices is None else prices.known[None, :]
+        room = worth_of * counted
+        saved = (room / np.maximum(1e-9, room.sum(axis=1, keepdims=True))).mean(axis=0)
         disturbed = 1.0 + self._pods.costs
         share = disturbed / np.maximum(1e-9, disturbed[counted].sum())
         worth: Floats = saved / share
@@ -421,6 +472,11 @@ class Emptier:
         for node, why in failing.items():
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, why))
         return set(failing)
+
+
+def _in_turn(nodes: Sequence[int], first: Bools | None) -> list[int]:
+    """Return ``nodes`` in their order, but those of ``first`` (N,) before the others."""
+    return sorted(nodes, key=lambda node: first is not None and not first[node])
 
 
 def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:

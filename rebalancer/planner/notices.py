@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.safety import lost_pods
 from rebalancer.policy.model import Mode, Policy
@@ -15,12 +16,14 @@ from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import days_stale, node_prices
 from rebalancer.snapshot.protect import Scope, in_scope, not_understood
 from rebalancer.snapshot.selected import list_unresolved, select_pods
 from rebalancer.wire.times import rfc3339
 
 _EVERYTHING = Scope()
 _MAKE_ROOM = "make-room"
+_SHOWN = 3
 _ALIKE = 0.75
 """Of difflib's ratio: one or two letters of a short key."""
 
@@ -35,6 +38,7 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
         *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
         *_not_read(policy, snapshot),
+        *_of_prices(policy, snapshot),
         *_mistyped_labels(policy, snapshot),
     ]
 
@@ -65,6 +69,16 @@ def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
         )
 
 
+def _of_prices(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    """Yield that prices are old, or that nodes have none."""
+    if (days := days_stale(policy.prices, snapshot.captured_at)) is not None:
+        yield f"prices.asOf is {policy.prices.as_of}, {days} days ago: look the prices up again"
+    prices = node_prices(policy.prices, snapshot)
+    if prices is not None and (unknown := np.flatnonzero(np.isnan(prices.hourly)).tolist()):
+        names = and_more([snapshot.nodes.names[node] for node in unknown], _SHOWN)
+        yield f"prices says none of {count(len(unknown), 'node')}: {names}; what has pods is not emptied to save money"
+
+
 def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield node labels in the policy that no node has, if a similarly spelled label exists.
 
@@ -77,6 +91,8 @@ def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _labels_of_nodes(policy: Policy) -> Iterator[tuple[str, str]]:
+    if policy.prices.label is not None:
+        yield "prices.label", policy.prices.label
     for where, select in selects_of(policy):
         for key in sorted(select.nodes.list_keys()) if select.nodes is not None else ():
             yield f"{where}.nodes", key

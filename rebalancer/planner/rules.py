@@ -27,6 +27,7 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import as_planned_on, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import node_prices
 from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
 from rebalancer.snapshot.selected import select_pods, with_avoided
 
@@ -259,7 +260,12 @@ class RunRules:
             for other in _active(self.policy)
             if self._asks(other) is not None
         ]
-        return lambda view: _but_for(rooms, view, strategy.emptiable(view, params))
+
+        def emptiable(view: View) -> Emptiable:
+            prices = node_prices(self.policy.prices, view.snapshot)
+            return _but_for(rooms, view, replace(strategy.emptiable(view, params), prices=prices))
+
+        return emptiable
 
     def emptying(self) -> list[str]:
         """Return the strategies that empty nodes, enforced ones first. Only the first one is used."""

@@ -377,6 +377,8 @@ class Expander(enum.StrEnum):
     """The one that takes the most pods."""
     PRIORITY = "priority"
     """The one whose name matches the earliest pattern of ``priorities``; without a match it is not increased."""
+    PRICE = "price"
+    """The one whose new nodes cost the least for each pod that they take, by ``prices``; those without a price come last."""
 
 
 class Beside(enum.StrEnum):
@@ -408,7 +410,7 @@ class CapacitySettings(Section):
     )
     expander: Expander = Field(
         default=Expander.LEAST_WASTE,
-        description="Which group is increased where several would help: least-waste, most-pods, or priority.",
+        description="Which group is increased where several would help: least-waste, most-pods, priority, or price.",
     )
     priorities: tuple[Pattern, ...] = Field(
         default=(),

@@ -12,8 +12,16 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from rebalancer import API_VERSION
 from rebalancer.plan.plan import Method
-from rebalancer.policy.cluster import CapacitySettings, Landings, Safety, Scheduler, UsageSettings
+from rebalancer.policy.cluster import (
+    CapacitySettings,
+    Expander,
+    Landings,
+    Safety,
+    Scheduler,
+    UsageSettings,
+)
 from rebalancer.policy.interruption import InterruptionPolicy
+from rebalancer.policy.prices import Prices
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
 from rebalancer.policy.values import GracePeriod, Limit, LimitField, Params, Section
@@ -301,6 +309,9 @@ class Policy(Section):
     capacity: CapacitySettings = Field(
         default=CapacitySettings(), description="What rebalancer capacity goes by."
     )
+    prices: Prices = Field(
+        default=Prices(), description="What machines cost: consolidation and scale-in go by it."
+    )
     signals: dict[str, SerializeAsAny[Params]] = Field(
         default_factory=dict,
         description="Who says that a machine will go, with the options of each: only rebalancer serve listens.",
@@ -317,6 +328,14 @@ class Policy(Section):
         default_factory=dict,
         description="Mode, weight, budgets, windows, select and options of each strategy, by its name.",
     )
+
+    @model_validator(mode="after")
+    def _knows_prices(self) -> Policy:
+        if self.capacity.expander is Expander.PRICE and not self.prices.given:
+            raise ValueError(
+                "capacity.expander: price needs prices: give prices.label or prices.table"
+            )
+        return self
 
     def mode_of(self, strategy: str) -> Mode:
         """Return the mode of ``strategy``: the stricter of its own and the policy's; off if it is absent."""

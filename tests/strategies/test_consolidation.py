@@ -92,6 +92,28 @@ def test_where_one_pod_cannot_leave_none_does(more, of, why):
     assert why in plan.nodes["n1"].message
 
 
+@pytest.mark.parametrize(
+    ("prices", "emptied", "notes"),
+    [
+        ("", ("n1",), []),
+        ("prices: {label: price}", ("n0",), []),
+        (
+            "prices: {table: {m5.large: 0.1}, asOf: 2026-01-01}",
+            (),
+            [
+                "prices.asOf is 2026-01-01, 379 days ago: look the prices up again",
+                "prices says none of 2 nodes: n0, n1; what has pods is not emptied to save money",
+            ],
+        ),
+    ],
+)
+def test_by_prices_the_more_expensive_node_is_emptied(prices, emptied, notes):
+    pair = [node("n0", labels={"price": "0.4"}), node("n1", labels={"price": "0.1"})]
+    plan = planned([*pair, *BUSY, *FEW], more=prices)
+    assert plan.emptied == emptied
+    assert [note for note in plan.warnings if note.startswith("prices")] == notes
+
+
 def test_a_gang_leaves_as_a_whole_with_its_pods_on_other_nodes():
     plan = planned([*PAIR, *BUSY, *FEW, *workload("llm", ["n0", "n1"], annotations=GANG)])
     assert code(plan, "n1") is NodeCode.EMPTIED

@@ -41,6 +41,7 @@ from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import node_prices
 from rebalancer.wire.marks import Phase
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def assess(
 
     def scale_out(of: Snapshot) -> ScaleOutPlan:
         planned = rules.problem(of, history).snapshot
-        return plan_scale_out(planned, profile, groups, machines.template, settings, known)
+        prices = rules.loaded.policy.prices
+        return plan_scale_out(planned, profile, groups, machines.template, settings, known, prices)
 
     plan, draining = scale_out(snapshot), _at(snapshot, Phase.LEAVING)
     back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(draining).tolist()))
@@ -91,6 +93,7 @@ def assess(
         draining=draining,
         unneeded=_at(snapshot, Phase.UNNEEDED),
         candidates=_select(rules.loaded.policy, snapshot),
+        prices=node_prices(rules.loaded.policy.prices, problem.snapshot),
     )
     returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:

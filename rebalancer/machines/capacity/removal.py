@@ -32,6 +32,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import find_marked_by_others
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import NodePrices
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 """Of a node that has one of these, nothing else counts."""
@@ -245,6 +246,7 @@ def removals(
     draining: Bools | None = None,
     unneeded: Bools | None = None,
     candidates: Bools | None = None,
+    prices: NodePrices | None = None,
 ) -> list[NodeRemoval]:
     """Return for each node whether it can be removed, in the snapshot's order.
 
@@ -252,7 +254,8 @@ def removals(
     ``needed``: see :class:`ScaleOutPlan`. ``draining`` (N,): nodes being drained, which are schedulable in the
     snapshot. They come first, and temporary obstacles of their pods are awaited. ``unneeded`` (N,): nodes that could
     be removed at the previous look; they come next, so that the choice stays stable. ``candidates`` (N,): nodes that
-    the strategy selects; None: all.
+    the strategy selects; None: all. ``prices``: of the nodes; None: as many nodes as possible are removed, else as much of
+    their price.
     """
     none = np.zeros(len(problem.snapshot.nodes), bool)
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
@@ -266,7 +269,7 @@ def removals(
         needed=needed,
         candidates=candidates,
     )
-    removal = _Removal(draft, groups, kept, none if unneeded is None else unneeded)
+    removal = _Removal(draft, groups, kept, none if unneeded is None else unneeded, prices)
     verdicts = removal.verdicts(none if draining is None else draining)
     return [
         NodeRemoval(
@@ -291,10 +294,11 @@ class _Removal:
         groups: Groups,
         kept: dict[int, tuple[RemovalCode, str]],
         unneeded: Bools,
+        prices: NodePrices | None,
     ) -> None:
         """``draft``: with the rules of the policy. ``kept``: node -> reason, for nodes that are not eligible."""
         self._draft, self._snapshot, self._groups = draft, draft.snapshot, groups
-        self._kept, self._unneeded = kept, unneeded
+        self._kept, self._unneeded, self._prices = kept, unneeded, prices
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
 
     def verdicts(self, draining: Bools) -> list[_Verdict]:
@@ -340,6 +344,7 @@ class _Removal:
             kept={node: text for node, (_, text) in self._kept.items()},
             counted=nodes.ready & ~nodes.leaving,
             needed=0,
+            prices=self._prices,
         )
         others = find_marked_by_others(self._snapshot)
         return Emptier(draft, self._of, emptiable, others, removes=True)

@@ -9,6 +9,7 @@ on other nodes are dropped: a group scaled up for some pods may have room for ot
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from rebalancer.machines.capacity.packing import (
     weighed_rows,
 )
 from rebalancer.policy.cluster import CapacitySettings, Expander
+from rebalancer.policy.prices import Prices
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.labelled import GROUP_LABELS
 from rebalancer.scheduler.explain import reasons
@@ -39,6 +41,7 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import price_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,22 +286,35 @@ def _refusal(
     return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))
 
 
+_NO_PRICES = Prices()
 Option = tuple[str, Packed]
 """A group, and what it would add."""
 
 
-def choose(options: Sequence[Option], settings: CapacitySettings) -> Option | None:
-    """Return the option that the expander prefers, the first by name among equals; None if there is no option."""
+def choose(
+    options: Sequence[Option], settings: CapacitySettings, hourly: Mapping[str, float]
+) -> Option | None:
+    """Return the option that the expander prefers, the first by name among equals; None if there is no option.
+
+    ``hourly``: group -> price of a new node of it for an hour, NaN where it is not known.
+    """
 
     def waste(option: Option) -> tuple[float, int, str]:
         name, packed = option
         return round(packed.waste, 9), -len(packed.pods), name
+
+    def cost(option: Option) -> float:
+        name, packed = option
+        each = hourly[name] * len(packed.nodes) / len(packed.pods)
+        return math.inf if math.isnan(each) else round(each, 9)
 
     match settings.expander:
         case Expander.LEAST_WASTE:
             return min(options, key=waste, default=None)
         case Expander.MOST_PODS:
             return min(options, key=lambda one: (-len(one[1].pods), *waste(one)), default=None)
+        case Expander.PRICE:
+            return min(options, key=lambda one: (cost(one), *waste(one)), default=None)
         case Expander.PRIORITY:
             ranked = [(rank, one) for one in options if (rank := priority(one[0], settings)) >= 0]
             best = min(ranked, key=lambda pair: (pair[0], *waste(pair[1])), default=None)
@@ -384,8 +400,11 @@ def plan_scale_out(
     provider_template: ProviderTemplate,
     settings: CapacitySettings,
     inputs: ScaleOutInputs = NO_INPUTS,
+    prices: Prices = _NO_PRICES,
 ) -> ScaleOutPlan:
     """Return the groups to scale up; ``provider_template`` as for :meth:`Groups.template_of`.
+
+    ``prices``: what the expander ``price`` goes by.
 
     Raises:
         ProviderError: the provider cannot be asked.
@@ -397,7 +416,7 @@ def plan_scale_out(
     templates = {
         group.name: groups.template_of(group, provider_template) for group in groups.groups
     }
-    planner = _Planner(snapshot, profile, groups, templates, settings, inputs)
+    planner = _Planner(snapshot, profile, groups, templates, settings, inputs, prices)
     decisions = planner.decisions
     decisions.pods |= {one.pod: one.node for one in pending if one.node is not None}
     left = planner.expand(planner.fill_upcoming(triggering))
@@ -445,8 +464,13 @@ class _Planner:
         templates: Mapping[str, GroupTemplate | None],
         settings: CapacitySettings,
         inputs: ScaleOutInputs,
+        prices: Prices,
     ) -> None:
         self._snapshot, self._profile, self._groups = snapshot, profile, groups
+        self._hourly = {
+            name: math.nan if one is None else price_of(prices, one.labels)
+            for name, one in templates.items()
+        }
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
         self._new = NewNodes(
@@ -500,7 +524,7 @@ class _Planner:
                 for group in self._groups.groups
                 if (option := self._option(group, left)) is not None
             ]
-            chosen = choose(options, self._settings)
+            chosen = choose(options, self._settings, self._hourly)
             if chosen is None:
                 break
             self.decisions.add(self._balance(*chosen, left))
@@ -536,7 +560,11 @@ class _Planner:
         ours, theirs = self._templates[chosen], self._templates[other.name]
         if ours is None or theirs is None or other.name in self._inputs.blocked:
             return False
-        ranks = {priority(name, self._settings) for name in (chosen, other.name)}
+        by_price = self._settings.expander is Expander.PRICE
+        ranks = {
+            self._hourly[name] if by_price else priority(name, self._settings)
+            for name in (chosen, other.name)
+        }
         return len(ranks) == 1 and similar(ours, theirs)
 
     def drop_redundant(self) -> bool:

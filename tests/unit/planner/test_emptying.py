@@ -9,6 +9,7 @@ from rebalancer.planner.emptying import Emptier, half_emptied
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
+from rebalancer.snapshot.prices import NodePrices
 from rebalancer.snapshot.selected import Selected
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import draft_of
@@ -29,12 +30,21 @@ def mask(*nodes, size=3):
     return marked
 
 
-def emptier(objects=OBJECTS, *, kept=None, needed=1, settings=RELENTLESS, selected=None, others=()):
+def emptier(
+    objects=OBJECTS,
+    *,
+    kept=None,
+    needed=1,
+    settings=RELENTLESS,
+    selected=None,
+    others=(),
+    prices=None,
+):
     draft = draft_of(objects, strategies=[], settings=settings)
     kept, size = kept or {}, len(draft.snapshot.nodes)
     may = ~mask(*kept, size=size)
     of = Contribution("empty", 1.0, False, lambda _: (), selected=selected)
-    emptiable = Emptiable(may, kept, mask(*range(size), size=size), needed)
+    emptiable = Emptiable(may, kept, mask(*range(size), size=size), needed, prices)
     return draft, Emptier(draft, of, emptiable, mask(*others, size=size))
 
 
@@ -84,6 +94,49 @@ def test_a_node_is_emptied_only_if_it_saves_as_much_as_the_policy_asks(eagerness
     assert choice.verdicts[0].code is NodeCode.NOT_ELIGIBLE
     assert choice.verdicts[0].message == "it stays"
     assert choice.verdicts[1].code is code
+
+
+# Either n1 or n2 can be emptied, not both; more pods leave n2.
+EITHER = [
+    *NODES,
+    *workload("busy", ["n0"] * 2, cpu="1"),
+    *workload("two", ["n1"] * 2, cpu="1"),
+    *workload("four", ["n2"] * 4, cpu="500m"),
+]
+UNKNOWN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("hourly", "least_saving", "emptied", "message"),
+    [
+        (None, 0, [1], "landings elsewhere, together"),
+        ((1, 0.1, 0.1), 0, [1], "together; its price is 0.1 an hour"),
+        ((1, 0.1, 0.5), 0, [2], "together; its price is 0.5 an hour"),
+        ((1, UNKNOWN, 0.5), 0, [2], "together; its price is 0.5 an hour"),
+        # n2 saves 0.125 for each of its pods, n1 0.15.
+        ((1, 0.3, 0.5), 0.13, [1], "together; its price is 0.3 an hour"),
+        ((1, 0.3, 0.5), 0.2, [], None),
+        ((1, UNKNOWN, UNKNOWN), 0, [], None),
+    ],
+)
+def test_what_saves_the_most_money_is_emptied(hourly, least_saving, emptied, message):
+    prices = None if hourly is None else NodePrices(np.array(hourly, float), least_saving)
+    _, chooser = emptier(EITHER, kept={0: "it stays"}, prices=prices)
+    choice = chooser.more(mask())
+    assert result(choice)[0] == emptied
+    assert all(message in choice.verdicts[node].message for node in emptied)
+
+
+def test_why_a_node_saves_too_little_or_nothing_that_is_known():
+    prices = NodePrices(np.array([1, UNKNOWN, 0.5]), 0.13)
+    _, chooser = emptier(EITHER, kept={0: "it stays"}, prices=prices)
+    verdicts = chooser.more(mask()).verdicts
+    assert verdicts[1].code is NodeCode.NOT_ELIGIBLE
+    assert verdicts[1].message == "prices do not say what it costs"
+    assert verdicts[2].code is NodeCode.LOW_GAIN
+    assert verdicts[2].message == (
+        "it saves 0.5 an hour for 4 pods that would be evicted, 0.12 each; prices.leastSaving asks for 0.13"
+    )
 
 
 def test_a_protected_pod_keeps_its_node_and_is_named():

@@ -1,5 +1,7 @@
 """What the strategies of a policy mean for one another, with those of this distribution."""
 
+import re
+
 import pytest
 
 from rebalancer.base.errors import PolicyError
@@ -80,3 +82,27 @@ def test_what_cannot_be_selected_of_machines_is_refused(tmp_path, strategy, word
         return
     with pytest.raises(PolicyError, match=words):
         load_policy(str(path), Registry.installed())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prices: {label: price, leastSaving: 0.1}", None),
+        ("prices: {table: {a: 1}, asOf: 2026-11-01}", None),
+        ("prices: {table: {a: 1}}", r"policy.yaml:3: prices: table and asOf go together"),
+        ("prices: {label: price, asOf: 2026-11-01}", "table and asOf go together"),
+        ("prices: {table: {a: 1}, asOf: yesterday}", r"policy.yaml:3: prices.asOf: "),
+        ("prices: {table: {a: -1}, asOf: 2026-11-01}", r"policy.yaml:3: prices.table.a: "),
+        ("prices: {leastSaving: 0.1}", "leastSaving needs prices"),
+        ("capacity: {expander: price}", "capacity.expander: price needs prices"),
+    ],
+)
+def test_prices_need_what_they_go_by(tmp_path, text, words):
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{text}\nstrategies: {{}}\n")
+    if words is None:
+        load_policy(str(path), Registry.installed())
+        return
+    with pytest.raises(PolicyError) as caught:
+        load_policy(str(path), Registry.installed())
+    assert re.search(words, str(caught.value)), caught.value

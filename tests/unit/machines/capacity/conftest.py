@@ -147,6 +147,7 @@ class Machines:
                 lambda group: (templates or {}).get(group.name),
                 rules.loaded.policy.capacity,
                 inputs,
+                rules.loaded.policy.prices,
             ),
         )
 

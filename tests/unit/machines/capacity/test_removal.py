@@ -391,3 +391,28 @@ def test_the_select_of_the_strategy_says_which_nodes_may_go(machines):
     judged = machines.look(objects, [group("pool", "a", "b")], policy)
     assert judged.codes == {"a": "Empty", "b": "NotSelected"}
     assert judged["b"].message == "the strategy's select leaves it out"
+
+
+@pytest.mark.parametrize(
+    ("prices", "removable"),
+    [
+        ("", ["b"]),
+        ("prices: {label: hourly}", ["a"]),
+        ("prices: {label: hourly, leastSaving: 0.1}", ["a"]),
+        ("prices: {label: hourly, leastSaving: 0.2}", []),
+        ("prices: {label: none}", []),
+    ],
+)
+def test_the_node_that_saves_most_money_is_removed(machines, prices, removable):
+    """The pods of a or those of b have room on c, not both; b has fewer."""
+    nodes = [
+        node(name, labels={"hourly": hourly})
+        for name, hourly in (("a", "0.6"), ("b", "0.1"), ("c", "0.1"))
+    ]
+    pods = [
+        *workload("pad", ["c", "c"], cpu="1100m"),
+        *workload("four", ["a"] * 4, cpu="400m"),
+        *workload("two", ["b"] * 2, cpu="800m"),
+    ]
+    judged = machines.look([*nodes, *pods], _groups(), f"capacity: {{under: 50%}}\n{prices}\n")
+    assert [name for name, code in judged.codes.items() if code == "Removable"] == removable

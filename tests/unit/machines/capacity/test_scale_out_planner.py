@@ -9,6 +9,7 @@ from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, wo
 from rebalancer.wire.objects import Taint
 from tests.unit.machines.capacity.conftest import group
 
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 
 
@@ -23,6 +24,10 @@ def _pending_pods(count, name="web", **more):
 
 def _template(cpu="4", memory="16Gi", labels=None, taints=()):
     return NodeTemplate(labels or {}, taints, {"cpu": cpu, "memory": memory, "pods": "110"})
+
+
+def _at_prices(table):
+    return f"prices: {{asOf: 2027-01-01, table: {{{table}}}}}\ncapacity: {{expander: price}}"
 
 
 def test_pods_that_fit_take_their_room_before_a_group_grows(machines):
@@ -201,15 +206,34 @@ def test_daemonsets_take_their_share_of_new_nodes(machines):
         ("capacity: {expander: most-pods}", 3, "large"),
         ("capacity: {expander: priority, priorities: [^lar, small]}", 2, "large"),
         ("capacity: {expander: priority, priorities: [^sm]}", 3, "small"),
+        (_at_prices("small: 0.5, large: 1.2"), 2, "small"),
+        (_at_prices("small: 0.5, large: 0.9"), 2, "large"),
+        # 0.5 for a pod, and 0.4 for each of three.
+        (_at_prices("small: 0.5, large: 1.2"), 3, "large"),
+        (_at_prices("large: 100"), 2, "large"),
     ],
 )
 def test_the_expander_chooses_between_groups(machines, policy, pods, chosen):
     """Two pods of 1 core for small (all of two nodes used), all for large (2 or 3 of 16)."""
     objects = [*_full("a"), *_pending_pods(pods, cpu="1", memory="4Gi")]
     groups = [group("small", high=2), group("large", high=1)]
-    templates = {"small": _template("1", "4Gi"), "large": _template("16", "64Gi")}
+    templates = {
+        "small": _template("1", "4Gi", {INSTANCE_TYPE: "small"}),
+        "large": _template("16", "64Gi", {INSTANCE_TYPE: "large"}),
+    }
     planned = machines.scale_out(objects, groups, policy, templates)
     assert planned.scale_out.increases[0].group == chosen
+
+
+@pytest.mark.parametrize(("other", "by"), [("0.1", {"one": 1, "two": 1}), ("0.2", {"one": 2})])
+def test_similar_groups_share_new_nodes_only_at_the_same_price(machines, other, by):
+    objects = [*_full("a"), *_pending_pods(2, cpu="3")]
+    templates = {
+        name: _template(labels={"hourly": price})
+        for name, price in (("one", "0.1"), ("two", other))
+    }
+    policy = "prices: {label: hourly}\ncapacity: {expander: price}"
+    assert machines.scale_out(objects, [group("one"), group("two")], policy, templates).by == by
 
 
 def test_with_priorities_a_group_without_a_match_does_not_grow(machines):

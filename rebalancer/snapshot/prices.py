@@ -1,0 +1,79 @@
+"""The prices of nodes, by a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from rebalancer.policy.prices import SPOT, Prices
+from rebalancer.snapshot.columns import Floats
+from rebalancer.snapshot.model import Snapshot
+
+_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_SPOT: Mapping[str, str] = {
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "karpenter.sh/capacity-type": "spot",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+    "node.kubernetes.io/lifecycle": "spot",
+}
+"""The labels by which EKS, Karpenter, GKE, AKS and kOps name a Spot machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrices:
+    """The prices of the nodes of a snapshot, for an hour."""
+
+    hourly: Floats
+    """(N,) NaN where it is not known."""
+    least_saving: float
+    """Least price that a node must save for each pod that leaves it."""
+
+    @property
+    def known(self) -> Floats:
+        """The prices (N,); 0 where one is not known."""
+        known: Floats = np.nan_to_num(self.hourly)
+        return known
+
+
+def node_prices(prices: Prices, snapshot: Snapshot) -> NodePrices | None:
+    """Return the prices of the nodes; None if the policy names none."""
+    if not prices.given:
+        return None
+    labels, nodes = snapshot.nodes.labels, range(len(snapshot.nodes))
+    hourly = np.array([price_of(prices, labels.of(node)) for node in nodes], np.float64)
+    return NodePrices(hourly, prices.least_saving)
+
+
+def price_of(prices: Prices, labels: Mapping[str, str]) -> float:
+    """Return the price for an hour of a node with these labels; NaN if it is not known.
+
+    A Spot machine of which the table has only the type has no price: the type's is that of an on-demand machine.
+    """
+    if prices.label is not None and (price := _parse(labels.get(prices.label, ""))) is not None:
+        return price
+    kind = next((labels[key] for key in _TYPES if key in labels), "")
+    spot = any(labels.get(key) == value for key, value in _SPOT.items())
+    return prices.table.get(kind + SPOT if spot else kind, math.nan)
+
+
+def days_stale(prices: Prices, now: float) -> int | None:
+    """Return how many days old the table is if it is older than ``max_age``; None if it is not. ``now``: epoch seconds."""
+    if prices.as_of is None:
+        return None
+    age = datetime.fromtimestamp(now, UTC).date() - prices.as_of
+    return age.days if age > prices.max_age else None
+
+
+def _parse(text: str) -> float | None:
+    """Return the price that a label names; None if it is none."""
+    try:
+        price = float(text)
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price >= 0 else None
