@@ -36,7 +36,10 @@ from rebalancer.snapshot.owners import (
     Ownership,
     PodController,
     SeenPods,
+    apply_admission,
     assumptions,
+    is_of_template,
+    keeps_revision,
     pod_selector,
     replacement_spec,
 )
@@ -77,12 +80,17 @@ class Classes:
             controller = of_pod.controller
             workload = self._ownership.workload(controller.uid)
             template = workload.spec.template if workload is not None else None
-            if template is None or controller.kind == "DaemonSet":
+            if workload is None or template is None or controller.kind == "DaemonSet":
                 if template is None and controller.kind:
                     self._assumed[index] = (f"like the pod: its {controller.kind} was not read",)
                 replacements.append(index)
                 continue
-            self._assumed[index], other = self._kept.of(_replacement, of_pod, template)
+            if keeps_revision(of_pod.labels, workload):
+                self._assumed[index] = ("like the pod: it is below its StatefulSet's partition",)
+                replacements.append(index)
+                continue
+            same = is_of_template(of_pod.labels, workload)
+            self._assumed[index], other = self._kept.of(_replacement, of_pod, template, same)
             if other is None:
                 replacements.append(index)
                 continue
@@ -166,23 +174,27 @@ class Classes:
                 membership=membership,
                 job_ended=self._ownership.job_ended(controller),
             )
-            for index, (controller, labels, spec, own, membership) in enumerate(self._specs)
+            for index, (controller, labels, spec, own, membership, _) in enumerate(self._specs)
         )
 
 
 def _replacement(
-    of_pod: ClassSpec, template: o.PodTemplate
+    of_pod: ClassSpec, template: o.PodTemplate, same: bool
 ) -> tuple[tuple[str, ...], tuple[Hashable, ClassSpec] | None]:
-    """Return the assumptions about the replacement, and its (key, class) if it differs from the pod's."""
-    controller, labels, spec, own, membership = of_pod
+    """Return the assumptions about the replacement, and its (key, class) if it differs from the pod's.
+
+    ``same``: the pod was made from this template, so that what differs in it was changed after the template.
+    """
+    controller, labels, spec, own, membership, as_created = of_pod
     keep = controller.kind == "StatefulSet"
-    wanted = replacement_spec(labels, spec, template, keep_labels=keep)
-    assumed = assumptions(spec, template.spec)
+    source = apply_admission(template, spec, as_created=as_created) if same else template
+    wanted = replacement_spec(labels, spec, source, keep_labels=keep)
+    assumed = assumptions(spec, wanted[1], template.spec)
     if wanted == (labels, spec):
         return assumed, None
     # What a pod says against its move, or of its gang, its replacement will say again: most come from a template.
     key = (controller.uid, own, membership, msgspec.json.encode(wanted, order="sorted"))
-    return assumed, (key, ClassSpec(controller, *wanted, own, membership))
+    return assumed, (key, ClassSpec(controller, *wanted, own, membership, as_created))
 
 
 def _amounts(spec: o.SchedulingSpec) -> tuple[Amounts, Amounts, str | None]:

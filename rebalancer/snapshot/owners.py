@@ -23,6 +23,10 @@ from rebalancer.wire.quantity import share_of
 
 HASH = "pod-template-hash"
 """Label by which a Deployment keeps the pods of its templates apart."""
+_ROLLOUT_HASH = "rollouts-pod-template-hash"
+"""The same of a Rollout of Argo."""
+_REVISION = "controller-revision-hash"
+"""Label of a StatefulSet's pods: the revision of their template."""
 _DEFAULT = "25%"
 _OF_MANY = ("ReadWriteMany", "ReadOnlyMany")
 _PER_NODE = ("DaemonSet", "Node")
@@ -461,13 +465,59 @@ def _explain_unsettled(
 
 
 def _rolling(workload: o.Workload, replicas: int) -> bool:
-    status, strategy = workload.status, workload.spec.update_strategy
+    status = workload.status
     if status.update_revision == status.current_revision:
         return False
-    partition = 0
-    if strategy is not None and strategy.rolling_update is not None:
-        partition = strategy.rolling_update.partition or 0
-    return (status.updated_replicas or 0) < replicas - partition
+    return (status.updated_replicas or 0) < replicas - _partition(workload)
+
+
+def _partition(workload: o.Workload) -> int:
+    """Return below which ordinal a StatefulSet leaves its pods at their revision."""
+    strategy = workload.spec.update_strategy
+    if strategy is None or strategy.rolling_update is None:
+        return 0
+    return strategy.rolling_update.partition or 0
+
+
+def is_of_template(labels: o.Labels, workload: o.Workload) -> bool:
+    """Return whether a pod with ``labels`` is known to be made from the current template of its controller.
+
+    A ReplicaSet of a Deployment or a Rollout has one template for life, and a hash of it. Pods of a StatefulSet
+    name the revision of theirs. Other controllers' templates may be edited, and their pods do not tell.
+    """
+    if workload.kind == "StatefulSet":
+        revision = labels.get(_REVISION, "")
+        return bool(revision) and revision == workload.status.update_revision
+    template = workload.spec.template
+    own = (template.metadata.labels if template is not None else None) or {}
+    return any(own.get(key) and own[key] == labels.get(key) for key in (HASH, _ROLLOUT_HASH))
+
+
+def keeps_revision(labels: o.Labels, workload: o.Workload) -> bool:
+    """Return whether a pod of a StatefulSet with ``labels`` is made again from an older template, as it was.
+
+    Pods below the partition stay at the current revision (pkg/controller/statefulset: newVersionedStatefulSetPod).
+    """
+    if workload.kind != "StatefulSet" or labels.get(_REVISION) != workload.status.current_revision:
+        return False
+    index = labels.get("apps.kubernetes.io/pod-index", "")
+    return index.isdecimal() and int(index) < _partition(workload)
+
+
+def apply_admission(
+    template: o.PodTemplate, spec: o.SchedulingSpec, *, as_created: bool
+) -> o.PodTemplate:
+    """Return ``template`` as admission has changed it for a pod with ``spec``, which was made from it.
+
+    Unless the pod is ``as_created``, its containers may have been resized in place since: they count as in the template.
+    """
+    if not as_created:
+        spec = msgspec.structs.replace(
+            spec,
+            containers=template.spec.containers,
+            init_containers=template.spec.init_containers,
+        )
+    return msgspec.structs.replace(template, spec=spec)
 
 
 def replacement_spec(
@@ -495,13 +545,16 @@ def replacement_spec(
     return (labels if keep_labels and wanted == labels else wanted), replaced
 
 
-def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[str, ...]:
-    """Return the assumptions of :func:`replacement_spec`, as sentences.
+def assumptions(
+    running: o.SchedulingSpec, replacement: o.SchedulingSpec, template: o.SchedulingSpec
+) -> tuple[str, ...]:
+    """Return what is taken for granted of the ``replacement`` of a ``running`` pod, as sentences.
 
     A field that a running pod has and its template has not was added at creation, by a webhook or by admission, or
     was changed since. No object shows which.
     """
     by_name = {c.name: c for c in (*template.containers, *(template.init_containers or ()))}
+    replacement_containers = (*replacement.containers, *(replacement.init_containers or ()))
     words: list[str] = []
     for container in (*running.containers, *(running.init_containers or ())):
         wanted = by_name.get(container.name)
@@ -512,6 +565,10 @@ def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[
         defaulted = _apply_defaults(wanted.resources) if wanted.resources is not None else {}
         if added := sorted(set(mine or ()) - set(defaulted)):
             words.append(f"container {container.name} is given {', '.join(added)} again by default")
+        if container in replacement_containers and (
+            other := sorted(name for name in defaulted if (mine or {}).get(name) != defaulted[name])
+        ):
+            words.append(f"container {container.name} is given another {', '.join(other)} again")
     return tuple(words)
 
 

@@ -39,6 +39,8 @@ class ClassSpec(NamedTuple):
     spec: o.SchedulingSpec
     opt_outs: tuple[OptOut, ...] = ()
     membership: Membership = NO_GANG
+    as_created: bool = False
+    """Whether nothing has changed the spec since the pods were created."""
 
 
 class PodRows:
@@ -214,7 +216,9 @@ class PodTable:
         index = self._class_ids[key] = len(self._classes)
         membership = membership_of(labels, record.annotations, spec)
         own = opt_outs(record.annotations)
-        self._classes.append(ClassSpec(controller, labels, spec, own, membership))
+        self._classes.append(
+            ClassSpec(controller, labels, spec, own, membership, record.as_created)
+        )
         return index
 
     def forget_keys(self) -> None:

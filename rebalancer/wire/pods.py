@@ -198,12 +198,24 @@ class PodRecord(NamedTuple):
     key: Hashable
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
     state: PodState = RUNNING
+    as_created: bool = False
+    """Whether its spec is known to be what admission let in: never resized in place, for one."""
+
+
+def is_as_created(generation: int, *, deleting: bool) -> bool:
+    """Return whether nothing has changed a pod's spec since it was created.
+
+    The API server sets ``metadata.generation`` to 1, and adds 1 for each change of the spec (KEP-5067; a binding is
+    none) and for the deletion. 0: not known, as for pods from before Kubernetes 1.33.
+    """
+    return generation - deleting == 1
 
 
 class _Meta(Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Raw = _NULL
@@ -458,6 +470,8 @@ class Pod(Struct, gc=False):
         if controller and controller.kind == "DaemonSet":
             spec.forget_pinned_node()
         labels = self._labels()
+        deleting = meta.deletion_timestamp is not None
+        as_created = is_as_created(meta.generation or 0, deleting=deleting)
         return PodRecord(
             namespace=meta.namespace,
             name=meta.name,
@@ -465,7 +479,7 @@ class Pod(Struct, gc=False):
             node=spec.node_name,
             created=unix_seconds(meta.creation_timestamp),
             ready_since=unix_seconds(ready_since),
-            deleting=meta.deletion_timestamp is not None,
+            deleting=deleting,
             phase=status.phase,
             ready=ready == "True",
             controller_kind=controller.kind if controller else "",
@@ -474,9 +488,10 @@ class Pod(Struct, gc=False):
             controller_uid=uid,
             owned=bool(meta.owner_references),
             annotations=meta.annotations or NO_ANNOTATIONS,
-            key=(meta.namespace, uid, labels, spec.key()),
+            key=(meta.namespace, uid, labels, spec.key(), as_created),
             spec=partial(_decode_spec, labels, spec),
             state=status.decode(),
+            as_created=as_created,
         )
 
     def _labels(self) -> bytes:

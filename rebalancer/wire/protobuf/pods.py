@@ -16,6 +16,7 @@ from rebalancer.wire.pods import (
     PodCondition,
     PodRecord,
     PodState,
+    is_as_created,
     says_something,
     state_of,
 )
@@ -246,6 +247,8 @@ def _record(pod: Any) -> PodRecord:
     node = text(spec.nodeName)
     key, volumes = spec_key(spec)
     labels = tuple([entry for entry in meta.labels if not entry.startswith(_PLACEMENT)])
+    deleting = meta.HasField("deletionTimestamp")
+    as_created = is_as_created(meta.generation, deleting=deleting)
     return PodRecord(
         namespace,
         text(meta.name),
@@ -253,7 +256,7 @@ def _record(pod: Any) -> PodRecord:
         node,
         float(meta.creationTimestamp.seconds),
         ready_since,
-        meta.HasField("deletionTimestamp"),
+        deleting,
         text(status.phase),
         ready,
         owner_kind,
@@ -262,9 +265,10 @@ def _record(pod: Any) -> PodRecord:
         owner_uid,
         len(references) > 0,
         _annotations(meta.annotations),
-        (namespace, owner_uid, b"".join(labels), key),
+        (namespace, owner_uid, b"".join(labels), key, as_created),
         lambda: _spec(labels, spec, volumes),
         _state(status),
+        as_created,
     )
 
 
