@@ -1,9 +1,11 @@
 """One scripted API server per test, for all packages that talk to one."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from rebalancer.kube import transport
 from tests.unit.kube.scripted import ScriptedServer, Sleeps
 
 
@@ -16,3 +18,9 @@ def server() -> Iterator[ScriptedServer]:
 @pytest.fixture
 def sleeps() -> Sleeps:
     return Sleeps()
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands wait milliseconds between the attempts of a request, not half a minute in all."""
+    monkeypatch.setattr(transport, "Limits", partial(transport.Limits, first_wait=0.01))

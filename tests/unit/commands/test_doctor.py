@@ -84,6 +84,7 @@ def test_metrics_are_looked_at_where_the_policy_needs_them():
     assert all("nothing is moved by usage" in each for each in messages(text, "metrics"))
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_what_cannot_be_read_is_a_problem_and_the_other_checks_go_on():
     with third_zone_joined("web") as cluster:
         cluster.faults.add(Fault(method="GET", path="^/api/v1/nodes$", status=500, times=99))

@@ -99,10 +99,12 @@ def test_the_oldest_go_and_nothing_that_is_needed(recorded, retention, kept):
         load(source, frozenset())
 
 
-def test_a_cluster_that_cannot_be_read_leaves_the_folder_as_it_is(recorded, server, tmp_path):
+def test_a_cluster_that_cannot_be_read_leaves_the_folder_as_it_is(
+    recorded, server, tmp_path, sleeps
+):
     before = {path.name: path.read_bytes() for path in recorded.iterdir()}
     server.on("GET", "/api/v1/nodes", Say(status_body(500, "InternalError"), status=500))
-    client = client_of(server.url, tmp_path)
+    client = client_of(server.url, tmp_path, sleeps)
     with pytest.raises(ClusterReadError):
         record_into(recorded, client, Retention())
     assert {path.name: path.read_bytes() for path in recorded.iterdir()} == before

@@ -246,6 +246,7 @@ def test_a_memory_that_is_gone_later_ends_nothing(cluster, tmp_path):
         assert served.err.getvalue().count("there is no ConfigMap") == 1
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_memory_that_cannot_be_read_at_the_start_is_tried_again(cluster, tmp_path):
     cluster.faults.add(Fault("GET", "/configmaps/", status=500, times=10**6))
     with serving(cluster, tmp_path, every=0.2, memory=MEMORY) as served:
@@ -269,6 +270,7 @@ def test_a_second_one_stands_by_reads_nothing_and_takes_over(cluster, tmp_path):
             assert holder(cluster) not in ("", led)
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_server_that_fails_for_a_while_ends_nothing(cluster, tmp_path):
     with serving(cluster, tmp_path, every=0.2, lease=LEASE) as served:
         served.await_runs(1)
