@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -218,10 +218,13 @@ class DomainTerm(Term):
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change (K,) of the weighted sum, see :meth:`Term.delta`."""
         total = np.zeros(len(destinations))
-        for index in self._concerned(cls, replacement):
-            group = self._groups[index]
+        for group in self.groups_of_move(cls, replacement):
             total += group.weight * group.delta(cls, node, replacement, destinations)
         return total
+
+    def groups_of_move(self, cls: int, replacement: int) -> Iterator[Group]:
+        """Yield the groups that a move of a pod of ``cls`` may change."""
+        return (self._groups[index] for index in self._concerned(cls, replacement))
 
     def concerns(self, cls: int, replacement: int) -> bool:
         """Return whether a move may change the potential; if not, every :meth:`delta` is 0."""

@@ -16,12 +16,25 @@ from rebalancer.cost.groups import Domains
 from rebalancer.cost.separable_groups import AttractionGroup
 from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
 from rebalancer.cost.term import Entry, Group, View
+from rebalancer.snapshot.columns import Floats, Int32s
+
+
+class _Guard(DomainTerm):
+    """Groups of which only increases count: what a move mends in one makes up for nothing that it breaks in another."""
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return how much more (K,) is violated in the groups where a move makes it more."""
+        total = np.zeros(len(destinations))
+        for group in self.groups_of_move(cls, replacement):
+            change = group.delta(cls, node, replacement, destinations)
+            total += group.weight * np.maximum(0.0, change)
+        return total
 
 
 def guard_term(view: View) -> DomainTerm:
     """Return a hard term of which only increases count."""
     groups = [*_hard_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
-    return DomainTerm(view, Entry.HARD, groups)
+    return _Guard(view, Entry.HARD, groups)
 
 
 def _hard_spread(view: View) -> list[Group]:

@@ -56,6 +56,21 @@ def test_the_last_match_of_a_required_affinity_stays(cache, worse):
     assert (change[1] > 0) == worse
 
 
+def test_a_spread_that_a_move_mends_makes_up_for_no_affinity_that_it_breaks():
+    even = spread("web", hard=True)
+    caches = workload("cache", ["a1"], spec=even, labels={"app": "web", "tier": "cache"})
+    others = workload("other", ["a2"], spec=even, labels={"app": "web"})
+    near_cache = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"tier": "cache"}}}
+    beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near_cache]}}
+    client = workload("client", ["a2"], spec={"affinity": beside})
+    view = view_on([*NODES, *caches, *others, *client])
+    cache, other = class_of(view, "cache-0"), class_of(view, "other-0")
+    term = guard_term(view)
+    assert term.potential() == 1
+    assert term.delta(cache, A1, cache, classes(B1)).tolist() == [1]
+    assert term.delta(other, A2, other, classes(B1)).tolist() == [0]
+
+
 def test_attractions_are_of_the_classes_asked_for():
     view = view_on(
         [*NODES, *workload("web", ["a2"], spec=near("cache")), *workload("cache", ["a1"])]
