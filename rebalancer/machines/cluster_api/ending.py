@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.machines.cluster_api.api import ClusterApi
 from rebalancer.machines.cluster_api.objects import DELETE, ENDS, Machine, Raw, Scalable
 from rebalancer.machines.cluster_api.view import OURS, ScalableGroup
 
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+
 _PENDING = 8.0
-"""Seconds for which the ends that were asked for before are waited for: until their Machines are being deleted."""
+"""Seconds for which ends that were asked for before are waited for: Cluster API acts at once, or is not there."""
 _POLL_INTERVAL = 0.5
 _LATEST = 15.0
 """Seconds within which the last write is begun, or not at all: who has asked for the end answers for the node that long."""
@@ -31,6 +34,25 @@ _LATEST = 15.0
 def annotate(**annotations: str | None) -> dict[str, Any]:
     """Return the change that sets annotations, and removes those that are None."""
     return {"metadata": {"annotations": annotations}}
+
+
+def await_pending(
+    client: Client, read: Callable[[], ScalableGroup], group: ScalableGroup
+) -> ScalableGroup:
+    """Wait for the ends that were asked for before, for some seconds; return the group as it is then.
+
+    Until their Machines are being deleted an end can be lost: with two of them marked one decrease may end either, and an
+    increase takes the decrease back.
+
+    Raises:
+        ProviderError: the group cannot be read.
+    """
+    until = client.monotonic() + _PENDING
+    while group.has_pending_ends and client.monotonic() < until:
+        if client.stop.wait(_POLL_INTERVAL) is not None:
+            return group
+        group = read()
+    return group
 
 
 @dataclass(slots=True)
@@ -56,7 +78,7 @@ class MachineEnd:
             ProviderError: whether it is ended is not known.
         """
         until = self.api.client.monotonic() + _LATEST
-        self._await_pending()
+        self.judged = await_pending(self.api.client, self.read, self.judged)
         if (why := self.judged.why_not_end(self.machine)) is not None:
             raise ProviderRefusalError(f"{self.judged.owner.group}: {why}")
         try:
@@ -69,19 +91,6 @@ class MachineEnd:
             if not self._take_back():
                 return
             raise ProviderRefusalError(f"{self.judged.owner.group}: {error}") from error
-
-    def _await_pending(self) -> None:
-        """Wait for the ends that were asked for before: with two marked, one decrease may end either.
-
-        Raises:
-            ProviderError: the group cannot be read.
-        """
-        client = self.api.client
-        until = client.monotonic() + _PENDING
-        while self.judged.has_pending_ends and client.monotonic() < until:
-            if client.stop.wait(_POLL_INTERVAL) is not None:
-                return
-            self.judged = self.read()
 
     @property
     def _size(self) -> int:

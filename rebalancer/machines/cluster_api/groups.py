@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.machines.cluster_api.api import ClusterApi
-from rebalancer.machines.cluster_api.ending import MachineEnd, annotate
+from rebalancer.machines.cluster_api.ending import MachineEnd, annotate, await_pending
 from rebalancer.machines.cluster_api.objects import (
     CLUSTER,
     ENDS,
@@ -26,7 +26,7 @@ from rebalancer.machines.cluster_api.objects import (
     read_path,
 )
 from rebalancer.machines.cluster_api.outdated import find_outdated, node_template
-from rebalancer.machines.cluster_api.view import ScalableGroup
+from rebalancer.machines.cluster_api.view import PENDING, ScalableGroup
 from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import (
     KnownNode,
@@ -152,6 +152,12 @@ class MachineGroups:
         machines = self._list_machines(selector)
         return _view(self._read_cluster(), owner, sets, machines, nodes)
 
+    def _read_anew(self, group: NodeGroup) -> ScalableGroup:
+        view = self._read(group.name, self._view(group).nodes)
+        if view is None:
+            raise ProviderRefusalError(f"there is no group {group.name} any more")
+        return view
+
     def _is_ours(self, owner: Scalable) -> bool:
         return owner.is_group and owner.cluster == self._cluster
 
@@ -169,13 +175,6 @@ class MachineGroups:
     def _view(self, group: NodeGroup) -> ScalableGroup:
         if (view := self._known.get(group.name)) is None:
             raise ProviderRefusalError(f"{group.name}: it was not read")
-        return view
-
-    def _view_to_change(self, group: NodeGroup) -> ScalableGroup:
-        """Return what was read of a group last, if it has the size that its change was decided by."""
-        view = self._view(group)
-        if view.owner.replicas != group.desired:
-            raise ProviderRefusalError(f"{group.name}: it was changed meanwhile")
         return view
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:
@@ -210,7 +209,11 @@ class MachineGroups:
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
         """Set the replicas; a decrease only takes back Machines that were never created."""
-        view = self._view_to_change(group)
+        view = await_pending(self._api.client, lambda: self._read_anew(group), self._view(group))
+        if view.owner.replicas != group.desired:
+            raise ProviderRefusalError(f"{group.name}: it was changed meanwhile")
+        if view.has_pending_ends:
+            raise ProviderError(f"{group.name}: {PENDING}")
         why = (
             group.suspended
             if desired > (group.desired or 0)
@@ -239,20 +242,16 @@ class MachineGroups:
 
     def terminate(self, group: NodeGroup, instance: str) -> None:
         """End one Machine, and decrease the replicas by one."""
-        view = self._view_to_change(group)
+        view = self._view(group)
+        if view.owner.replicas != group.desired:
+            raise ProviderRefusalError(f"{group.name}: it was changed meanwhile")
         machine = view.by_instance().get(instance)
         if machine is None:
             raise ProviderRefusalError(f"{group.name}: {instance} is not in it")
         if (why := group.held.get(instance)) is not None:
             raise ProviderRefusalError(f"{group.name}: {why}")
 
-        def read() -> ScalableGroup:
-            now = self._read(group.name, view.nodes)
-            if now is None:
-                raise ProviderRefusalError(f"there is no group {group.name} any more")
-            return now
-
-        MachineEnd(self._api, read, view, machine).request()
+        MachineEnd(self._api, lambda: self._read_anew(group), view, machine).request()
 
     def write_note(self, group: NodeGroup, note: str) -> None:
         """Write the annotation of a replacement, which Machines do not get, or remove it."""

@@ -27,6 +27,7 @@ from rebalancer.machines.cluster_api.objects import (
 )
 from rebalancer.providers.contract import KnownNode, NodeGroup
 
+PENDING = "Cluster API has not ended yet what was asked for before"
 OURS = "rebalancer"
 """How the values of marks begin that this program sets."""
 
@@ -177,7 +178,7 @@ class ScalableGroup:
         """Return why a decrease by one would not end just this machine if it were marked; None if it would."""
         replicas, staying = self.owner.replicas, self.staying
         if self.has_pending_ends:
-            return "Cluster API has not ended yet what was asked for before"
+            return PENDING
         if replicas != len(staying):
             return f"it has {len(staying)} machines and {replicas} are asked for: what is under way has to end first"
         left = [one for one in staying if one.uid != machine.uid]

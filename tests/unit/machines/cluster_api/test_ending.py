@@ -77,6 +77,21 @@ def test_several_end_one_after_the_other(world):
     assert world.ended == [third, first, second]
 
 
+def test_a_group_does_not_grow_before_what_was_ended_is_deleted(world):
+    """The increase would take the decrease back, and nothing would have ended."""
+    world.deployment("pool", 3)
+    first, *rest = world.machines()
+    assert end(world, first)
+    assert guarded(world).increase("pool", 3)
+    world.settle()
+    assert (world.ended, set(rest) < set(world.machines()), size(world)) == ([first], True, 3)
+    assert end(world, rest[0])
+    world.works = False
+    with pytest.raises(ProviderError, match="what was asked for before"):
+        guarded(world).increase("pool", 3)
+    assert size(world) == 2
+
+
 def test_a_second_one_is_not_marked_while_a_first_one_is_not_deleted_yet(world):
     world.deployment("pool", 4)
     first, second, *_ = world.machines()
@@ -366,6 +381,10 @@ class Story:
         self.named: set[str] = set()
         self.allowed = 0
         """Machines that may have ended."""
+        self.done: set[str] = set()
+        """Those that have surely been asked for."""
+        self.is_disturbed = False
+        """Whether people have deleted a machine: that may take the place of one that was asked for."""
 
     def end(self):
         if not (living := self.world.machines()):
@@ -373,6 +392,7 @@ class Story:
         one = self.draw.choice(living)
         try:
             is_ended = end(self.world, one)
+            self.done |= {one} if is_ended else set()
         except ProviderRefusalError:
             return
         except ProviderError:
@@ -389,6 +409,8 @@ class Story:
             guarded(self.world).decrease_to_existing("pool")
 
     def change_template(self):
+        # Between a decrease and its execution another template changes which MachineSet is decreased: see the docs.
+        self.world.settle()
         of = template(f"v1.{self.draw.randrange(36, 39)}.0")
         if self.strategy == "OnDelete":
             self.world.change(
@@ -397,6 +419,7 @@ class Story:
 
     def delete(self):
         if (living := self.world.machines()) and self.draw.random() < 0.2:
+            self.is_disturbed = True
             self.world.change(
                 "machines",
                 self.draw.choice(living),
@@ -421,3 +444,4 @@ def test_whatever_happens_only_named_machines_end(seed):
     story.tell()
     assert set(story.world.ended) <= story.named
     assert len(story.world.ended) <= story.allowed
+    assert story.is_disturbed or not story.done & set(story.world.machines())
