@@ -19,7 +19,7 @@ from rebalancer.machines.cluster_api.objects import DELETE, ENDS, NOTE
 from rebalancer.providers.contract import Guarded, KnownNode
 from rebalancer.testing.signals import check_provider
 from tests.capi.ground import STATUS
-from tests.capi.infrastructure import CLUSTER, NAMESPACE
+from tests.capi.infrastructure import CLUSTER, MACHINES, NAMESPACE
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import PATIENCE, rebalancer
 from tests.storm.faults import Script
@@ -282,6 +282,33 @@ def test_machines_that_never_join_are_taken_back(ground, tmp_path):
     assert ground.machines() == old
     assert ground.size("alone", "machinesets") == 2
     assert ground.left_behind() == []
+
+
+def test_beside_old_machines_a_new_one_that_never_joins_stays_and_is_named(ground, tmp_path):
+    """With OnDelete a decrease would end an old one; people delete the Machine, and remove the note."""
+    ground.deployment("pool", 2, 1, 6, "OnDelete")
+    old = ground.machines()
+    ground.new_template("pool")
+    ground.provider.joins = False
+    flags = replace_flags(ground.policy(tmp_path, {}), ground.kubeconfig())
+    done = rebalancer(*flags, "--ready-within=5s")
+    assert done.code == 4, done.err + done.out
+    assert "none of the new ones can go" in done.out + done.err
+    machines = ground.machines()
+    assert old.items() < machines.items()
+    assert (len(machines), ground.size("pool")) == (3, 3)
+    assert not any(node["spec"].get("unschedulable") for node in ground.nodes())
+    assert [one.rpartition(" ")[2] for one in ground.left_behind()] == [NOTE, NOTE, NOTE]
+    (stuck,) = set(machines) - set(old)
+    ground.provider.joins = True
+    ground.plane.api.delete(f"{MACHINES}/{stuck}")
+    ground.wait_nodes(3)
+    ground.plane.api.patch(
+        f"{_API}/machinedeployments/pool", {"metadata": {"annotations": {NOTE: None}}}
+    )
+    done = rebalancer(*flags)
+    assert done.code == 0, done.err + done.out
+    check_replaced(ground, old, 3)
 
 
 def test_a_rollout_of_cluster_api_is_not_meddled_with(ground, tmp_path):
