@@ -14,6 +14,7 @@ from rebalancer.signals.model import Interruption, SourceContext
 from rebalancer.signals.notice import NOTICE, NodeNotice, read
 from rebalancer.signals.state import state_in
 from rebalancer.snapshot.leaving import LEAVING
+from rebalancer.wire.lifecycle import is_ours
 from rebalancer.wire.objects import Node
 
 _KINDS = (
@@ -120,6 +121,8 @@ class KubernetesReceiver:
                     node, f"{uid}/{taint.key}{value}", _kind(taint.key), f"tainted {taint.key}"
                 )
         for condition in node.status.conditions or ():
+            if is_ours(condition.type, condition.reason):
+                continue  # it shows what is done already: the pipeline would hold itself for ever
             if condition.status == "True" and condition.type in self._params.conditions:
                 yield self._interruption(
                     node,

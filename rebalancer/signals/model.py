@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.values import Params
+from rebalancer.wire.lifecycle import is_ours
 from rebalancer.wire.objects import Node
 
 _MAX_WAIT = 15.0
@@ -113,7 +114,11 @@ def _same(before: Node, after: Node) -> bool:
 
 
 def _list_announced_by(node: Node) -> tuple[object, ...]:
-    conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
+    conditions = sorted(
+        (each.type, each.status)
+        for each in node.status.conditions or ()
+        if not is_ours(each.type, each.reason)
+    )
     return (
         node.spec.taints,
         conditions,

@@ -26,7 +26,10 @@ def node(name="n1", *, taints=(), conditions=(), annotations=None):
             taints=tuple(o.Taint(key=key, value=value) for key, value in taints),
         ),
         status=o.NodeStatus(
-            conditions=tuple(o.Condition(type=type_, status=is_) for type_, is_ in conditions)
+            conditions=tuple(
+                o.Condition(type=type_, status=is_, reason="".join(reason))
+                for type_, is_, *reason in conditions
+            )
         ),
     )
 
@@ -71,6 +74,10 @@ REBALANCE = "aws-node-termination-handler/rebalance-recommendation"
         ({"taints": [("DeletionCandidateOfClusterAutoscaler", "1")]}, []),
         ({"conditions": [("Ready", "True"), ("MaintenancePlanned", "True")]}, ["maintenance"]),
         ({"conditions": [("MaintenancePlanned", "False")]}, []),
+        ({"conditions": [("MaintenancePlanned", "True", "MaintenanceWindow")]}, ["maintenance"]),
+        # What ours show of what they do: the pipeline would announce its own machine, and never let it go.
+        ({"conditions": [("MaintenancePlanned", "True", "RebalancerInterruption")]}, []),
+        ({"conditions": [("DrainInProgress", "True", "RebalancerDrain")]}, []),
         (
             {"taints": [(SPOT, "7")], "conditions": [("DrainInProgress", "True")]},
             ["spot", "announced"],
@@ -139,6 +146,15 @@ def test_a_heartbeat_of_a_node_wakes_nobody():
     cluster.said()
     cluster.change(node(conditions=[("Ready", "True")]))
     assert not cluster.followed._came.is_set()
+
+
+def test_what_ours_show_wakes_nobody_until_somebody_else_says_it():
+    cluster = Cluster(node())
+    cluster.said()
+    cluster.change(node(conditions=[("DrainInProgress", "True", "RebalancerDrain")]))
+    assert not cluster.followed._came.is_set()
+    cluster.change(node(conditions=[("DrainInProgress", "True", "KubectlDrainStarted")]))
+    assert cluster.followed._came.is_set()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.nodes import NodeChange, change_node
-from rebalancer.machines.interruption.model import fail_step
+from rebalancer.machines.interruption.model import DONE, fail_step
 from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
@@ -448,3 +448,40 @@ def test_a_state_that_is_longer_than_ours_is_replaced(cluster):
     with process(cluster, [scripted("one")]) as here:
         assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
     assert list(state(cluster)["steps"]) == ["one"]
+
+
+def said(cluster):
+    """Return type -> reason, of the conditions that ours set on the node."""
+    every = cluster.get("Node", "n-a")["status"]["conditions"]
+    ours = [one for one in every if str(one.get("reason")).startswith("Rebalancer")]
+    return {one["type"]: one["reason"] for one in ours if one["status"] == "True"}
+
+
+def test_the_node_says_how_far_its_steps_are_and_nothing_once_the_machine_stays(cluster):
+    seen = []
+
+    def look(_):
+        seen.append(said(cluster))
+        return DONE
+
+    steps = [scripted("before", look), built_in("cordon"), scripted("leave", look)]
+    reason = "RebalancerInterruption"
+    with process(cluster, steps, conditions=True) as here:
+        assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
+        assert seen == [
+            {"MaintenancePlanned": reason},
+            {"MaintenancePlanned": reason, "DrainInProgress": reason},
+        ]
+        assert said(cluster) == {"MaintenancePlanned": reason, "Drained": reason}
+        here.clock.seconds += 121
+        assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
+        assert said(cluster) == {"MaintenanceInProgress": reason, "Drained": reason}
+        assert here.pipeline_run("n-a", spot(cancelled=True)).run().result is Result.CANCELLED
+        assert said(cluster) == {}
+        assert here.lines[-1].endswith("The machine stays: what was done was undone")
+
+
+def test_without_being_asked_it_says_nothing(cluster):
+    with process(cluster, [built_in("cordon")]) as here:
+        assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
+    assert said(cluster) == {}
