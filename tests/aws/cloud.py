@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs
@@ -162,6 +163,8 @@ class Front:
 
     def __init__(self, cloud):
         self._cloud, self._moto = cloud, DomainDispatcherApplication(create_backend_app)
+        # It reads its own folders for each request otherwise.
+        self._moto.get_backend_for_host = cache(self._moto.get_backend_for_host)  # type: ignore[method-assign]
         self._own = {
             "autoscaling:CompleteLifecycleAction": self._lifecycle,
             "autoscaling:RecordLifecycleActionHeartbeat": self._lifecycle,
