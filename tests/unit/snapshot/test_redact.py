@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class InOrder(Redactor):
         return self.ranks.setdefault(name, "x")
 
 
-CLUSTERS = {
+CLUSTERS: dict[str, Callable[[], bytes]] = {
     **{path.stem: path.read_bytes for path in sorted(EXAMPLES.glob("*.zip"))},
     **{f"family-{seed}": partial(cluster_of, seed, 12, 150) for seed in range(6)},
 }
