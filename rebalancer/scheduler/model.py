@@ -83,15 +83,18 @@ def _selectors(spec: o.SchedulingSpec) -> Iterator[o.LabelSelector]:
     for constraint in spec.topology_spread_constraints or ():
         if constraint.label_selector is not None:
             yield constraint.label_selector
+    for term in _affinity_terms(spec):
+        for selector in (term.label_selector, term.namespace_selector):
+            if selector is not None:
+                yield selector
+
+
+def _affinity_terms(spec: o.SchedulingSpec) -> Iterator[o.PodAffinityTerm]:
     affinity = spec.affinity
     for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if part is None:
-            continue
-        preferred = (weighted.pod_affinity_term for weighted in part.preferred or ())
-        for term in (*(part.required or ()), *preferred):
-            for selector in (term.label_selector, term.namespace_selector):
-                if selector is not None:
-                    yield selector
+        if part is not None:
+            yield from part.required or ()
+            yield from (weighted.pod_affinity_term for weighted in part.preferred or ())
 
 
 def _node_terms(spec: o.SchedulingSpec) -> Iterator[o.NodeSelectorTerm]:
@@ -507,6 +510,8 @@ class SchedulerModel:
             reasons += [
                 f"the request for {name} is negative" for name in self.resources.negative(cls)
             ]
+            if not all(map(self.snapshot.knows_namespaces_of, _affinity_terms(of_class.spec))):
+                reasons.append("it selects namespaces by labels, and no Namespace was read")
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
             if self.profile.allocates_extended_resources:

@@ -20,6 +20,7 @@ from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
 from rebalancer.snapshot.model import (
     MEASURED,
+    NAME_OF_NAMESPACE,
     DisruptionBudget,
     Nodes,
     Owner,
@@ -524,7 +525,8 @@ class Settled:
     def _namespaces(self, classes: Iterable[PodClass]) -> dict[str, o.Labels]:
         labels = {item.metadata.name: item.metadata.labels or {} for item in self._all("Namespace")}
         for cls in classes:
-            labels.setdefault(cls.namespace, {})
+            # The label that the API server gives each namespace (NamespaceDefaultLabelName): all that is known of one not read.
+            labels.setdefault(cls.namespace, {NAME_OF_NAMESPACE: cls.namespace})
         return labels
 
     def _volumes(self) -> Volumes:

@@ -32,6 +32,10 @@ MEASURED = ("cpu", "memory")
 """Axis M of all columns, in the base units of the snapshot's resources."""
 
 
+NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
+"""Label that the API server gives each namespace: its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """The content of a PodGroup of Kubernetes (``scheduling.k8s.io``), coscheduling, Volcano or KAI."""
@@ -553,6 +557,14 @@ class Snapshot:
             term.label_selector, of_class.labels, term.match_label_keys, term.mismatch_label_keys
         )
         return self.class_index.match(namespaces, selector)
+
+    def knows_namespaces_of(self, term: o.PodAffinityTerm) -> bool:
+        """Return whether it is known which namespaces ``term`` selects: of one that was not read only the name is."""
+        selector = term.namespace_selector
+        if selector is None or not self.lacks("Namespace"):
+            return True
+        expressions = (each.key for each in selector.match_expressions or ())
+        return {*(selector.match_labels or ()), *expressions} <= {NAME_OF_NAMESPACE}
 
     def spread_classes(self, cls: int, constraint: o.TopologySpreadConstraint) -> Int32s:
         """Return the classes that a spread constraint of class ``cls`` counts; only in the same namespace."""
