@@ -124,8 +124,13 @@ def _about_moves(summary: Summary) -> Iterator[tuple[str, str]]:
     if not report.dry_run:
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         yield "Evicted", f"{evicted:,}"
-    elif report.plan.lower_bound:
-        yield "No fewer than", f"{report.plan.lower_bound:,}"
+        return
+    bound, backlog = report.plan.lower_bound, report.plan.backlog
+    # A bound above the moves counts those of further runs.
+    if bound and bound <= len(report.outcomes):
+        yield "No fewer than", f"{bound:,}"
+    elif backlog.moves:
+        yield "For further runs", f"{'at least ' if backlog.more else ''}{backlog.moves:,}"
 
 
 def _unmet_words(summary: Summary) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.plan import Status
+from rebalancer.plan.plan import Backlog, Status
 from rebalancer.report.as_html import as_html
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
@@ -56,6 +56,23 @@ def test_the_cards_have_no_number_of_what_was_planned(pages):
     planned, stands = pages
     assert {"Evictions planned": "2", "Rules unmet": "1 \u2192 0"}.items() <= cards(planned).items()
     assert cards(stands) == {"Moves not made": "2", "Rules unmet": "1", "Nodes": "4", "Pods": "3"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "backlog", "card"),
+    [
+        (2, Backlog(), ("No fewer than", "2")),
+        # What is left to further runs is in the bound, and is no bound of this plan.
+        (7, Backlog(5, 1), ("For further runs", "5")),
+        (7, Backlog(5, 1, more=True), ("For further runs", "at least 5")),
+        (7, Backlog(), None),
+    ],
+)
+def test_the_card_beside_the_plan_is_its_bound_or_what_waits(report, bound, backlog, card):
+    moves = [move(f"web-{i}", landing("node-b2", 1.0)) for i in range(2)]
+    page = "".join(as_html(report(moves=moves, lower_bound=bound, backlog=backlog)))
+    seen = {key: text for key, text in cards(page).items() if key.startswith(("No ", "For "))}
+    assert seen == (dict([card]) if card else {})
 
 
 def test_the_pictures_are_of_the_cluster_that_is_there(pages):
