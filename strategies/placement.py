@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from pydantic import Field, model_validator
 
 from rebalancer.api import (
     DomainTerm,
+    Duration,
     Entry,
     Group,
     LabelsField,
@@ -32,6 +34,15 @@ class PlacementParams(Params):
     prefer: LabelsField | None = Field(
         default=None, description="Labels of nodes that pods should be on."
     )
+    order: tuple[LabelsField, ...] = Field(
+        default=(),
+        max_length=8,
+        description="Labels of nodes in the place of avoid and prefer, the best ones first; other nodes come last.",
+    )
+    settle_after: Duration = Field(
+        default=timedelta(minutes=30),
+        description="With order: younger nodes are no better than the best older one, since what comes and goes is not worth moves.",
+    )
     hard: bool = Field(
         default=False,
         description="Weighs more than all soft rules and balance, and no move may break it.",
@@ -39,8 +50,10 @@ class PlacementParams(Params):
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> PlacementParams:
-        if not self.avoid and not self.prefer:
-            raise ValueError("placement needs avoid or prefer, with labels of nodes")
+        if not (self.avoid or self.prefer or self.order):
+            raise ValueError("placement needs avoid, prefer or order, with labels of nodes")
+        if self.order and (self.avoid or self.prefer):
+            raise ValueError("order takes the place of avoid and prefer: leave these out")
         return self
 
 
@@ -73,17 +86,21 @@ class Placement(Strategy):
 
 
 class _Rule:
-    """The price of a node for a pod: 1 if the node is to be avoided, plus 1 if it is not preferred."""
+    """The price of a node for a pod: 1 if it is to be avoided, plus 1 if it is not preferred; or its place in the order."""
 
     def __init__(self, view: View, params: PlacementParams) -> None:
         self._view = view
         size = len(view.snapshot.nodes)
         self._avoided = _matching(view, params.avoid, np.zeros(size, bool))
         self._preferred = _matching(view, params.prefer, np.ones(size, bool))
-        self._price: NDArray[np.float64] = self._avoided.astype(float) + ~self._preferred
-        self._keys = {
-            key for each in (params.avoid, params.prefer) if each for key in each.list_keys()
-        }
+        self._order = len(params.order)
+        self._price: NDArray[np.float64] = (
+            _places(view, params)
+            if params.order
+            else self._avoided.astype(float) + ~self._preferred
+        )
+        selects = (params.avoid, params.prefer, *params.order)
+        self._keys = {key for each in selects if each for key in each.list_keys()}
 
     def find_broken(self) -> Iterator[Group]:
         """Yield the groups of owners with a pod on an unsuitable node; other groups are created on demand."""
@@ -120,10 +137,31 @@ class _Rule:
 
     def _describe(self, node: int) -> str:
         name = self._view.snapshot.nodes.names[node]
+        if self._order:
+            place = int(self._price[node]) + 1
+            return f"{name} is place {place} of {self._order + 1} in the order"
         avoided, preferred = bool(self._avoided[node]), bool(self._preferred[node])
         if avoided:
             return f"{name} is to be avoided" + ("" if preferred else ", and not a preferred node")
         return f"{name} is {'as it should be' if preferred else 'not a preferred node'}"
+
+
+def _places(view: View, params: PlacementParams) -> NDArray[np.float64]:
+    """Return the place of each node (N,) in the order, from 0 on.
+
+    A node that is not settled yet is no better than the best settled one that takes pods: pods neither move to it for
+    its sake, nor off it.
+    """
+    snapshot = view.snapshot
+    nodes = snapshot.nodes
+    places = np.full(len(nodes), len(params.order), float)
+    for place, labels in reversed(list(enumerate(params.order))):
+        places[snapshot.nodes_matching(labels)] = place
+    settled = snapshot.captured_at - nodes.created >= params.settle_after.total_seconds()
+    taking = settled & nodes.ready & ~nodes.unschedulable & ~nodes.leaving
+    if taking.any():
+        places = np.where(settled, places, np.maximum(places, places[taking].min()))
+    return places
 
 
 def _matching(

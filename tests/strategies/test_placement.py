@@ -7,11 +7,14 @@ from rebalancer.plan.plan import Code
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
+from rebalancer.wire.times import rfc3339
 from strategies.placement import PlacementParams
 from tests.unit.planner.conftest import plan_of
 
 NAME = "placement"
 SPOT = {"capacity": "spot"}
+CAPTURED = 1_800_000_000.0
+"""When snapshot_of takes its snapshots."""
 
 
 def params(**given):
@@ -113,10 +116,74 @@ def test_a_soft_one_weighs_as_much_as_other_soft_rules():
     assert plan(objects, [NAME, "topology-spread"], avoid=SPOT).moves == ()
 
 
-@pytest.mark.parametrize("given", [{}, {"avoid": {}}, {"hard": True}])
+ON_DEMAND = {"capacity": "on-demand"}
+ORDER = [ON_DEMAND, SPOT]
+
+
+def of_ages(**minutes):
+    """Return a node of 8 cpu for each name: d on demand, s Spot, others neither; with the age in minutes, 0 for an old one."""
+    kinds = {"d": ON_DEMAND, "s": SPOT}
+    made = []
+    for name, age in minutes.items():
+        one = node(name, cpu="8", labels=kinds.get(name[0]))
+        if age:
+            one["metadata"]["creationTimestamp"] = rfc3339(CAPTURED - 60 * age)
+        made.append(one)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ages", "full", "on", "moved"),
+    [
+        ({"d0": 0, "x0": 0}, [], "x0", ["d0"]),
+        ({"d0": 0, "s0": 0}, [], "s0", ["d0"]),
+        ({"s0": 0, "x0": 0}, [], "x0", ["s0"]),
+        ({"d0": 0, "s0": 0, "x0": 0}, [], "d0", []),
+        # No room on demand: Spot is the next best, and a pod on it stays.
+        ({"d0": 0, "s0": 0, "x0": 0}, ["d0"], "x0", ["s0"]),
+        ({"d0": 0, "s0": 0, "x0": 0}, ["d0"], "s0", []),
+        # A node that has just come is not worth a move, nor is it left.
+        ({"d0": 20, "s0": 0}, [], "s0", []),
+        ({"d0": 31, "s0": 0}, [], "s0", ["d0"]),
+        ({"d0": 20, "s0": 0}, [], "d0", []),
+        # But it is as good as the best old one.
+        ({"s0": 20, "s1": 0, "x0": 0}, ["s1"], "x0", ["s0"]),
+        # Where all nodes are young there is no other.
+        ({"d0": 5, "s0": 5}, [], "s0", ["d0"]),
+    ],
+)
+def test_the_first_nodes_of_the_order_with_room_are_gone_to(ages, full, on, moved):
+    pods = [*workload("web", [on] * 2, cpu="3"), *workload("full", full * 2, cpu="3")]
+    result = plan([*of_ages(**ages), *pods], order=ORDER)
+    assert sorted({to for _, to in pairs(result)}) == moved
+    assert all(move.strategy == NAME for move in result.moves)
+
+
+def test_the_place_in_the_order_is_said():
+    result = plan([*of_ages(d0=0, s0=0), *workload("web", ["s0"] * 2, cpu="3")], order=ORDER)
+    assert "s0 is place 2 of 3 in the order" in result.moves[0].reason
+
+
+def test_nodes_that_come_and_go_are_not_worth_moves():
+    """On-demand nodes are there for ten minutes, ten times: the pods on Spot stay; one that lasts is gone to, once."""
+    pods = workload("web", ["s0"] * 2, cpu="3")
+    for _ in range(10):
+        assert plan([*of_ages(d0=10, s0=0), *pods], order=ORDER).moves == ()
+        assert plan([*of_ages(s0=0), *pods], order=ORDER).moves == ()
+    assert len(plan([*of_ages(d0=30, s0=0), *pods], order=ORDER).moves) >= 1
+    there = workload("web", ["d0"] * 2, cpu="3")
+    assert plan([*of_ages(d0=40, s0=0), *there], order=ORDER).moves == ()
+
+
+@pytest.mark.parametrize("given", [{}, {"avoid": {}}, {"hard": True}, {"order": []}])
 def test_it_needs_some_nodes(given):
-    with pytest.raises(ValidationError, match="placement needs avoid or prefer"):
+    with pytest.raises(ValidationError, match="placement needs avoid, prefer or order"):
         params(**given)
+
+
+def test_an_order_and_what_it_takes_the_place_of_are_refused():
+    with pytest.raises(ValidationError, match="order takes the place of avoid and prefer"):
+        params(order=ORDER, avoid=SPOT)
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -124,3 +191,8 @@ def test_the_contract_holds_where_nodes_are_avoided(hard):
     objects = [*nodes(), *workload("one", ["s0", "d0"]), *workload("two", ["s1", "s1", "d1"])]
     given = params(avoid=SPOT, prefer={"x": "y"}, hard=hard)
     check_strategy(Registry.installed().strategy(NAME), given, [snapshot_of(objects)])
+
+
+def test_the_contract_holds_for_an_order():
+    objects = [*of_ages(d0=0, d1=20, s0=0, x0=5), *workload("one", ["s0", "x0"])]
+    check_strategy(Registry.installed().strategy(NAME), params(order=ORDER), [snapshot_of(objects)])
