@@ -846,6 +846,7 @@ CHANGED = {
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
     "rbac.autoscalers": True,
+    "rbac.clusterApi": "clusters",
     "rbac.deletePods": True,
     "rbac.events": True,
     "rbac.podGroups": True,
