@@ -100,7 +100,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture
 def folder(tmp_path: Path, cluster: EmbeddedCluster) -> Path:
     """A checkout, as far as the commands see: what they write lands elsewhere."""
-    (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     (tmp_path / "policy.yaml").write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
     # In place of kubectl: what it would print of this cluster.
@@ -114,12 +113,13 @@ def folder(tmp_path: Path, cluster: EmbeddedCluster) -> Path:
     configmap = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"policy.yaml": _DESCHEDULER}}
     (tmp_path / "configmap.yaml").write_text(yaml.safe_dump(configmap))
     kubectl = tmp_path / "bin" / "kubectl"
-    kubectl.parent.mkdir()
+    for programs in (kubectl.parent, tmp_path / ".venv" / "bin"):
+        programs.mkdir(parents=True)
+        (programs / "rebalancer").symlink_to(called_program())
     kubectl.write_text(
         f'#!/bin/sh\ncase "$2" in configmap) cat {tmp_path}/configmap.yaml ;; *) cat {tmp_path}/list.json ;; esac\n'
     )
     kubectl.chmod(0o755)
-    (tmp_path / "bin" / "rebalancer").symlink_to(called_program())
     return tmp_path
 
 
