@@ -180,7 +180,8 @@ def playground(tmp_path: Path) -> Iterator[dict[str, str]]:
         ((variable, _, file),) = [
             line.removeprefix("export ").partition("=") for _, (line,) in texts("export")
         ]
-        yield {**environ, variable: str(tmp_path / file)}
+        path = f"{called_program().parent}:{environ['PATH']}"
+        yield {**environ, "PATH": path, variable: str(tmp_path / file)}
         process.send_signal(signal.SIGINT)
         assert process.stdout.read().endswith("The cluster is gone.\n")
     assert process.returncode == 0
