@@ -19,8 +19,12 @@ from rebalancer.cost.term import Entry, Group, View
 from rebalancer.snapshot.columns import Floats, Int32s
 
 
-class _Guard(DomainTerm):
+class Guard(DomainTerm):
     """Groups of which only increases count: what a move mends in one makes up for nothing that it breaks in another."""
+
+    def of_each(self) -> tuple[float, ...]:
+        """Return the potential of each group; these are always the same groups, in one order."""
+        return tuple(self._potentials())
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return how much more (K,) is violated in the groups where a move makes it more."""
@@ -31,10 +35,10 @@ class _Guard(DomainTerm):
         return total
 
 
-def guard_term(view: View) -> DomainTerm:
+def guard_term(view: View) -> Guard:
     """Return a hard term of which only increases count."""
     groups = [*_hard_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
-    return _Guard(view, Entry.HARD, groups)
+    return Guard(view, Entry.HARD, groups)
 
 
 def _hard_spread(view: View) -> list[Group]:

@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.cost.guards import guard_term
+from rebalancer.cost.guards import Guard, guard_term
 from rebalancer.cost.term import Entry, Term
 from rebalancer.plan.plan import Method, Move
 from rebalancer.planner.draft import Draft
@@ -100,12 +100,12 @@ class GangPlan:
         return [one for one in self._all if id(one) in asking or one.term.entry is Entry.SOFT]
 
     @cached_property
-    def _guard(self) -> Term:
+    def _guard(self) -> Guard:
         return guard_term(self._draft.view)
 
     @cached_property
     def _judged_terms(self) -> list[Term]:
-        return [*(one.term for one in self._terms), self._guard]
+        return [one.term for one in self._terms]
 
     @cached_property
     def _judge(self) -> Judge:
@@ -219,7 +219,7 @@ class GangPlan:
                 return f"{draft.snapshot.pod_ref(pod)}: not predictable: {', '.join(prediction.unmodelled)}"
             if prediction.takers:
                 return f"{draft.snapshot.pod_ref(pod)}: pods that are pending would take the room that it leaves"
-        before = potentials(self._draft, self._judged_terms, pods)
+        before = potentials(self._draft, self._judged_terms, self._guard, pods)
         move = self._way(pods, named, before)
         if isinstance(move, str):
             return move
@@ -232,7 +232,7 @@ class GangPlan:
         self,
         pods: Sequence[int],
         named: Collection[int],
-        before: Sequence[float],
+        before: tuple[Sequence[float], Sequence[float]],
         back: int | None = None,
     ) -> GangMove | str:
         """Return the move with each replacement on its most probable node, but that of ``back`` on its own; or why it does not pay."""
@@ -249,7 +249,7 @@ class GangPlan:
                 landings.append(away.place(pod))
                 if (why := self._refusal(landings[-1])) is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
-            after = potentials(self._draft, self._judged_terms, pods)
+            after = potentials(self._draft, self._judged_terms, self._guard, pods)
         return self._paying(pods, named, landings, before, after)
 
     def _returning(self, move: GangMove) -> list[int]:
@@ -276,14 +276,14 @@ class GangPlan:
         pods: Sequence[int],
         named: Collection[int],
         landings: Sequence[Prediction],
-        before: Sequence[float],
-        after: Sequence[float],
+        before: tuple[Sequence[float], Sequence[float]],
+        after: tuple[Sequence[float], Sequence[float]],
     ) -> GangMove | str:
-        """Return the move, or why it does not pay. ``before`` and ``after``: the potential of each term, then the guard's."""
-        if after[-1] > before[-1] + TOLERANCE:
+        """Return the move, or why it does not pay. ``before`` and ``after``: the potential of each term, and of each group of the guard."""
+        if has_broken(before[1], after[1]):
             return "a hard rule of other pods would break where it would land"
         by_strategy: dict[str, list[float]] = {}
-        for one, was, then in zip(self._terms, before[:-1], after[:-1], strict=True):
+        for one, was, then in zip(self._terms, before[0], after[0], strict=True):
             of_strategy = by_strategy.setdefault(one.strategy, [0.0, 0.0, 0.0])
             of_strategy[one.term.entry] += one.weight * (was - then)
         gain = [sum(of_entry) for of_entry in zip(*by_strategy.values(), strict=True)]
@@ -498,8 +498,10 @@ def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> str | N
     return None
 
 
-def potentials(draft: Draft, terms: Sequence[Term], pods: Sequence[int]) -> list[float]:
-    """Return the potential of each of ``terms``; of all that moves of ``pods`` may change."""
+def potentials(
+    draft: Draft, terms: Sequence[Term], guard: Guard, pods: Sequence[int]
+) -> tuple[list[float], tuple[float, ...]]:
+    """Return the potential of each of ``terms``, of all that moves of ``pods`` may change, and of each group of the guard."""
     snapshot = draft.snapshot
     pairs = {
         (cls, snapshot.classes[cls].replacement) for cls in snapshot.pods.cls[list(pods)].tolist()
@@ -508,7 +510,12 @@ def potentials(draft: Draft, terms: Sequence[Term], pods: Sequence[int]) -> list
         for pair in sorted(pairs):
             # A term makes the groups of a class once it is asked about it.
             term.concerns(*pair)
-    return [term.potential() for term in terms]
+    return [term.potential() for term in terms], guard.of_each()
+
+
+def has_broken(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Return whether a group of the guard is violated more than ``before``."""
+    return any(then > was + TOLERANCE for was, then in zip(before, after, strict=True))
 
 
 def _allows(budget: DisruptionBudget, number: int) -> str:

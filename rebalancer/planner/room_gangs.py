@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.term import Entry, Term
+from rebalancer.cost.guards import Guard
+from rebalancer.cost.term import Entry
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.evicted import Evicted
@@ -16,6 +17,7 @@ from rebalancer.planner.gangs import (
     exceeds_budgets,
     exceeds_disruptions,
     going,
+    has_broken,
     potentials,
     unit_of,
     units_of,
@@ -86,7 +88,7 @@ class TogetherJudge:
     """Judges the moves of pods of a gang that make room for others."""
 
     def __init__(
-        self, draft: Draft, judge: Judge, terms: Sequence[WeightedTerm], guard: Term
+        self, draft: Draft, judge: Judge, terms: Sequence[WeightedTerm], guard: Guard
     ) -> None:
         self._draft, self._judge, self._terms, self._guard = draft, judge, terms, guard
 
@@ -105,19 +107,19 @@ class TogetherJudge:
         None may come back to a node that is marked, and no rule may get worse. ``wanted``: see ``Evicted.place``.
         """
         draft, predictions = self._draft, list[Prediction]()
-        terms = [*(one.term for one in self._terms), self._guard]
-        before = potentials(draft, terms, pods)
+        terms = [one.term for one in self._terms]
+        before, kept = potentials(draft, terms, self._guard, pods)
         with draft.scheduler.marking(marks), Evicted(draft, pods) as away:
             for pod, node in zip(pods, wanted, strict=True):
                 predictions.append(away.place(pod, node))
                 if (why := self._refusal(pod, predictions[-1], marks)) is not None:
                     return why
-            after = potentials(draft, terms, pods)
+            after, left = potentials(draft, terms, self._guard, pods)
             takers = away.takers()
-        if after[-1] > before[-1] + TOLERANCE:
+        if has_broken(kept, left):
             return Code.NO_GAIN, "a hard rule of other pods would break where its gang would land"
         gain = [0.0, 0.0, 0.0]
-        for one, was, then in zip(self._terms, before[:-1], after[:-1], strict=True):
+        for one, was, then in zip(self._terms, before, after, strict=True):
             gain[one.term.entry] += one.weight * (was - then)
         if min(gain[Entry.HARD], gain[Entry.SOFT]) < -TOLERANCE:
             return Code.NO_GAIN, "a rule that holds would break where its gang would land"

@@ -5,6 +5,7 @@ import pytest
 
 from rebalancer.cost.guards import attractions, guard_term
 from rebalancer.cost.term import Entry
+from rebalancer.planner.gangs import has_broken
 from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.unit.cost.small import class_of, classes, view_on
 
@@ -69,6 +70,14 @@ def test_a_spread_that_a_move_mends_makes_up_for_no_affinity_that_it_breaks():
     assert term.potential() == 1
     assert term.delta(cache, A1, cache, classes(B1)).tolist() == [1]
     assert term.delta(other, A2, other, classes(B1)).tolist() == [0]
+    # So for pods that have moved together: the sum is as it was.
+    before = term.of_each()
+    (pod,) = view.state.pods_of(cache)
+    view.state.evict(int(pod))
+    view.state.place(int(pod), cache, B1)
+    assert sum(term.of_each()) == sum(before)
+    assert has_broken(before, term.of_each())
+    assert not has_broken(before, before)
 
 
 def test_attractions_are_of_the_classes_asked_for():
