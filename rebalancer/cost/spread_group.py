@@ -147,12 +147,12 @@ class SpreadGroup:
         return self._min_domains is not None and len(self.domains.names) < self._min_domains
 
     def satisfied(self, least: int, most: int) -> bool:
-        """Return whether the counts differ by ``max_skew`` at most.
+        """Return whether the counts differ by ``max_skew`` at most; without a domain they do not.
 
-        With fewer domains than ``minDomains`` the potential may be 0 although the rule is violated.
+        With fewer domains than ``minDomains`` the scheduler takes the global minimum as 0 (KEP-3022).
         """
-        enough = len(self.domains.names) >= max(1, self._min_domains or 0)
-        return enough and most - least <= self._max_skew
+        floor = 0 if self._too_few else least
+        return bool(self.domains.names) and most - floor <= self._max_skew
 
     def _now(self) -> _SpreadNow:
         """Return the current counts and potential; cached until a pod of a member moves."""
@@ -204,8 +204,7 @@ class SpreadGroup:
         if not names:
             return "no node that its pods may use has this label"
         most = max(counts.values(), default=0)
-        holds = not self._too_few and most - self._least() <= self._max_skew
-        if holds or self.potential() > 0:
+        if self.satisfied(self._least(), most) or self.potential() > 0:
             return None
         closed = [n for n, takes in zip(names, self._takers.each, strict=True) if not takes]
         if closed and len(self.movers) and (unknown := self._unmodelled()):

@@ -73,7 +73,9 @@ def test_with_fewer_domains_than_asked_for_the_emptiest_counts_as_empty():
     assert spread(view, cls["web"], max_skew=2, min_domains=3).potential() == 0
     few = spread(view, cls["web"], max_skew=2, min_domains=4)
     assert few.potential() == 1
-    assert not few.satisfied(1, 1)
+    assert few.satisfied(1, 2)
+    assert not few.satisfied(2, 3)
+    assert few.unsatisfiable() is None
     assert spread(view, cls["web"], max_skew=2, min_domains=3).satisfied(2, 4)
 
 
