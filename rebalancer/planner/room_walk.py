@@ -324,18 +324,8 @@ class RoomWalk:
         target, prediction = self._targets[item.pod], verdict.prediction
         at = np.flatnonzero(prediction.nodes == target)
         lands = int(at[0]) if len(at) else 0
-        ask = self._asks[item.root]
-        chosen = Chosen(
-            item.pod,
-            cls,
-            item.source,
-            verdict.gain,
-            prediction,
-            strategy,
-            f"makes room for {ask.text}",
-            wave,
-            self._of.observed,
-            makes_way_for=ask.pod,
+        chosen = replace(
+            self._chosen(item, wave, verdict.gain, prediction),
             marks=verdict.marks,
             room=tuple(sorted(self._open_without([item]))),
         )
@@ -354,22 +344,12 @@ class RoomWalk:
         if not isinstance(landing, TogetherLanding):
             return landing[0], f"{unit} would have to leave: {landing[1]}"
         room, root = tuple(sorted(self._open_without(of))), of[0].root
-        # All of them are one unit with the other moves for one of the asks.
-        ask = self._asks[root]
         steps: list[RoomStep] = []
         for item, prediction in zip(of, landing.predictions, strict=True):
-            cls, ready = int(snapshot.pods.cls[item.pod]), snapshot.pods.is_ready(item.pod)
-            chosen = Chosen(
-                item.pod,
-                cls,
-                item.source,
-                landing.gain,
-                prediction,
-                strategy,
-                f"makes room for {ask.text}",
-                wave,
-                self._of.observed,
-                makes_way_for=ask.pod,
+            ready = snapshot.pods.is_ready(item.pod)
+            # All of them are one unit with the other moves for one of the asks.
+            chosen = replace(
+                self._chosen(item, wave, landing.gain, prediction, root),
                 marks=tuple(sorted(marks)),
                 room=room,
                 gang=unit,
@@ -379,6 +359,29 @@ class RoomWalk:
             move(draft, chosen, prediction, lands, ready=ready)
             steps.append(RoomStep(chosen, prediction, lands, ready, root))
         return steps
+
+    def _chosen(
+        self,
+        item: Item,
+        wave: int,
+        gain: tuple[float, float, float],
+        prediction: Prediction,
+        root: int | None = None,
+    ) -> Chosen:
+        """Return the move of an item for the ask ``root``; None: its own."""
+        ask = self._asks[item.root if root is None else root]
+        return Chosen(
+            item.pod,
+            int(self._draft.snapshot.pods.cls[item.pod]),
+            item.source,
+            gain,
+            prediction,
+            self._of.strategy,
+            f"makes room for {ask.text}",
+            wave,
+            self._of.observed,
+            makes_way_for=ask.pod,
+        )
 
     def _marks_of(self, of: Sequence[Item]) -> set[int]:
         """Return the nodes that are marked while the replacements of ``of`` are placed."""
