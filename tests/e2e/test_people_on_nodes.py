@@ -147,7 +147,12 @@ def test_kubectl_drain_and_ours_empty_a_node_together_and_it_stays_closed(held, 
     assert not [p for p in operations.pods(held.api) if p["spec"].get("nodeName") == NODE]
 
 
-REPLACES = ("--selector=generation=old", "--pause=0s", "--timeout=600s", "--then=sh -c 'sleep 30' sh")
+REPLACES = (
+    "--selector=generation=old",
+    "--pause=0s",
+    "--timeout=600s",
+    "--then=sh -c 'sleep 30' sh",
+)
 """A machine is being removed for longer than a test takes."""
 
 
