@@ -34,7 +34,7 @@ _EACH = 0.05
 """Of a processor on demand, for an hour."""
 
 
-def priced(seed: int) -> tuple[Cluster, NDArray[np.float64]]:
+def draw_priced(seed: int) -> tuple[Cluster, NDArray[np.float64]]:
     """Return the cluster of a seed, and the price of each of its nodes (N,), which is in a label, too."""
     of = cluster(seed)
     random = np.random.default_rng([seed, 1])
@@ -69,7 +69,7 @@ def main() -> None:
     shares: list[float] = []
     moves: list[float] = []
     for seed in range(options.first, options.first + options.clusters):
-        of, hourly = priced(seed)
+        of, hourly = draw_priced(seed)
         world, course = simulate(of, policy, set())
         saved = float(hourly[pods_on(of, world.node) == 0].sum())
         evictions = sum(cycle.evictions for cycle in course.cycles)

@@ -13,7 +13,6 @@ from dataclasses import replace
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.attachments import LIST_ATTACHMENTS
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.failures import ForbiddenError
@@ -29,6 +28,7 @@ from rebalancer.wire.kinds import (
     LISTED,
     METRICS,
     PODS,
+    VOLUME_ATTACHMENTS,
     Resource,
 )
 
@@ -101,7 +101,7 @@ MARK_RULES = (READ_NODE, CHANGE_NODE)
 CONDITION_RULES = (READ_NODE, CHANGE_CONDITIONS)
 """To say on nodes by their conditions that they are emptied. Without them the nodes are emptied all the same, with a warning."""
 
-ATTACHMENT_RULES = (LIST_ATTACHMENTS,)
+ATTACHMENT_RULES = (AccessRule("list", VOLUME_ATTACHMENTS.group, VOLUME_ATTACHMENTS.plural),)
 """To wait until volumes are detached from an empty node before its machine is ended. Without it the node's status has to do."""
 
 EVENT_RULES = (AccessRule("create", EVENTS.group, EVENTS.plural),)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.wire.kinds import VOLUME_ATTACHMENTS
-
-LIST_ATTACHMENTS = AccessRule("list", VOLUME_ATTACHMENTS.group, VOLUME_ATTACHMENTS.plural)
-_PAGE = 500
+from rebalancer.wire.objects import ListMeta
 
 
 def list_attachments(client: Client, node: str) -> list[str]:
@@ -22,22 +19,19 @@ def list_attachments(client: Client, node: str) -> list[str]:
         ForbiddenError: we may not list them.
         ClusterReadError: they could not be listed.
     """
-    volumes: list[str] = []
-    token: str | None = ""
-    while token is not None:
-        query: dict[str, str | int] = {"limit": _PAGE, **({"continue": token} if token else {})}
-        response = client.get(VOLUME_ATTACHMENTS.path(), query=query)
-        body = client.expect(response, LIST_ATTACHMENTS).body
-        try:
-            page = _pages.decode(body)
-        except (ValueError, RecursionError) as error:
-            raise ClusterReadError(
-                f"the API server's answer is not a list of VolumeAttachments: {error}"
-            ) from None
-        of_node = (one for one in page.items if one.spec.node_name == node)
-        volumes += (one.spec.source.persistent_volume_name or one.metadata.name for one in of_node)
-        token = page.metadata.continue_ or None
-    return sorted(volumes)
+    pages = read_pages(
+        client,
+        Listing(VOLUME_ATTACHMENTS),
+        lambda response: _decode(response.body),
+        page_size=PAGE,
+        may_restart=False,
+    )
+    return sorted(
+        one.spec.source.persistent_volume_name or one.metadata.name
+        for page in pages
+        for one in page
+        if one.spec.node_name == node
+    )
 
 
 class _Meta(msgspec.Struct):
@@ -59,13 +53,17 @@ class _Attachment(msgspec.Struct):
     spec: _Spec
 
 
-class _ListMeta(msgspec.Struct):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
 class _Page(msgspec.Struct):
     items: tuple[_Attachment, ...]
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: ListMeta
 
 
 _pages = msgspec.json.Decoder(_Page)
+
+
+def _decode(body: bytes) -> tuple[tuple[_Attachment, ...], ListMeta]:
+    try:
+        page = _pages.decode(body)
+    except RecursionError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return page.items, page.metadata

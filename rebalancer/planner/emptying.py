@@ -319,16 +319,18 @@ class Emptier:
         tried = []
         if (prices := self._emptiable.prices) is not None:
             dear = sorted(candidates, key=lambda node: (-prices.known[node], node))
-            tried.append(self._grown(kept, _in_turn(dear, first)))
+            tried.append(self._grow(kept, _in_turn(dear, first)))
         tried += [self._chosen(kept, order) for order in (candidates, by_load)]
-        best = max(tried, key=lambda nodes: (self._saved(nodes), -self._pods.costs[nodes].sum()))
+        best = max(
+            tried, key=lambda nodes: (self._sum_savings(nodes), -self._pods.costs[nodes].sum())
+        )
         needed = max(1, self._emptiable.needed)
         for node in set(candidates) - set(best) - self._why.keys():
             text = f"the requests of all pods need at least {count(needed, 'node')}"
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))
         return self._choice(best, begun)
 
-    def _saved(self, nodes: Sequence[int]) -> float:
+    def _sum_savings(self, nodes: Sequence[int]) -> float:
         """Return what ``nodes`` save: their price for an hour where prices are known, else their number."""
         if (prices := self._emptiable.prices) is None:
             return len(nodes)
@@ -352,7 +354,7 @@ class Emptier:
                 chosen = trial
         return chosen
 
-    def _grown(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
+    def _grow(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
         """Return ``kept`` and, one after the other, each of ``candidates`` that can be emptied beside those before it.
 
         Where money counts the first ones must not fail for the sake of later, cheaper ones: :meth:`_chosen` begins with all.

@@ -325,7 +325,7 @@ class RoomWalk:
         at = np.flatnonzero(prediction.nodes == target)
         lands = int(at[0]) if len(at) else 0
         chosen = replace(
-            self._chosen(item, wave, verdict.gain, prediction),
+            self._build_move(item, item.root, wave, verdict.gain, prediction),
             marks=verdict.marks,
             room=tuple(sorted(self._open_without([item]))),
         )
@@ -349,7 +349,7 @@ class RoomWalk:
             ready = snapshot.pods.is_ready(item.pod)
             # All of them are one unit with the other moves for one of the asks.
             chosen = replace(
-                self._chosen(item, wave, landing.gain, prediction, root),
+                self._build_move(item, root, wave, landing.gain, prediction),
                 marks=tuple(sorted(marks)),
                 room=room,
                 gang=unit,
@@ -360,16 +360,16 @@ class RoomWalk:
             steps.append(RoomStep(chosen, prediction, lands, ready, root))
         return steps
 
-    def _chosen(
+    def _build_move(
         self,
         item: Item,
+        root: int,
         wave: int,
         gain: tuple[float, float, float],
         prediction: Prediction,
-        root: int | None = None,
     ) -> Chosen:
-        """Return the move of an item for the ask ``root``; None: its own."""
-        ask = self._asks[item.root if root is None else root]
+        """Return the move of an item for the ask ``root``."""
+        ask = self._asks[root]
         return Chosen(
             item.pod,
             int(self._draft.snapshot.pods.cls[item.pod]),
@@ -397,7 +397,7 @@ class RoomWalk:
             landing = self._together.landing([item.pod for item in of], rooms, wanted)
             if not isinstance(landing, TogetherLanding):
                 return landing
-            bad = self._disturbed(of, landing.predictions)
+            bad = self._find_disturbed(of, landing.predictions)
             if not bad:
                 return landing
             more = (marks | bad) - set(wanted)
@@ -452,7 +452,7 @@ class RoomWalk:
             return Code.UNSURE, f"{share:.0%} of its landings are where others need the place"
         return None
 
-    def _disturbed(self, of: Sequence[Item], predictions: Sequence[Prediction]) -> set[int]:
+    def _find_disturbed(self, of: Sequence[Item], predictions: Sequence[Prediction]) -> set[int]:
         """Return the nodes that others need and where pods of a gang may land, if that is not rare."""
         targets = {self._targets[item.pod] for item in of}
         others = {self._targets[one.pod] for one in self._others(of)}

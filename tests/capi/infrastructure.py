@@ -108,7 +108,7 @@ class Infrastructure:
 def working(plane: ControlPlane) -> Iterator[Infrastructure]:
     """Make the Cluster, which is this control plane, and run the controller beside."""
     plane.apply([*map(definition, _KINDS), objects.namespace(NAMESPACE)])
-    wait_until(lambda: _served(plane), 30, "our kinds served")
+    wait_until(lambda: _is_served(plane), 30, "our kinds served")
     plane.apply(_cluster(plane))
     made, end = Infrastructure(plane), threading.Event()
 
@@ -127,7 +127,7 @@ def working(plane: ControlPlane) -> Iterator[Infrastructure]:
         thread.join()
 
 
-def _served(plane: ControlPlane) -> bool:
+def _is_served(plane: ControlPlane) -> bool:
     try:
         return {one["kind"] for one in plane.api.get(f"/apis/{GROUP}/v1")["resources"]} >= set(
             _KINDS

@@ -50,7 +50,7 @@ def _is_in_force(cluster: ControlPlane) -> bool:
     return made["spec"]["containers"][0]["resources"].get("requests", {}).get("cpu") == "1500m"
 
 
-def _asked(cluster: ControlPlane) -> dict[str, set[str]]:
+def _list_requests(cluster: ControlPlane) -> dict[str, set[str]]:
     """Return node -> what its pods of web ask for."""
     asked: dict[str, set[str]] = {}
     for pod in operations.pods(cluster.api, selector="app=web"):
@@ -76,4 +76,4 @@ def test_no_pod_is_moved_to_where_only_its_template_fits(enlarging, tmp_path):
     name = operations.pods(enlarging.api, selector="app=web")[0]["metadata"]["name"]
     operations.evict(enlarging.api, "default", name)
     operations.wait_pods_ready(enlarging.api, 4, 60, selector="app=web")
-    assert _asked(enlarging) == {"a": {"1500m"}, "b": {"1500m"}}
+    assert _list_requests(enlarging) == {"a": {"1500m"}, "b": {"1500m"}}

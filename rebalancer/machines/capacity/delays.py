@@ -26,7 +26,7 @@ def delay_of(client: Client, name: str, warn: Callable[[str], None]) -> str | No
     A client may ask for a delay by an annotation, such as Cluster Autoscaler's; and a volume that is still attached
     could not be attached elsewhere for minutes. The node's status names a volume until its detachment begins, the
     VolumeAttachment stands until it has ended (the attach-detach controller's reconciler). Without the right to list
-    these the status has to do, and ``warn`` is told.
+    these the status has to do, and ``warn`` gets a sentence that says so.
 
     Raises:
         ClusterReadError: the node or the VolumeAttachments could not be read.

@@ -296,7 +296,7 @@ def choose(
 ) -> Option | None:
     """Return the option that the expander prefers, the first by name among equals; None if there is no option.
 
-    ``hourly``: group -> price of a new node of it for an hour, NaN where it is not known.
+    ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known.
     """
 
     def waste(option: Option) -> tuple[float, int, str]:
@@ -305,8 +305,7 @@ def choose(
 
     def cost(option: Option) -> float:
         name, packed = option
-        each = hourly[name] * len(packed.nodes) / len(packed.pods)
-        return math.inf if math.isnan(each) else round(each, 9)
+        return round(hourly[name] * len(packed.nodes) / len(packed.pods), 9)
 
     match settings.expander:
         case Expander.LEAST_WASTE:
@@ -455,6 +454,12 @@ def _verdict(
     return PodVerdict(one.pod, code, one.message, refusals=refusals)
 
 
+def _hourly_of(prices: Prices, template: GroupTemplate | None) -> float:
+    """Return the price of a new node for an hour, infinite where it is not known."""
+    price = math.nan if template is None else price_of(prices, template.labels)
+    return math.inf if math.isnan(price) else price
+
+
 class _Planner:
     def __init__(
         self,
@@ -467,10 +472,7 @@ class _Planner:
         prices: Prices,
     ) -> None:
         self._snapshot, self._profile, self._groups = snapshot, profile, groups
-        self._hourly = {
-            name: math.nan if one is None else price_of(prices, one.labels)
-            for name, one in templates.items()
-        }
+        self._hourly = {name: _hourly_of(prices, one) for name, one in templates.items()}
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
         self._new = NewNodes(
