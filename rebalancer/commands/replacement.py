@@ -193,8 +193,42 @@ class NodeReplacement:
         return self._drain.of(names)
 
     def empty(self, names: Sequence[str]) -> str | None:
-        """Empty these nodes; return None once they are empty, else why they are not."""
-        return self.drain_of(names).run(self._wait_batch)
+        """Empty these nodes, and wait for what delays the end of machines that the hook removes; return None, or why not."""
+        why = self.drain_of(names).run(self._wait_batch)
+        return why if why is not None or self._hook is None else self.await_delays(names)
+
+    def await_delays(self, names: Sequence[str]) -> str | None:
+        """Wait for what delays the end of these empty nodes' machines, a time at most; return why it was stopped, or None."""
+        stop = self._emptying.stop
+        until = stop.now() + MAX_DELAY
+        for name in names:
+            while (why := self._why_delayed(name)) is not None:
+                if stop.now() >= until:
+                    text = f"{name}: its machine is ended although {why} after {MAX_DELAY:.0f} s"
+                    self._note(text)
+                    break
+                self.waits(f"{name}: {why}")
+                if (stopped := stop.wait(_POLL_INTERVAL)) is not None:
+                    return stopped
+        return None
+
+    def _why_delayed(self, name: str) -> str | None:
+        """Return why the machine of an empty node must not be ended yet; None if it may be."""
+        node = self._read(name)
+        if node is None:
+            return None
+        order = order_of(node)
+        if order is not None and order.excluded:
+            closed = self._emptying.environment.clock.unix() - unix_seconds(order.at)
+            if closed < EXCLUDED:
+                return f"load balancers use it still, since it was closed at {order.at}"
+        return delay_of(self._client, name, self._note)
+
+    def _note(self, text: str) -> None:
+        """Add a sentence to the report, once."""
+        notes = self._emptying.base.notes
+        if text not in notes:
+            notes.append(text)
 
     def remove(self, name: str) -> str | None:
         """Remove the machine of a node; return why that failed, or None."""
@@ -329,7 +363,7 @@ class SurgeReplacement(NodeReplacement):
         full = [name for name in names if not self._is_dead(name)]
         if full and (why := super().empty(full)) is not None:
             return why
-        return self._await_delays(names)
+        return self.await_delays(names)
 
     def _take_over(self, name: str) -> None:
         """Write a node's record and stage as ours, where another process that was killed has begun with it."""
@@ -352,36 +386,6 @@ class SurgeReplacement(NodeReplacement):
             version=(0, 0),
             ready=False,
         )
-
-    def _await_delays(self, names: Sequence[str]) -> str | None:
-        stop = self._emptying.stop
-        until = stop.now() + MAX_DELAY
-        for name in names:
-            while (why := self._why_delayed(name)) is not None:
-                if stop.now() >= until:
-                    text = f"{name}: its machine is ended although {why} after {MAX_DELAY:.0f} s"
-                    self._note(text)
-                    break
-                self.waits(f"{name}: {why}")
-                if (stopped := stop.wait(_POLL_INTERVAL)) is not None:
-                    return stopped
-        return None
-
-    def _why_delayed(self, name: str) -> str | None:
-        """Return why the machine of an empty node must not be ended yet; None if it may be."""
-        node = self._read(name)
-        order = None if node is None else order_of(node)
-        if order is not None and order.excluded:
-            closed = self._emptying.environment.clock.unix() - unix_seconds(order.at)
-            if closed < EXCLUDED:
-                return f"load balancers use it still, since it was closed at {order.at}"
-        return delay_of(self._client, name, self._note)
-
-    def _note(self, text: str) -> None:
-        """Add a sentence to the report, once."""
-        notes = self._emptying.base.notes
-        if text not in notes:
-            notes.append(text)
 
     def remove(self, name: str) -> str | None:
         """Have the machine of a node ended; return why that failed, or None."""

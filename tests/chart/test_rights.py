@@ -195,6 +195,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
             f"{_RELEASE}-drain": {
                 *_DEFAULT[_RELEASE],
                 *_CHANGES_NODES,
+                "list volumeattachments.storage.k8s.io",
                 "get daemonsets.apps",
                 "get leases.coordination.k8s.io",
                 "update leases.coordination.k8s.io",

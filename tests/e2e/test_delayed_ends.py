@@ -1,17 +1,22 @@
 """The machine of an empty node is ended once volumes are detached and nobody asks for a delay, or after two minutes."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from rebalancer.kube.access import (
     ACT_RULES,
     ATTACHMENT_RULES,
+    DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
     MARK_RULES,
     READ_RULES,
 )
-from tests.controlplane import wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.controlplane import objects, operations, wait_until
+from tests.e2e.product import PATIENCE, grant, rebalancer
 from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     closed_by_scale_in,
     kubectl,
@@ -66,3 +71,41 @@ def test_scale_in_waits_for_an_annotation_and_then_for_a_volume_that_is_detached
         cluster.api.delete("/apis/storage.k8s.io/v1/volumeattachments/detaching")
     wait_until(lambda: says("is terminated"), 60, "the end of its machine")
     assert any("VolumeAttachments are not waited for" in one for one in warnings) is not may_list
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+def test_a_replacement_calls_what_removes_a_machine_once_the_volumes_are_detached(
+    cluster, tmp_path, may_list
+):
+    cluster.apply([objects.node("old-0", labels={"generation": "old"})])
+    operations.wait_nodes_ready(cluster.api, 1)
+    cluster.apply([objects.deployment("web", 2, labels={"app": "web"})])
+    operations.wait_pods_ready(cluster.api, 2)
+    cluster.apply([objects.node("new-0")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cluster.apply([attachment("old-0")])
+    rules = (*RULES, *DRAIN_RULES, *(ATTACHMENT_RULES if may_list else ()))
+    removed = tmp_path / "removed"
+    flags = (
+        "--selector=generation=old",
+        f"--then=touch {removed}",
+        f"--kubeconfig={grant(cluster, rules)}",
+    )
+    command = [sys.executable, "-m", "rebalancer", "replace", *flags, "--output=json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "waiting  for old-0: volumes are detached from it: data" in line:
+                assert not removed.exists()
+                cluster.api.delete("/apis/storage.k8s.io/v1/volumeattachments/detaching")
+                break
+        report = json.loads(process.communicate(timeout=PATIENCE)[0])
+    assert process.returncode == 0, report
+    assert removed.exists()
+    warnings = [one for one in report["warnings"] if "VolumeAttachments" in one]
+    assert [one.startswith("VolumeAttachments are not waited for") for one in warnings] == (
+        [] if may_list else [True]
+    )

@@ -14,6 +14,7 @@ import pytest
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
+from rebalancer.commands import replacement
 from rebalancer.commands.replace import replace_nodes, text_of_missing
 from rebalancer.commands.replacement import ReplaceOptions
 from rebalancer.machines.drain import draining, replacing
@@ -34,6 +35,7 @@ OLD = {"generation": "old"}
 def short_pauses(monkeypatch):
     monkeypatch.setattr(draining, "_PAUSE", 0.2)
     monkeypatch.setattr(replacing, "_PAUSE", 0.2)
+    monkeypatch.setattr(replacement, "_POLL_INTERVAL", 0.2)
 
 
 def replaced(cluster, until=None, err=None, environ=None, **options):
@@ -244,6 +246,66 @@ def test_a_hook_that_fails_ends_it_with_its_words():
         assert done.code == 4
         assert "n1 is empty, but not removed" in done.report["ended"]
         assert not is_cordoned(cluster, "n3")
+
+
+def attachment(node):
+    """A volume on a node, which the attach-detach controller has not detached yet."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": "detaching"},
+        "spec": {
+            "attacher": "csi.example.com",
+            "nodeName": node,
+            "source": {"persistentVolumeName": "data"},
+        },
+    }
+
+
+def test_a_machine_is_removed_only_once_the_volumes_of_its_node_are_detached(tmp_path):
+    removed = tmp_path / "removed"
+    seen = []
+
+    class Err(io.StringIO):
+        """The volume is detached once the replacement says that it waits for it."""
+
+        def write(self, text):
+            if "waiting  for n1: volumes are detached from it: data" in text:
+                seen.append(removed.exists())
+                cluster.delete("VolumeAttachment", "detaching")
+            return super().write(text)
+
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(attachment("n1"), {**attachment("n3"), "metadata": {"name": "elsewhere"}})
+        done = replaced(cluster, err=Err(), then=writes_to(removed))
+        assert (done.code, done.report["warnings"]) == (0, []), done.err
+        assert seen == [False]
+        assert removed.read_text() == "n1 n2 "
+
+
+def test_a_volume_that_is_never_detached_is_waited_for_two_minutes(tmp_path):
+    with nodes("n1", "n3") as cluster:
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": OLD}}
+        )
+        cluster.apply(attachment("n1"))
+        removed = tmp_path / "removed"
+        done = replaced(cluster, until="volumes are detached", timeout=0.0, then=writes_to(removed))
+        assert done.code == 0, done.err
+        assert removed.read_text() == "n1 "
+        (note,) = done.report["warnings"]
+        assert note.startswith("n1: its machine is ended although volumes are detached from it")
+
+
+def test_without_a_hook_that_removes_machines_no_volume_is_waited_for():
+    with nodes("n1", "n3") as cluster:
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": OLD}}
+        )
+        cluster.apply(attachment("n1"))
+        done = replaced(cluster)
+        assert (done.code, done.report["warnings"]) == (0, []), done.err
 
 
 def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
