@@ -30,8 +30,10 @@ from rebalancer.policy.values import (
     LimitField,
     Percent,
     PositiveDuration,
+    Quantity,
     Section,
 )
+from rebalancer.wire.quantity import parse_nano
 
 _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
 
@@ -401,6 +403,40 @@ def _pattern(text: str) -> str:
 Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pattern)]
 
 
+_NAMED = ("cpu", "memory", "ephemeral-storage")
+
+
+def _machine_resource(name: str) -> str:
+    if name not in _NAMED and "/" not in name:
+        raise ValueError(
+            f"{name!r} is nothing that machines have: write cpu, memory, ephemeral-storage, or a name such as nvidia.com/gpu"
+        )
+    return name
+
+
+class Total(Section):
+    """Bounds of what all machines of the cluster have of a resource."""
+
+    min: Quantity | None = Field(
+        default=None, description="Least amount that scale-in leaves; absent: none."
+    )
+    max: Quantity | None = Field(
+        default=None, description="Most to which groups are increased; absent: no bound."
+    )
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Total:
+        if self.min is None and self.max is None:
+            raise ValueError("write min, max or both")
+        if (
+            self.min is not None
+            and self.max is not None
+            and parse_nano(self.min) > parse_nano(self.max)
+        ):
+            raise ValueError(f"min {self.min} is more than max {self.max}")
+        return self
+
+
 class CapacitySettings(Section):
     """Settings of ``rebalancer capacity``."""
 
@@ -427,6 +463,10 @@ class CapacitySettings(Section):
         ge=1,
         le=100_000,
         description="Most nodes of the cluster, with upcoming machines, to which groups are increased; absent: only their own maxima count.",
+    )
+    total: dict[Annotated[str, AfterValidator(_machine_resource)], Total] = Field(
+        default_factory=dict,
+        description="What all nodes and upcoming machines may have together at least (min) and at most (max), by resource: cpu (whole cores), memory, or for example nvidia.com/gpu.",
     )
     beside_autoscaler: Beside = Field(
         default=Beside.ADVISE,

@@ -44,6 +44,8 @@ class NodeTemplate:
     """Those that stay; not those that go once the node is ready."""
     allocatable: Mapping[str, str]
     """Resource -> quantity as the API has it; cpu, memory and pods at least."""
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    """The same of the machine, the system's part included; what is left out is as allocatable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,8 @@ class Nodes:
     labels: NodeLabels
     allocatable: Ints
     """(R, N) base units."""
+    capacity: Ints
+    """(R, N) base units of what the machine has, the system's part included; allocatable where the node does not say it."""
     max_pods: Int32s
     taint_set: Int32s
     """(N,) index into ``taint_sets``: nodes with equal taints share one."""

@@ -181,6 +181,7 @@ def fold_nodes(
         uid=tuple(node.metadata.uid for node in ordered),
         labels=NodeLabels(names, [node.metadata.labels or {} for node in ordered]),
         allocatable=allocatable,
+        capacity=_fold_capacity(ordered, resources, allocatable),
         max_pods=max_pods,
         taint_set=taint_set,
         taint_sets=taint_sets,
@@ -219,6 +220,18 @@ def fold_amounts(
             raise ValueError(f"{resource} is negative ({amounts[resource]})")
         column[row] = min(MAX_AMOUNT, amount)
     return min(parse(amounts.get("pods", 0)), 2**31 - 1)
+
+
+def _fold_capacity(nodes: Sequence[o.Node], resources: Sequence[str], allocatable: Ints) -> Ints:
+    """Return what each machine has (R, N), at least what is allocatable; what cannot be read is as if it were missing."""
+    capacity = np.zeros_like(allocatable)
+    for row, node in enumerate(nodes):
+        try:
+            fold_amounts(node.status.capacity or {}, resources, capacity[:, row])
+        except (ValueError, OverflowError):
+            capacity[:, row] = 0
+    whole: Ints = np.maximum(capacity, allocatable)
+    return whole
 
 
 def _fold_taints(nodes: Sequence[o.Node]) -> tuple[tuple[tuple[o.Taint, ...], ...], Int32s]:
@@ -335,6 +348,9 @@ def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
             labels=NodeLabels(names, [*labels, *(node.labels for node in added)]),
             allocatable=freeze(
                 np.hstack([nodes.allocatable, *(node.allocatable[:, None] for node in added)])
+            ),
+            capacity=freeze(
+                np.hstack([nodes.capacity, *(node.allocatable[:, None] for node in added)])
             ),
             max_pods=_longer(nodes.max_pods, np.array([node.max_pods for node in added], np.int32)),
             taint_sets=taint_sets,

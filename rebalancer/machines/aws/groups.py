@@ -75,6 +75,14 @@ def allocatable(described: Mapping[str, Any]) -> dict[str, str]:
     return amounts
 
 
+def capacity_of(described: Mapping[str, Any]) -> dict[str, str]:
+    """Return resource -> quantity of what a machine of the type has."""
+    return {
+        "cpu": str(described["VCpuInfo"]["DefaultVCpus"]),
+        "memory": f"{described['MemoryInfo']['SizeInMiB']}Mi",
+    }
+
+
 def labels_of(described: Mapping[str, Any], region: str) -> dict[str, str]:
     """Return the labels that every node of the type has."""
     kind = str(described["InstanceType"])
@@ -211,6 +219,7 @@ class AutoScalingGroups:
             labels | dict(_below(tags, "label/")),
             tuple(_taints(group.name, tags)),
             allocatable(of) | dict(_below(tags, "resources/")),
+            capacity_of(of) | dict(_below(tags, "resources/")),
         )
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:

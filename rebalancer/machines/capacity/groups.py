@@ -23,6 +23,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts, is_startup
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import SCALE_IN, is_mark
+from rebalancer.wire.quantity import parse_resource
 
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that show a node's state: set and removed by the cluster itself."""
@@ -49,6 +50,8 @@ class GroupTemplate:
     like: int | None
     daemons: Int32s
     """The classes of the pods that each such node gets: of DaemonSets, and static ones."""
+    capacity: Mapping[str, int]
+    """Resource -> what the machine has, in base units; allocatable where nobody says it."""
 
     def node(self, number: int, zone: str | None) -> AddedNode:
         """Return the new node with this number, in ``zone`` (None: the template's zone)."""
@@ -163,6 +166,7 @@ class Groups:
             max_pods=int(nodes.max_pods[node]),
             like=node,
             daemons=np.array(daemons, np.int32),
+            capacity=dict(zip(snapshot.resources, nodes.capacity[:, node].tolist(), strict=True)),
         )
 
     def _of_template(self, group: NodeGroup, given: NodeTemplate) -> GroupTemplate:
@@ -170,6 +174,10 @@ class Groups:
         column = np.zeros(len(resources), np.int64)
         try:
             max_pods = fold_amounts(given.allocatable, resources, column)
+            capacity = {
+                name: parse_resource(name, amount)
+                for name, amount in {**given.allocatable, **given.capacity}.items()
+            }
         except (ValueError, OverflowError) as error:
             raise ProviderError(f"the template of {group.name}: allocatable: {error}") from None
         taints = tuple(taint for taint in given.taints if self._stays(taint))
@@ -183,6 +191,7 @@ class Groups:
             max_pods=max_pods,
             like=None,
             daemons=self.daemons_for(given.labels, taints),
+            capacity=capacity,
         )
 
     def daemons_for(self, labels: Mapping[str, str], taints: Sequence[o.Taint]) -> Int32s:

@@ -87,7 +87,7 @@ def assess(
         problem,
         rules.settings(history),
         groups,
-        settings.under,
+        settings,
         has_provider=provider != NONE,
         needed={**plan.needed, **_find_needed_again(problem.snapshot, profile, plan, draining)},
         draining=draining,

@@ -20,12 +20,14 @@ from rebalancer.cost.room_term import KEPT_FREE, kept_free
 from rebalancer.cost.strategy import Emptiable
 from rebalancer.machines.capacity.codes import REMOVABLE_CODES, RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, zone_of
+from rebalancer.machines.capacity.limits import Floor
 from rebalancer.plan.plan import NodeCode as EmptyingCode
 from rebalancer.plan.plan import NodeVerdict
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.emptying import Emptier, EmptyingChoice
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
+from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Eagerness
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -72,7 +74,7 @@ def ineligible(
     draft: Draft,
     groups: Groups,
     utilisation: Mapping[str, Floats],
-    threshold: float,
+    capacity: CapacitySettings,
     *,
     has_provider: bool,
     needed: Mapping[str, int],
@@ -87,7 +89,8 @@ def ineligible(
         (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
-        *_exclude_utilised(snapshot, utilisation, threshold),
+        *_exclude_limited(snapshot, capacity),
+        *_exclude_utilised(snapshot, utilisation, capacity.under),
         _exclude_needed(snapshot, needed),
         (
             kept_free((one.term for one in draft.enforced), len(known)),
@@ -171,6 +174,12 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> dict[int, str]:
     }
 
 
+def _exclude_limited(snapshot: Snapshot, capacity: CapacitySettings) -> Iterator[_Rule]:
+    floor, size = Floor(snapshot, capacity), len(snapshot.nodes)
+    texts = {node: why for node in range(size) if (why := floor.why_not(node)) is not None}
+    yield _mask(texts, size), RemovalCode.MIN_TOTAL, texts
+
+
 def _exclude_utilised(
     snapshot: Snapshot, utilisation: Mapping[str, Floats], threshold: float
 ) -> Iterator[_Rule]:
@@ -239,7 +248,7 @@ def removals(
     problem: Problem,
     settings: Settings,
     groups: Groups,
-    threshold: float,
+    capacity: CapacitySettings,
     *,
     has_provider: bool,
     needed: Mapping[str, int],
@@ -250,7 +259,7 @@ def removals(
 ) -> list[NodeRemoval]:
     """Return for each node whether it can be removed, in the snapshot's order.
 
-    ``threshold``: maximum utilisation. ``has_provider``: whether a provider was asked; then nodes in no group stay.
+    ``capacity``: the most that may be used of a node, and the least that the cluster keeps. ``has_provider``: whether a provider was asked; then nodes in no group stay.
     ``needed``: see :class:`ScaleOutPlan`. ``draining`` (N,): nodes being drained, which are schedulable in the
     snapshot. They come first, and temporary obstacles of their pods are awaited. ``unneeded`` (N,): nodes that could
     be removed at the previous look; they come next, so that the choice stays stable. ``candidates`` (N,): nodes that
@@ -264,12 +273,14 @@ def removals(
         draft,
         groups,
         utilisation,
-        threshold,
+        capacity,
         has_provider=has_provider,
         needed=needed,
         candidates=candidates,
     )
-    removal = _Removal(draft, groups, kept, none if unneeded is None else unneeded, prices)
+    removal = _Removal(
+        draft, groups, kept, capacity, none if unneeded is None else unneeded, prices
+    )
     verdicts = removal.verdicts(none if draining is None else draining)
     return [
         NodeRemoval(
@@ -293,12 +304,14 @@ class _Removal:
         draft: Draft,
         groups: Groups,
         kept: dict[int, tuple[RemovalCode, str]],
+        capacity: CapacitySettings,
         unneeded: Bools,
         prices: NodePrices | None,
     ) -> None:
         """``draft``: with the rules of the policy. ``kept``: node -> reason, for nodes that are not eligible."""
         self._draft, self._snapshot, self._groups = draft, draft.snapshot, groups
         self._kept, self._unneeded, self._prices = kept, unneeded, prices
+        self._capacity = capacity
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
 
     def verdicts(self, draining: Bools) -> list[_Verdict]:
@@ -352,16 +365,20 @@ class _Removal:
     def _surplus(
         self, choice: EmptyingChoice, draining: Bools
     ) -> dict[int, tuple[RemovalCode, str]]:
-        """Return node -> reason, for chosen nodes whose group would fall below its minimum."""
+        """Return node -> reason, for chosen nodes without which their group, or the cluster, would fall below its minimum."""
         left: Counter[str] = Counter()
+        floor = Floor(self._snapshot, self._capacity)
         surplus: dict[int, tuple[RemovalCode, str]] = {}
         for node in self._in_order(choice, draining):
             group = self._groups.group_of(node)
-            if group is None:
-                continue
-            if left[group.name] >= to_spare(group):
+            if group is not None and left[group.name] >= to_spare(group):
                 surplus[node] = (RemovalCode.MIN_SIZE, at_minimum(group))
-            left[group.name] += 1
+            elif (why := floor.why_not(node)) is not None:
+                surplus[node] = (RemovalCode.MIN_TOTAL, why)
+            else:
+                floor.take(node)
+                if group is not None:
+                    left[group.name] += 1
         return surplus
 
     def _in_order(self, choice: EmptyingChoice, draining: Bools) -> list[int]:

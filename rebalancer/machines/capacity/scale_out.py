@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.plain_text import count
-from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan
+from rebalancer.machines.capacity.scale_out_plan import CLUSTER_LIMITS, ScaleOutPlan
 from rebalancer.machines.capacity.scaling import ScalerContext
 from rebalancer.machines.capacity.state import REFUSED
 from rebalancer.plan.machines import ActStatus, MachineAct
@@ -26,6 +26,8 @@ class ScaleOutCode(enum.StrEnum):
     """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
     BLOCKED = "GroupMayNotGrow"
     """It would be increased, but it is in a back-off after a failure, launches no machines now, or cools down."""
+    LIMITED = "ClusterLimitReached"
+    """It would be increased, but the cluster is as large as ``capacity.maxNodes`` or ``capacity.total`` allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,14 @@ class GroupScaleOut:
                 yield self._decrease(group)
         for one in group_resizes(report.scale_out, report.groups.groups):
             yield self._increase(one)
-        blocked: dict[str, str] = {}
-        for pod in report.scale_out.pods:
-            for refusal in pod.refusals:
-                if refusal.group in report.inputs.blocked:
-                    blocked.setdefault(refusal.group, refusal.message)
-        for name, why in sorted(blocked.items()):
-            yield self._act(ScaleOutCode.BLOCKED, ActStatus.WAITS, name, why)
+        held: dict[str, tuple[ScaleOutCode, str]] = {}
+        for refusal in (refusal for pod in report.scale_out.pods for refusal in pod.refusals):
+            if refusal.group in report.inputs.blocked:
+                held.setdefault(refusal.group, (ScaleOutCode.BLOCKED, refusal.message))
+            elif refusal.code in CLUSTER_LIMITS:
+                held.setdefault(refusal.group, (ScaleOutCode.LIMITED, refusal.message))
+        for name, (code, why) in sorted(held.items()):
+            yield self._act(code, ActStatus.WAITS, name, why)
 
     def after(self) -> Iterator[MachineAct]:
         """Do nothing."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,8 +22,8 @@ from rebalancer.machines.capacity.groups import (
     Groups,
     GroupTemplate,
     ProviderTemplate,
-    size_of_cluster,
 )
+from rebalancer.machines.capacity.limits import Ceiling
 from rebalancer.machines.capacity.packing import (
     NewNode,
     Packed,
@@ -195,28 +195,34 @@ class NewNodes:
         templates: Mapping[str, GroupTemplate | None],
         inputs: ScaleOutInputs,
         decisions: Decisions,
-        max_nodes: int | None = None,
+        settings: CapacitySettings,
     ) -> None:
-        """``max_nodes``: the limit for the cluster."""
         self._pods = len(snapshot.pods)
         self._groups, self._templates = groups, templates
         self._upcoming, self._decisions = inputs.upcoming, decisions
-        whole = size_of_cluster(snapshot, groups)
-        self._room = (
-            None if max_nodes is None else max_nodes - whole.registered - whole.unregistered
-        )
-
-    @property
-    def room(self) -> int | None:
-        """The number of nodes that the cluster may still add; None: no limit."""
-        return None if self._room is None else max(0, self._room - len(self._decisions.new))
+        self._ceiling = Ceiling(snapshot, groups, templates, settings)
 
     def headroom(self, group: NodeGroup) -> int:
         """Return how many nodes a group may still add; without a limit if its sizes are unknown."""
         own = self._pods * self.tries(group)
         if group.maximum is not None and group.desired is not None:
             own = group.maximum - self.size(group)
-        return own if self.room is None else min(own, self.room)
+        room = self._ceiling.room(self._templates[group.name], self._new)
+        return own if room is None else min(own, room)
+
+    def allows(self, nodes: Iterable[NewNode]) -> bool:
+        """Return whether the cluster may add all of these nodes, of whichever groups, to those decided on."""
+        return self._ceiling.allows([*self._new, *(one.template for one in nodes)])
+
+    def limit(self, group: NodeGroup) -> GroupRefusal | None:
+        """Return the limit of the cluster that forbids one more node of a group; None if none does."""
+        template = self._templates[group.name]
+        held = None if template is None else self._ceiling.why_not(template, self._new)
+        return None if held is None else GroupRefusal(group.name, *held)
+
+    @property
+    def _new(self) -> list[GroupTemplate]:
+        return [one.template for one in self._decisions.new]
 
     def size(self, group: NodeGroup) -> int:
         """Return the size of a group including the decisions; upcoming machines are part of its desired size."""
@@ -251,18 +257,18 @@ def refusals_of(
     classes: Sequence[int],
     packing: Packing | None,
     inputs: ScaleOutInputs,
-    full: str | None = None,
+    limit: GroupRefusal | None = None,
 ) -> dict[int, GroupRefusal]:
     """Return class -> why the group helps none of its pods.
 
-    ``full``: why the cluster may not add nodes. ``packing``: has candidates of the group, at least one per zone;
+    ``limit``: why the cluster may add none of its nodes. ``packing``: has candidates of the group, at least one per zone;
     None if the group's template is unknown.
     """
     if packing is None:
         text = "it has no live node, and the provider does not say what a new one would be"
         return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
     rows = packing.open_all()
-    return {cls: _refusal(group, cls, packing, rows, inputs, full) for cls in classes}
+    return {cls: _refusal(group, cls, packing, rows, inputs, limit) for cls in classes}
 
 
 def _refusal(
@@ -271,14 +277,14 @@ def _refusal(
     packing: Packing,
     rows: Sequence[int],
     inputs: ScaleOutInputs,
-    full: str | None,
+    limit: GroupRefusal | None,
 ) -> GroupRefusal:
     evaluation = packing.model.evaluate(packing.state, cls)
     if evaluation.feasible[rows].any():
         if (blocked := inputs.blocked.get(group.name)) is not None:
             return blocked
-        if full is not None and group.desired != group.maximum:
-            return GroupRefusal(group.name, GroupCode.CLUSTER_FULL, full)
+        if limit is not None and group.desired != group.maximum:
+            return limit
         text = f"it has {group.desired} nodes and may have {group.maximum}"
         return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
     words = list(reasons(packing.model, packing.state, cls, evaluation))
@@ -381,6 +387,8 @@ def _comparable_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key not in _IGNORED_LABELS}
 
 
+CLUSTER_LIMITS = frozenset({GroupCode.CLUSTER_FULL, GroupCode.TOTAL_REACHED})
+"""The codes of groups that the limits of the cluster hold."""
 _BLOCKED_CODES = frozenset(
     {
         GroupCode.FOREIGN,
@@ -449,7 +457,7 @@ def _verdict(
     code = PodCode.NO_GROUP
     if codes & _BLOCKED_CODES:
         code = PodCode.GROUP_BLOCKED
-    elif codes & {GroupCode.MAX_SIZE, GroupCode.CLUSTER_FULL}:
+    elif codes & {GroupCode.MAX_SIZE, *CLUSTER_LIMITS}:
         code = PodCode.MAX_SIZE
     return PodVerdict(one.pod, code, one.message, refusals=refusals)
 
@@ -475,9 +483,7 @@ class _Planner:
         self._hourly = {name: _hourly_of(prices, one) for name, one in templates.items()}
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
-        self._new = NewNodes(
-            snapshot, groups, templates, inputs, self.decisions, settings.max_nodes
-        )
+        self._new = NewNodes(snapshot, groups, templates, inputs, self.decisions, settings)
 
     def _packing(self, candidates: Sequence[NewNode] = ()) -> Packing:
         decisions = self.decisions
@@ -555,7 +561,8 @@ class _Planner:
         }
         sizes = {one.name: self._new.size(one) for one in sharing}
         shared = self._packing(balance_nodes(sizes, open_to, len(packed.nodes))).pack(pods)
-        return shared if len(shared.pods) >= len(packed.pods) else packed
+        as_good = len(shared.pods) >= len(packed.pods) and self._new.allows(shared.nodes)
+        return shared if as_good else packed
 
     def _shares(self, chosen: str, other: NodeGroup) -> bool:
         """Return whether nodes for ``chosen`` may also be added to ``other``: the expander rates both equal."""
@@ -604,10 +611,8 @@ class _Planner:
     def refusals(self, pods: Sequence[int]) -> Mapping[int, tuple[GroupRefusal, ...]]:
         """Return class of ``pods`` -> why each group does not help it, given all decisions."""
         classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
-        most = self._settings.max_nodes
-        full = f"the cluster may have {most} nodes" if self._new.room == 0 else None
         of_groups = [
-            refusals_of(group, classes, self._open(group), self._inputs, full)
+            refusals_of(group, classes, self._open(group), self._inputs, self._new.limit(group))
             for group in (self._groups.groups if classes else ())
         ]
         return {cls: tuple(of_group[cls] for of_group in of_groups) for cls in classes}

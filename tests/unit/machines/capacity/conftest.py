@@ -101,12 +101,12 @@ class Machines:
     def judge(self, objects, groups=(), policy="", *, has_provider=True) -> Judged:
         rules, snapshot = self.rules(policy), snapshot_of(objects)
         of = Groups(snapshot, groups)
-        under = rules.loaded.policy.capacity.under
+        capacity = rules.loaded.policy.capacity
         problem, settings = rules.problem(snapshot), rules.settings()
         needed = self.scale_out(objects, groups, policy).scale_out.needed
         return Judged(
             snapshot,
-            removals(problem, settings, of, under, has_provider=has_provider, needed=needed),
+            removals(problem, settings, of, capacity, has_provider=has_provider, needed=needed),
         )
 
     def look(self, objects, groups=(), policy="") -> Judged:

@@ -1,0 +1,159 @@
+"""Limits on what all machines of the cluster are together: ``capacity.maxNodes`` and ``capacity.total``.
+
+Amounts are those of ``status.capacity``, and a part of a core counts as a whole one, as in Cluster Autoscaler's
+``--cores-total``, ``--memory-total`` and ``--gpu-total`` (``core/utils: GetNodeCoresAndMemory``). Machines that are no
+nodes yet count like a new node of their group (``core/scaleup/resource: coresMemoryTotal``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from rebalancer.machines.capacity.codes import GroupCode
+from rebalancer.machines.capacity.groups import Groups, GroupTemplate, size_of_cluster, sizes_of
+from rebalancer.policy.cluster import CapacitySettings
+from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.quantity import parse_resource
+
+_CORE = 1000
+
+
+class Ceiling:
+    """What groups may still add to the cluster."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        groups: Groups,
+        templates: Mapping[str, GroupTemplate | None],
+        settings: CapacitySettings,
+    ) -> None:
+        whole = size_of_cluster(snapshot, groups)
+        most = self._most_nodes = settings.max_nodes
+        self._nodes = None if most is None else most - whole.registered - whole.unregistered
+        self._most = {
+            name: parse_resource(name, total.max)
+            for name, total in sorted(settings.total.items())
+            if total.max is not None
+        }
+        self._have: Counter[str] = Counter()
+        self._unknown = ""
+        """A group that has machines which are no nodes, and of which nobody says what they have."""
+        for name in self._most:
+            self._have[name] = int(_count_in_wholes(snapshot, name).sum())
+        for group, sizes in sizes_of(snapshot, groups).items():
+            template = templates[group]
+            if template is not None:
+                self._have += self._amounts(template, sizes.unregistered)
+            elif sizes.unregistered:
+                self._unknown = group
+
+    def _amounts(self, template: GroupTemplate, count: int) -> Counter[str]:
+        """Return what so many new nodes have of the limited resources."""
+        return Counter(
+            {name: count * _in_wholes(name, template.capacity.get(name, 0)) for name in self._most}
+        )
+
+    def room(self, template: GroupTemplate | None, new: Iterable[GroupTemplate]) -> int | None:
+        """Return how many more nodes there may be of a template, beside ``new`` ones; None: as many as one likes."""
+        new = list(new)
+        rooms = [] if self._nodes is None else [self._nodes - len(new)]
+        if template is not None:
+            have = self._count(new)
+            for name, one in self._amounts(template, 1).items():
+                if one:
+                    left = 0 if self._unknown else self._most[name] - have[name]
+                    rooms.append(left // one)
+        return max(0, min(rooms)) if rooms else None
+
+    def allows(self, new: Iterable[GroupTemplate]) -> bool:
+        """Return whether so many new nodes exceed no limit, of templates that may differ."""
+        new = list(new)
+        have = self._count(new)
+        return (self._nodes is None or len(new) <= self._nodes) and all(
+            have[name] <= most for name, most in self._most.items()
+        )
+
+    def why_not(
+        self, template: GroupTemplate, new: Iterable[GroupTemplate]
+    ) -> tuple[GroupCode, str] | None:
+        """Return the limit that forbids one more node of a template, beside ``new`` ones; None if none does."""
+        new = list(new)
+        if self._nodes is not None and len(new) >= self._nodes:
+            return GroupCode.CLUSTER_FULL, f"the cluster may have {self._most_nodes} nodes"
+        have = self._count(new)
+        for name, one in self._amounts(template, 1).items():
+            if not one:
+                continue
+            if self._unknown:
+                text = f"what the machines of {self._unknown} have of {name} is not known, and capacity.total limits it"
+                return GroupCode.TOTAL_REACHED, text
+            if have[name] + one > self._most[name]:
+                now, most, more = (
+                    _amount(name, amount) for amount in (have[name], self._most[name], one)
+                )
+                text = f"the cluster has {now} and may have {most}, and a new node has {more}"
+                return GroupCode.TOTAL_REACHED, text
+        return None
+
+    def _count(self, new: Iterable[GroupTemplate]) -> Counter[str]:
+        have = Counter(self._have)
+        for template in new:
+            have.update(self._amounts(template, 1))
+        return have
+
+
+class Floor:
+    """What may still be removed from the cluster. Nodes that are on their way out do not count any more.
+
+    Source: ``core/scaledown/resource: LimitsLeft``.
+    """
+
+    def __init__(self, snapshot: Snapshot, settings: CapacitySettings) -> None:
+        self._amounts: dict[str, Ints] = {}
+        self._least: dict[str, int] = {}
+        self._have: dict[str, int] = {}
+        for name, total in sorted(settings.total.items()):
+            if total.min is not None:
+                amounts = self._amounts[name] = _count_in_wholes(snapshot, name)
+                self._least[name] = parse_resource(name, total.min)
+                self._have[name] = int(amounts[~snapshot.nodes.leaving].sum())
+
+    def why_not(self, node: int) -> str | None:
+        """Return the limit below which the cluster would fall without a node; None if there is none."""
+        for name, least in self._least.items():
+            own, have = int(self._amounts[name][node]), self._have[name]
+            if own and have - own < least:
+                now, needed, less = (_amount(name, amount) for amount in (have, least, own))
+                return f"the cluster has {now} and needs {needed}, and this node has {less}"
+        return None
+
+    def take(self, node: int) -> None:
+        """Count a node as removed."""
+        for name, amounts in self._amounts.items():
+            self._have[name] -= int(amounts[node])
+
+
+def _in_wholes(name: str, amount: int) -> int:
+    return -(-amount // _CORE) * _CORE if name == "cpu" else amount
+
+
+def _count_in_wholes(snapshot: Snapshot, name: str) -> Ints:
+    """Return what each node (N,) has of a resource, in base units; cores are whole ones."""
+    if name not in snapshot.resources:
+        return np.zeros(len(snapshot.nodes), np.int64)
+    row = snapshot.nodes.capacity[snapshot.resources.index(name)]
+    wholes: Ints = -(-row // _CORE) * _CORE if name == "cpu" else row
+    return wholes
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == "cpu":
+        return f"{amount / _CORE:g} cores"
+    if name in ("memory", "ephemeral-storage"):
+        return f"{amount / 2**30:,.4g}Gi {name}"
+    return f"{amount} {name}"

@@ -1,0 +1,167 @@
+"""Limits on all machines of a cluster: small clusters that a person can check."""
+
+import pytest
+
+from rebalancer.machines.capacity.codes import GroupCode
+from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
+from rebalancer.providers.contract import NodeTemplate
+from rebalancer.testing.snapshots import node, workload
+from tests.unit.machines.capacity.conftest import group
+
+
+def _machine(name, cpu="4", memory="16Gi", allocatable=None):
+    """Return a node whose machine has so much, of which the system may take a part."""
+    made = node(name, cpu=allocatable or cpu, memory=memory)
+    made["status"]["capacity"] = {"cpu": cpu, "memory": memory, "pods": "110"}
+    return made
+
+
+def _full(name, **more):
+    used = more.get("allocatable") or more.get("cpu", "4")
+    return [_machine(name, **more), *workload(f"on-{name}", [name], cpu=used, memory="1Gi")]
+
+
+def _total(**of):
+    bounds = ", ".join(f"{name}: {{{bound}}}" for name, bound in of.items())
+    return f"capacity: {{total: {{{bounds}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "nodes"),
+    [
+        ({}, 3),
+        ({"cpu": "max: 20"}, 3),
+        ({"cpu": "max: 19"}, 2),
+        ({"cpu": "max: 12"}, 1),
+        ({"cpu": "max: 11"}, 0),
+        ({"cpu": "max: 4"}, 0),
+        ({"memory": "max: 64Gi"}, 2),
+        ({"cpu": "max: 100", "memory": "max: 48Gi"}, 1),
+        # What no machine has limits nothing.
+        ({"nvidia.com/gpu": "max: 1"}, 3),
+    ],
+)
+def test_the_cluster_grows_to_what_it_may_have_in_all(machines, bounds, nodes):
+    """Two nodes of 4 cores and 16Gi, both full, and three pods that take a node each."""
+    objects = [*_full("a"), *_full("b"), *workload("web", [""] * 3, cpu="3")]
+    planned = machines.scale_out(objects, [group("pool", "a", "b")], _total(**bounds))
+    assert planned.scale_out.increase_of("pool") == nodes
+
+
+def test_the_report_names_the_limit_that_holds(machines):
+    objects = [*_full("a"), *_full("b"), *workload("web", [""], cpu="3")]
+    planned = machines.scale_out(
+        objects, [group("pool", "a", "b")], _total(cpu="max: 11", memory="max: 1Ti")
+    )
+    (refusal,) = planned["web-0"].refusals
+    assert planned["web-0"].code.value == "NodeGroupMaxSizeReached"
+    assert (refusal.code, refusal.message) == (
+        GroupCode.TOTAL_REACHED,
+        "the cluster has 8 cores and may have 11 cores, and a new node has 4 cores",
+    )
+
+
+def test_a_machine_counts_with_what_the_system_takes_of_it(machines):
+    """3920m of 4 cores are allocatable: a third node would make 12 cores, not 11.76."""
+    objects = [
+        *_full("a", allocatable="3920m"),
+        *_full("b", allocatable="3920m"),
+        *workload("web", [""], cpu="3"),
+    ]
+    groups = [group("pool", "a", "b")]
+    assert machines.scale_out(objects, groups, _total(cpu="max: 11900m")).by == {}
+    assert machines.scale_out(objects, groups, _total(cpu="max: 12")).by == {"pool": 1}
+
+
+def test_upcoming_machines_count_as_a_new_node_would(machines):
+    objects = [*_full("a"), *workload("web", [""] * 3, cpu="3")]
+    planned = machines.scale_out(
+        objects,
+        [group("pool", "a", desired=2)],
+        _total(cpu="max: 12"),
+        inputs=ScaleOutInputs(upcoming={"pool": 1}),
+    )
+    assert planned.by == {"pool": 1}
+
+
+def test_machines_of_which_nobody_says_what_they_have_stop_what_is_limited(machines):
+    objects = [*_full("a"), *workload("web", [""], cpu="3")]
+    groups = [group("dark", desired=1), group("pool", "a")]
+    planned = machines.scale_out(objects, groups, _total(cpu="max: 100"))
+    assert planned.by == {}
+    (refusal,) = [one for one in planned["web-0"].refusals if one.group == "pool"]
+    assert "dark" in refusal.message
+
+
+def test_another_group_whose_machines_are_smaller_helps_instead(machines):
+    objects = [*_full("a", cpu="8"), *workload("web", [""], cpu="1")]
+    templates = {"small": NodeTemplate({}, (), {"cpu": "2", "memory": "16Gi", "pods": "110"})}
+    groups = [group("large", "a"), group("small")]
+    policy = "capacity: {expander: most-pods, total: {cpu: {max: 10}}}\n"
+    assert machines.scale_out(objects, groups, policy, templates).by == {"small": 1}
+
+
+def test_gpus_that_no_node_has_yet_are_limited(machines):
+    """The group has GPUs besides, which nobody asks for: its machines count all the same."""
+    amounts = {"cpu": "4", "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "4"}
+    objects = [*_full("a"), *workload("web", [""] * 3, cpu="3")]
+    planned = machines.scale_out(
+        objects,
+        [group("gpu"), group("old", "a", high=1)],
+        _total(**{"nvidia.com/gpu": "max: 8"}),
+        {"gpu": NodeTemplate({}, (), amounts)},
+    )
+    assert planned.by == {"gpu": 2}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "removable"),
+    [
+        ({}, 3),
+        ({"cpu": "min: 4"}, 3),
+        ({"cpu": "min: 5"}, 2),
+        ({"cpu": "min: 9"}, 1),
+        ({"cpu": "min: 13"}, 0),
+        ({"cpu": "min: 100"}, 0),
+        ({"memory": "min: 49Gi"}, 0),
+        ({"memory": "min: 48Gi"}, 1),
+    ],
+)
+def test_the_cluster_shrinks_to_what_it_must_have_in_all(machines, bounds, removable):
+    """Three empty nodes of 4 cores and 16Gi beside a full one."""
+    objects = [*(_machine(name) for name in "abc"), *_full("z")]
+    groups = [group("pool", *"abc"), group("rest", "z")]
+    codes = machines.judge(objects, groups, _total(**bounds)).codes
+    assert [codes[name] for name in "abc"].count("Empty") == removable
+    held = [code for name, code in codes.items() if name != "z" and code != "Empty"]
+    assert held == ["MinimalResourceLimitExceeded"] * (3 - removable)
+
+
+def test_the_report_names_the_minimum_that_holds(machines):
+    objects = [_machine(name) for name in "ab"]
+    judged = machines.judge(objects, [group("pool", *"ab")], _total(memory="min: 20Gi"))
+    assert (
+        judged["a"].message
+        == "the cluster has 32Gi memory and needs 20Gi memory, and this node has 16Gi memory"
+    )
+
+
+def test_a_node_that_goes_already_does_not_count_as_there(machines):
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    going = node("a", taints=[taint])
+    judged = machines.judge([going, _machine("b")], [group("pool", *"ab")], _total(cpu="min: 4"))
+    assert judged.codes == {"a": "CurrentlyBeingDeleted", "b": "MinimalResourceLimitExceeded"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ("capacity: {total: {cpus: {max: 4}}}", "nothing that machines have"),
+        ("capacity: {total: {cpu: {}}}", "write min, max or both"),
+        ("capacity: {total: {cpu: {min: 8, max: 4}}}", "min 8 is more than max 4"),
+        ("capacity: {total: {cpu: {max: 0}}}", "not more than nothing"),
+    ],
+)
+def test_bounds_that_say_nothing_are_refused(machines, policy, text):
+    with pytest.raises(Exception, match=text):
+        machines.rules(policy)
