@@ -1,6 +1,6 @@
 """The spans of a run: its parts and its requests to the API server, with their times.
 
-What is off is :data:`NO_SPANS`. A :class:`SpanRecorder` keeps plain records; ``rebalancer.traces`` sends them.
+What is off is :data:`NO_SPANS`. A :class:`SpanRecorder` keeps plain records; ``rebalancer.report.traces`` sends them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.commands.replacement import NodeReplacement, ReplaceOptions, SurgeReplacement
-from rebalancer.kube.identity import read_cluster_uid
+from rebalancer.kube.access import read_cluster_uid
 from rebalancer.machines.capacity.of_run import open_provider
 from rebalancer.machines.drain.cordon import NodeChoice, version_of
 from rebalancer.machines.drain.preflight import Missing, missing_nodes, refuses

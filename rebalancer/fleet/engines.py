@@ -21,8 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from rebalancer.base.errors import ProviderError
-from rebalancer.base.extras import import_extra
+from rebalancer.base.errors import ProviderError, import_extra
 from rebalancer.fleet.task import Failure, Row, Task, fail
 
 MAX_DEATHS = 3

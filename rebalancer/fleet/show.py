@@ -10,9 +10,8 @@ import msgspec
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import and_more, columns, count, lines_of, printable_lines
-from rebalancer.fleet.comparison import Comparison, PairVerdict, PolicyResult, PolicySummary
+from rebalancer.fleet.comparison import LEVEL, Comparison, PairVerdict, PolicyResult, PolicySummary
 from rebalancer.fleet.measures import MEASURES
-from rebalancer.fleet.paired import LEVEL
 from rebalancer.fleet.task import Failure
 
 _MAX_NAMES = 3

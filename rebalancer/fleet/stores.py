@@ -21,8 +21,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rebalancer.base.errors import PolicyError
-from rebalancer.base.extras import import_extra
+from rebalancer.base.errors import PolicyError, import_extra
 from rebalancer.fleet.delta import SUFFIX, restore, stream_digest
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from rebalancer.base.errors import PolicyError
-from rebalancer.base.extras import import_extra
+from rebalancer.base.errors import PolicyError, import_extra
 from rebalancer.fleet.compare import (
     Inputs,
     Reached,

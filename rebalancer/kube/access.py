@@ -27,6 +27,7 @@ from rebalancer.wire.kinds import (
     LEASES,
     LISTED,
     METRICS,
+    NAMESPACES,
     PODS,
     VOLUME_ATTACHMENTS,
     Resource,
@@ -235,3 +236,41 @@ def _is_allowed(client: Client, rule: AccessRule) -> bool:
         return _reviews.decode(response.body).status.allowed
     except (ValueError, RecursionError):
         return True
+
+
+_SYSTEM = "kube-system"
+_RULE = AccessRule("list", NAMESPACES.group, NAMESPACES.plural)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class _Namespace(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+class _Namespaces(msgspec.Struct, frozen=True):
+    items: list[_Namespace]
+
+
+def read_cluster_uid(client: Client) -> str:
+    """Return the uid of the namespace ``kube-system``: no other cluster has it, and nobody can set it.
+
+    The namespace is listed, which each run may do.
+
+    Raises:
+        ForbiddenError: RBAC denied it; names the rule.
+        ClusterReadError: it could not be read.
+    """
+    query = {"fieldSelector": f"metadata.name={_SYSTEM}"}
+    response = client.expect(client.get(NAMESPACES.path(), query=query), _RULE)
+    try:
+        found = msgspec.json.decode(response.body, type=_Namespaces).items
+    except msgspec.MsgspecError as error:
+        raise ClusterReadError(f"the namespace {_SYSTEM} cannot be read: {error}") from None
+    uid = next((one.metadata.uid for one in found if one.metadata.name == _SYSTEM), "")
+    if not uid:
+        raise ClusterReadError(f"the cluster has no namespace {_SYSTEM}")
+    return uid

@@ -34,8 +34,7 @@ from rebalancer.node_record.records import (
 )
 from rebalancer.signals.state import PipelineState
 from rebalancer.snapshot.leaving import DRAIN
-from rebalancer.wire.lifecycle import Lifecycle, LifecycleReason, is_ours
-from rebalancer.wire.marks import GOING, Phase, ScaleInRecord
+from rebalancer.wire.marks import GOING, Lifecycle, LifecycleReason, Phase, ScaleInRecord, is_ours
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 _MAX_MESSAGE = 500

@@ -16,8 +16,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.protocol import EXCLUDE, Claims, Form, RecordContent
+from rebalancer.node_record.protocol import (
+    EXCLUDE,
+    Claims,
+    Form,
+    RecordContent,
+    Write,
+    change_record,
+)
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, PipelineState
 from rebalancer.signals.state import encode_state as state_written
@@ -255,3 +263,20 @@ def _with(node: NodeView, change: NodeChange) -> NodeView:
     annotations = {**node.annotations}
     annotations.update({key: text for key, text in change.annotations.items() if text is not None})
     return replace(node, annotations=annotations)
+
+
+def take_back_label(client: Client, name: str) -> None:
+    """Remove the label of a drain that has ended, and its record, from the Node ``name`` if that is not cordoned.
+
+    A label that another one of ours wants is handed over; one that was there before the drain stays.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+
+    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
+        if node.unschedulable or order is None or not (order.ended and order.excluded):
+            return None
+        return Write(None, let_go(node, DRAINS.key, Claims(exclude=True)))
+
+    change_record(client, name, DRAINS, decide)

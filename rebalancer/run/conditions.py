@@ -5,7 +5,7 @@ from __future__ import annotations
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.node_record.conditions import NodeConditions
-from rebalancer.node_record.opened import take_back_label
+from rebalancer.node_record.records import take_back_label
 from rebalancer.run.context import RunContext
 from rebalancer.snapshot.leaving import DRAIN, NoticeKind
 from rebalancer.snapshot.model import Snapshot

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from rebalancer.kube.lease import LeaseTaken
-    from rebalancer.notices.message import Notice
     from rebalancer.plan.totals import Totals
+    from rebalancer.report.notices import Notice
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.memory.document import Document
 
@@ -272,18 +272,21 @@ class Publisher:
         recorder, url = self.environment.spans, self.traces
         if url is None or not isinstance(recorder, SpanRecorder):
             return
-        from rebalancer.traces import otlp  # noqa: PLC0415
+        from rebalancer.report import traces  # noqa: PLC0415
 
         environ = self.environment.environ
-        headers, process = otlp.read_headers(environ), otlp.describe_process(environ, self.cluster)
-        self._try("--traces", lambda: otlp.send_trace(recorder, url, headers, process, self.stop))
+        headers, process = (
+            traces.read_headers(environ),
+            traces.describe_process(environ, self.cluster),
+        )
+        self._try("--traces", lambda: traces.send_trace(recorder, url, headers, process, self.stop))
 
     def report(
         self, report: RunReport, memory: Document | None, totals: Totals | None = None
     ) -> None:
         """Publish a finished run. ``memory``: the document before it; ``totals``: counters including this run."""
         if self._measures:
-            from rebalancer.metrics.collect import of_report, of_totals, registry  # noqa: PLC0415
+            from rebalancer.report.metrics import of_report, of_totals, registry  # noqa: PLC0415
             from rebalancer.run.memory.remember import summarize_memory  # noqa: PLC0415
 
             now = self.environment.clock.unix()
@@ -292,7 +295,7 @@ class Publisher:
             )
             self._metrics(registry(values if totals is None else {**values, **of_totals(totals)}))
         if self.notify_url is not None:
-            from rebalancer.notices.message import of_report as notice_of  # noqa: PLC0415
+            from rebalancer.report.notices import of_report as notice_of  # noqa: PLC0415
 
             if (notice := notice_of(report)) is not None:
                 self._notify(notice)
@@ -300,11 +303,11 @@ class Publisher:
     def failure(self, message: str, exit_code: int) -> None:
         """Publish a run that failed without a report."""
         if self._measures:
-            from rebalancer.metrics.collect import of_end, registry  # noqa: PLC0415
+            from rebalancer.report.metrics import of_end, registry  # noqa: PLC0415
 
             self._metrics(registry(of_end(exit_code, self.environment.clock.unix())))
         if self.notify_url is not None:
-            from rebalancer.notices.message import of_error  # noqa: PLC0415
+            from rebalancer.report.notices import of_error  # noqa: PLC0415
 
             self._notify(of_error(message, exit_code))
 
@@ -313,7 +316,7 @@ class Publisher:
         return self.push_url is not None or self.file is not None
 
     def _metrics(self, metrics: CollectorRegistry) -> None:
-        from rebalancer.metrics.collect import push, write_file  # noqa: PLC0415
+        from rebalancer.report.metrics import push, write_file  # noqa: PLC0415
 
         if (file := self.file) is not None:
             self._try(f"--metrics-file {file}", lambda: write_file(Path(file), metrics))
@@ -375,14 +378,14 @@ def publisher(flags: Publishing, deadline: float, environment: Environment) -> P
         except SendingError as error:
             raise PolicyError([f"{flag}: {error}"]) from None
     if flags.traces:
-        from rebalancer.traces import otlp  # noqa: PLC0415
+        from rebalancer.report import traces  # noqa: PLC0415
 
-        otlp.require_otlp()
-        otlp.read_headers(environment.environ)
-        otlp.describe_process(environment.environ, flags.cluster)
+        traces.require_otlp()
+        traces.read_headers(environment.environ)
+        traces.describe_process(environment.environ, flags.cluster)
     template = None
     if flags.notify is not None:
-        from rebalancer.notices.message import load_template  # noqa: PLC0415
+        from rebalancer.report.notices import load_template  # noqa: PLC0415
 
         template = load_template(flags.notify_template)
     clock = environment.clock

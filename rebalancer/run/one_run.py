@@ -132,7 +132,7 @@ def _describe(ended: EndedRun) -> dict[str, Value]:
     ending: dict[str, Value] = {"rebalancer.exit_code": int(ended.code)}
     if ended.report is None:
         return {**ending, "rebalancer.lease_taken": True}
-    from rebalancer.traces.otlp import describe_report  # noqa: PLC0415
+    from rebalancer.report.traces import describe_report  # noqa: PLC0415
 
     return {**ending, **describe_report(ended.report)}
 

@@ -19,8 +19,8 @@ from rebalancer.base.stop import Clock
 
 if TYPE_CHECKING:
     from rebalancer.kube.cache import ClusterCache
-    from rebalancer.metrics.collect import Metric, Values
     from rebalancer.plan.totals import Totals
+    from rebalancer.report.metrics import Metric, Values
     from rebalancer.report.model import RunReport
     from rebalancer.run.memory.document import Document
     from rebalancer.serve.interruptions import Interruptions
@@ -257,7 +257,7 @@ class Health:
 
     def note_report(self, report: RunReport, memory: Document | None, now: float) -> None:
         """Record a run that ended with a report at ``now`` (Unix seconds). ``memory``: the document before it."""
-        from rebalancer.metrics.collect import of_report  # noqa: PLC0415
+        from rebalancer.report.metrics import of_report  # noqa: PLC0415
         from rebalancer.run.memory.remember import summarize_memory  # noqa: PLC0415
 
         seen = None if memory is None else summarize_memory(memory, now)
@@ -275,7 +275,7 @@ class Health:
 
     def note_failure(self, code: ExitCode, now: float) -> None:
         """Record a run that ended without a report at ``now`` (Unix seconds)."""
-        from rebalancer.metrics.collect import of_end  # noqa: PLC0415
+        from rebalancer.report.metrics import of_end  # noqa: PLC0415
 
         self._values, self.failed = of_end(int(code), now), code
         from rebalancer.plan.totals import with_run  # noqa: PLC0415
@@ -340,7 +340,7 @@ class Health:
         from prometheus_client import generate_latest  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4  # noqa: PLC0415
 
-        from rebalancer.metrics.collect import (  # noqa: PLC0415
+        from rebalancer.report.metrics import (  # noqa: PLC0415
             of_serving,
             of_signals,
             of_totals,

@@ -17,11 +17,11 @@ from rebalancer.machines.interruption.listening import Listening
 from rebalancer.machines.interruption.pipeline_run import PipelineContext, planned_steps
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.machines.interruption.record import KeptTexts
-from rebalancer.metrics.collect import SignalCounts
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
+from rebalancer.report.metrics import SignalCounts
 from rebalancer.run.context import RunContext, instance
 from rebalancer.signals.model import FollowedNodes, SignalError, SourceContext
 from rebalancer.wire.objects import Node

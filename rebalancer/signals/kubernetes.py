@@ -14,7 +14,7 @@ from rebalancer.signals.model import Interruption, SourceContext
 from rebalancer.signals.notice import NOTICE, NodeNotice, read
 from rebalancer.signals.state import state_in
 from rebalancer.snapshot.leaving import LEAVING
-from rebalancer.wire.lifecycle import is_ours
+from rebalancer.wire.marks import is_ours
 from rebalancer.wire.objects import Node
 
 _KINDS = (

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.values import Params
-from rebalancer.wire.lifecycle import is_ours
+from rebalancer.wire.marks import is_ours
 from rebalancer.wire.objects import Node
 
 _MAX_WAIT = 15.0

@@ -11,8 +11,15 @@ from typing import NamedTuple
 import msgspec
 
 from rebalancer.wire import objects as o
-from rebalancer.wire.lifecycle import Lifecycle, is_ours
-from rebalancer.wire.marks import GOING, SCALE_IN, Phase, ScaleInRecord, scale_in_of
+from rebalancer.wire.marks import (
+    GOING,
+    SCALE_IN,
+    Lifecycle,
+    Phase,
+    ScaleInRecord,
+    is_ours,
+    scale_in_of,
+)
 from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"

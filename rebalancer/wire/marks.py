@@ -6,6 +6,10 @@ values: at most 63 characters of ``[A-Za-z0-9._-]``, with an alphanumeric charac
 
 The record is one annotation, written in the same request as the cordon and the taint, so a killed run leaves a
 complete step or none.
+
+The node lifecycle conditions (KEP-5683) say the same to everybody. Kubernetes defines their types, and that any
+authorised client writes them; it defines no owner. A condition is ours by its reason, as kubectl's are by theirs
+(``KubectlDrainStarted``).
 """
 
 from __future__ import annotations
@@ -139,3 +143,30 @@ def scale_in_of(annotations: Mapping[str, str]) -> ScaleInRecord | None:
         return None if text is None else msgspec.json.decode(text, type=ScaleInRecord)
     except (ValueError, RecursionError):
         return None
+
+
+class Lifecycle(enum.StrEnum):
+    """The types of the conditions that we set."""
+
+    DRAINING = "DrainInProgress"
+    DRAINED = "Drained"
+    PLANNED = "MaintenancePlanned"
+    MAINTAINED = "MaintenanceInProgress"
+
+
+class LifecycleReason(enum.StrEnum):
+    """Why a condition of ours is True: which of our components empties the node."""
+
+    DRAIN = "RebalancerDrain"
+    REPLACEMENT = "RebalancerReplacement"
+    INTERRUPTION = "RebalancerInterruption"
+    SCALE_IN = "RebalancerScaleIn"
+
+
+_TYPES = frozenset(Lifecycle)
+_REASONS = frozenset(LifecycleReason)
+
+
+def is_ours(type_: str, reason: str) -> bool:
+    """Return whether a node condition of this type and reason was set by us."""
+    return type_ in _TYPES and reason in _REASONS

@@ -2,7 +2,7 @@
 
 import os
 
-from rebalancer.metrics.collect import as_markdown
+from rebalancer.report.metrics import as_markdown
 from tests.docs import tables
 from tests.docs.pages import ROOT
 from tests.support.cli import call

@@ -15,7 +15,7 @@ from rebalancer.base.sending import attempt
 from tests.controlplane import build
 from tests.unit.base.test_sending import server
 from tests.unit.commands.embedded import MEMORY, third_zone_joined
-from tests.unit.traces.test_otlp import run
+from tests.unit.report.test_traces import run
 
 pytestmark = pytest.mark.e2e
 _SECONDS = 120.0

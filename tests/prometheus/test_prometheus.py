@@ -8,15 +8,15 @@ import yaml
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.metrics.collect import of_report, of_totals, push, registry
 from rebalancer.plan.plan import Code, Outcome, Skip, Status
 from rebalancer.plan.totals import with_moves
+from rebalancer.report.metrics import of_report, of_totals, push, registry
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.run.memory.remember import summarize_memory
 from tests.chart.helm import one, render
 from tests.prometheus.programs import prometheus, promtool, pushgateway, query
 from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined
-from tests.unit.metrics.test_collect import move, report
+from tests.unit.report.test_metrics import move, report
 
 pytestmark = pytest.mark.prometheus
 

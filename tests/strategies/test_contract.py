@@ -25,7 +25,7 @@ from rebalancer.testing.snapshots import ZONE
 from strategies.lifetime import LifetimeParams
 from strategies.placement import PlacementParams
 from strategies.slots import SlotsParams
-from strategies.utilisation.requested import LowUtilisationParams
+from strategies.utilisation import LowUtilisationParams
 
 REGISTRY = Registry.installed()
 PARAMS = {

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.snapshots import node, workload
-from strategies.utilisation.requested import LowUtilisationParams
+from strategies.utilisation import LowUtilisationParams
 from tests.unit.planner.conftest import planned_draft
 
 ONLY = {"strategies": ["low-utilisation"]}

@@ -12,7 +12,7 @@ from rebalancer.planner.plan import plan as plan_on
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.testing.snapshots import node, snapshot_of, with_usage, workload
-from strategies.utilisation.requested import LowUtilisationParams
+from strategies.utilisation import LowUtilisationParams
 from tests.unit.planner.conftest import planned_draft, problem_of
 
 GIB = 2**30

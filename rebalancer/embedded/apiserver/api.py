@@ -14,6 +14,7 @@ import msgspec
 
 from rebalancer.embedded.apiserver import discovery, kinds
 from rebalancer.embedded.apiserver.defaults import admit, charge, complete
+from rebalancer.embedded.apiserver.discovery import openapi_document
 from rebalancer.embedded.apiserver.eviction import delete, evict
 from rebalancer.embedded.apiserver.kinds import (
     ACCESS_REVIEW,
@@ -24,7 +25,6 @@ from rebalancer.embedded.apiserver.kinds import (
     bad_request,
     parse_path,
 )
-from rebalancer.embedded.apiserver.openapi import openapi_document
 from rebalancer.embedded.apiserver.paging import Pager, WatchStream
 from rebalancer.embedded.apiserver.scale import SCALE, as_scale, with_scale
 from rebalancer.embedded.apiserver.store import Store, clone

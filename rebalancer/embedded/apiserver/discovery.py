@@ -2,6 +2,10 @@
 
 The columns are those of the server's own printers that matter here (``k8s.io/kubernetes/pkg/printers/internalversion``); a
 node's zone is ours. Of other kinds kubectl prints name and age by itself.
+
+Of ``/openapi/v3`` there is the part by which kubectl learns that a server itself looks at the fields of a manifest.
+Without it ``kubectl create`` and ``apply`` want the whole schema, unless they are called with ``--validate=false``. The
+embedded server keeps fields that it does not know; it refuses none.
 """
 
 from __future__ import annotations
@@ -223,3 +227,44 @@ _COLUMNS: Mapping[Kind, Sequence[tuple[str, int, Cell]]] = {
     kinds.DEPLOYMENT: (("Name", 0, _name_cell), ("Ready", 0, _replicas), ("Age", 0, _age)),
 }
 """Kind -> its columns: name, priority (1: with ``-o wide``), what a cell shows."""
+
+
+_ROOT = "/openapi/v3"
+_VALIDATION = {
+    "name": "fieldValidation",
+    "in": "query",
+    "schema": {"type": "string", "uniqueItems": True},
+}
+
+
+def openapi_document(path: str) -> Json | None:
+    """Return the document at a path, or None if there is none."""
+    roots = sorted({kind.root for kind in KINDS})
+    if path == _ROOT:
+        return {
+            "paths": {root.strip("/"): {"serverRelativeURL": f"{_ROOT}{root}"} for root in roots}
+        }
+    root = path.removeprefix(_ROOT)
+    if not path.startswith(_ROOT) or root not in roots:
+        return None
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "embedded"},
+        "paths": {_path(kind): _operations(kind) for kind in KINDS if kind.root == root},
+    }
+
+
+def _path(kind: Kind) -> str:
+    within = "namespaces/{namespace}/" if kind.namespaced else ""
+    return f"{kind.root}/{within}{kind.plural}/{{name}}"
+
+
+def _operations(kind: Kind) -> Json:
+    of_kind = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    return {
+        "patch": {
+            "x-kubernetes-group-version-kind": of_kind,
+            "parameters": [_VALIDATION],
+            "responses": {"200": {"description": "OK"}},
+        }
+    }

@@ -9,9 +9,8 @@ from rebalancer.kube.client import connect
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.capacity.writing import write_state
 from rebalancer.machines.drain.cordon import cordon, finish, give_up, open_node
-from rebalancer.node_record.opened import take_back_label
 from rebalancer.node_record.protocol import EXCLUDE
-from rebalancer.node_record.records import STAGES, Order, ReplacePhase, Stage
+from rebalancer.node_record.records import STAGES, Order, ReplacePhase, Stage, take_back_label
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.marks import Phase, ScaleInRecord

@@ -11,11 +11,11 @@ import pytest
 from rebalancer.base.environment import Environment
 from rebalancer.embedded import demo
 from rebalancer.embedded.engine import Durations
-from rebalancer.metrics import collect
-from rebalancer.metrics.collect import of_report as metrics_of
-from rebalancer.notices.message import of_report as notice_of
 from rebalancer.planner.planning import score as score_cluster
+from rebalancer.report import metrics
 from rebalancer.report.changes import Changes
+from rebalancer.report.metrics import of_report as metrics_of
+from rebalancer.report.notices import of_report as notice_of
 from rebalancer.report.render import render
 from rebalancer.report.summary import Summary
 from rebalancer.run.context import run_context
@@ -139,7 +139,7 @@ def test_every_form_says_what_is_there(ended):
     assert sorted(rule["rule"] for rule in data["unmet"]) == sorted(r.rule for r in there.unmet)
     assert all(rule["codes"] and rule["why"] for rule in data["unmet"])
     # Metrics and the notice.
-    values = metrics_of(report, None, 0.0)[collect.UNMET]
+    values = metrics_of(report, None, 0.0)[metrics.UNMET]
     assert {name: values[name, "now"] for name in unmet} == unmet
     notice = notice_of(report)
     assert notice is not None

@@ -3,8 +3,8 @@
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.access import read_cluster_uid
 from rebalancer.kube.client import connect
-from rebalancer.kube.identity import read_cluster_uid
 from rebalancer.testing.objects import EmbeddedCluster
 from tests.unit.kube.scripted import Say, client_of
 

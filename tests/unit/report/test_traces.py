@@ -15,7 +15,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.spans import NO_SPANS, SpanRecorder, route_of
 from rebalancer.commands.run import run_once
-from rebalancer.traces.otlp import describe_process, encode, endpoint, read_headers
+from rebalancer.report.traces import describe_process, encode, endpoint, read_headers
 from tests.unit.base.test_sending import SECRET, server
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, run_options, third_zone_joined
 from tests.unit.commands.serving import serving

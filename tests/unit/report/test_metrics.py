@@ -9,16 +9,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer import __version__
-from rebalancer.metrics import collect
-from rebalancer.metrics.collect import (
-    SignalCounts,
-    of_end,
-    of_report,
-    of_serving,
-    of_signals,
-    of_totals,
-    registry,
-)
 from rebalancer.plan.plan import (
     Backlog,
     Cause,
@@ -36,6 +26,16 @@ from rebalancer.plan.plan import (
 from rebalancer.plan.totals import Totals, with_moves, with_run
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.report import metrics
+from rebalancer.report.metrics import (
+    SignalCounts,
+    of_end,
+    of_report,
+    of_serving,
+    of_signals,
+    of_totals,
+    registry,
+)
 from rebalancer.report.model import RunReport
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.run.memory.remember import summarize_memory
@@ -136,7 +136,7 @@ def test_owners_are_bounded_and_no_eviction_is_lost():
     ]
     values = samples(of_report(report(outcomes), None, NOW))
     owners = {key[1]: value for key, value in values.items() if key[0] == "rebalancer_evictions"}
-    assert len(owners) == collect.MAX_OWNERS + 1
+    assert len(owners) == metrics.MAX_OWNERS + 1
     assert owners["Deployment/shop/app-049"] == 2
     assert sum(owners.values()) == 51
 
@@ -186,13 +186,13 @@ def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
         **of_signals(SIGNALS),
         **of_totals(Totals()),
     }
-    assert set(every) == set(collect.TABLE)
+    assert set(every) == set(metrics.TABLE)
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
     named = set(re.findall(r"`(rebalancer_\w+)`", text))
-    assert named == {metric.name for metric in collect.TABLE}
+    assert named == {metric.name for metric in metrics.TABLE}
 
 
-@pytest.mark.parametrize("metric", collect.TABLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", metrics.TABLE, ids=lambda one: one.name)
 def test_names_follow_prometheus(metric):
     assert re.fullmatch(r"rebalancer_[a-z]+(_[a-z]+)*", metric.name)
     assert not metric.name.endswith(("_count", "_sum", "_bucket"))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
-from rebalancer.base.errors import PolicyError
-from rebalancer.base.extras import import_extra
+from rebalancer.base.errors import PolicyError, import_extra
 from rebalancer.base.sending import send
 from rebalancer.base.spans import SpanRecord, SpanRecorder, Value
 from rebalancer.base.stop import Stop

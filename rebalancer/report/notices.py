@@ -135,7 +135,7 @@ def load_template(name: str) -> Any:
     """
     try:
         if name in SHIPPED:
-            folder = resources.files("rebalancer.notices") / "templates"
+            folder = resources.files("rebalancer.report") / "templates"
             raw = (folder / f"{name}.json").read_bytes()
         else:
             with Path(name).open("rb") as stream:

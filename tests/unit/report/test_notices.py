@@ -6,9 +6,9 @@ import pytest
 
 from rebalancer.base.data_text import fill
 from rebalancer.base.errors import PolicyError
-from rebalancer.notices.message import PLACEHOLDERS, SHIPPED, load_template, of_error, of_report
 from rebalancer.plan.plan import Outcome, Status
-from tests.unit.metrics.test_collect import move, report
+from rebalancer.report.notices import PLACEHOLDERS, SHIPPED, load_template, of_error, of_report
+from tests.unit.report.test_metrics import move, report
 
 NASTY = '", "text": "<!channel>", "x": "$result\\'
 

@@ -1,1 +1,0 @@
-"""The trace of a run, sent to an OpenTelemetry collector."""

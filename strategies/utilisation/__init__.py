@@ -1,1 +1,0 @@
-"""low-utilisation: its options, its term by requests, and its term by measured usage."""
