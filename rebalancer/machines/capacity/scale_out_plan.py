@@ -9,6 +9,7 @@ on other nodes are dropped: a group scaled up for some pods may have room for ot
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -79,6 +80,8 @@ class ScaleOutInputs:
     """(P,) pods that may trigger a scale-out; None: all."""
     triggered: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod -> the group that was scaled out for it: while its machines are upcoming, no other one is."""
+    seed: str = ""
+    """What the expander ``random`` draws from."""
 
 
 NO_INPUTS = ScaleOutInputs()
@@ -298,32 +301,37 @@ Option = tuple[str, Packed]
 
 
 def choose(
-    options: Sequence[Option], settings: CapacitySettings, hourly: Mapping[str, float]
+    options: Sequence[Option], settings: CapacitySettings, hourly: Mapping[str, float], seed: str
 ) -> Option | None:
-    """Return the option that the expander prefers, the first by name among equals; None if there is no option.
+    """Return the option that the expanders prefer; None if there is no option.
 
-    ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known.
+    Each expander narrows what the one before it has left, as in Cluster Autoscaler (``expander/factory/chain.go``). Where
+    that draws lots among the rest, the least waste counts here, then the most pods, then the name.
+
+    ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known. ``seed``: what the expander
+    ``random`` draws from.
     """
 
-    def waste(option: Option) -> tuple[float, int, str]:
-        name, packed = option
-        return round(packed.waste, 9), -len(packed.pods), name
+    def rate(expander: Expander, name: str, packed: Packed) -> float | bytes:
+        match expander:
+            case Expander.LEAST_WASTE:
+                return round(packed.waste, 9)
+            case Expander.MOST_PODS:
+                return -len(packed.pods)
+            case Expander.LEAST_NODES:
+                return len(packed.nodes)
+            case Expander.PRIORITY:
+                return priority(name, settings)
+            case Expander.PRICE:
+                return round(hourly[name] * len(packed.nodes) / len(packed.pods), 9)
+            case Expander.RANDOM:
+                return hashlib.sha256(f"{seed}\0{name}".encode()).digest()
 
-    def cost(option: Option) -> float:
-        name, packed = option
-        return round(hourly[name] * len(packed.nodes) / len(packed.pods), 9)
-
-    match settings.expander:
-        case Expander.LEAST_WASTE:
-            return min(options, key=waste, default=None)
-        case Expander.MOST_PODS:
-            return min(options, key=lambda one: (-len(one[1].pods), *waste(one)), default=None)
-        case Expander.PRICE:
-            return min(options, key=lambda one: (cost(one), *waste(one)), default=None)
-        case Expander.PRIORITY:
-            ranked = [(rank, one) for one in options if (rank := priority(one[0], settings)) >= 0]
-            best = min(ranked, key=lambda pair: (pair[0], *waste(pair[1])), default=None)
-            return None if best is None else best[1]
+    named = Expander.PRIORITY in settings.expander
+    allowed = [one for one in options if not named or priority(one[0], settings) >= 0]
+    order = (*settings.expander, Expander.LEAST_WASTE, Expander.MOST_PODS)
+    # The least by the first, then by the second: what narrowing leaves in the end.
+    return min(allowed, key=lambda one: (*(rate(by, *one) for by in order), one[0]), default=None)
 
 
 def priority(group: str, settings: CapacitySettings) -> int:
@@ -532,7 +540,7 @@ class _Planner:
                 for group in self._groups.groups
                 if (option := self._option(group, left)) is not None
             ]
-            chosen = choose(options, self._settings, self._hourly)
+            chosen = choose(options, self._settings, self._hourly, self._inputs.seed)
             if chosen is None:
                 break
             self.decisions.add(self._balance(*chosen, left))
@@ -569,9 +577,9 @@ class _Planner:
         ours, theirs = self._templates[chosen], self._templates[other.name]
         if ours is None or theirs is None or other.name in self._inputs.blocked:
             return False
-        by_price = self._settings.expander is Expander.PRICE
+        by_price = Expander.PRICE in self._settings.expander
         ranks = {
-            self._hourly[name] if by_price else priority(name, self._settings)
+            (priority(name, self._settings), self._hourly[name] if by_price else 0.0)
             for name in (chosen, other.name)
         }
         return len(ranks) == 1 and similar(ours, theirs)

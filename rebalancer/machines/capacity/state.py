@@ -247,6 +247,7 @@ class GroupStates:
             },
             blocked=dict(self._find_blocked(now, sizes)),
             triggered=self.earlier.triggered,
+            seed=rfc3339(now),
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
             ),

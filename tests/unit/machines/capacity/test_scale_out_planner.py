@@ -225,6 +225,69 @@ def test_the_expander_chooses_between_groups(machines, policy, pods, chosen):
     assert planned.scale_out.increases[0].group == chosen
 
 
+@pytest.mark.parametrize(
+    ("chain", "chosen"),
+    [
+        # a: 2 nodes of 2 cores, all used. b, c: 1 node of 8 cores, half used; c costs less than b.
+        ("least-waste", "a"),
+        ("least-nodes", "b"),
+        ("[least-nodes, price]", "c"),
+        ("[most-pods, least-nodes, price]", "c"),
+        ("[most-pods, least-nodes]", "b"),
+        ("[most-pods, least-waste, least-nodes]", "a"),
+        ("[price]", "a"),
+        ("[priority, price]", "c"),
+        ("[priority, least-waste]", "b"),
+    ],
+)
+def test_each_expander_narrows_what_the_one_before_it_leaves(machines, chain, chosen):
+    """Four pods of a core, and groups of two sizes."""
+    objects = [*_full("old"), *_pending_pods(4, cpu="1", memory="1Gi")]
+    groups = [group(name) for name in "abc"]
+    templates = {
+        "a": _template("2", "2Gi", {INSTANCE_TYPE: "a", "hourly": "0.1"}),
+        "b": _template("8", "8Gi", {INSTANCE_TYPE: "b", "hourly": "0.9"}),
+        "c": _template("8", "8Gi", {INSTANCE_TYPE: "c", "hourly": "0.8"}),
+    }
+    named = ", priorities: [b|c]" if "priority" in chain else ""
+    policy = f"prices: {{label: hourly}}\ncapacity: {{expander: {chain}{named}}}"
+    planned = machines.scale_out(objects, groups, policy, templates)
+    assert planned.scale_out.increases[0].group == chosen
+
+
+def test_lots_are_drawn_among_equals_from_the_seed(machines):
+    objects = [*_full("old"), *_pending_pods(1, cpu="1")]
+    groups = [group(name) for name in "abcd"]
+    templates = {
+        name: _template("4" if name != "d" else "32", labels={"of": name}) for name in "abcd"
+    }
+
+    def drawn(seed):
+        inputs = ScaleOutInputs(seed=str(seed))
+        policy = "capacity: {expander: [least-waste, random]}"
+        planned = machines.scale_out(objects, groups, policy, templates, inputs)
+        return planned.scale_out.increases[0].group
+
+    chosen = [drawn(seed) for seed in range(24)]
+    assert set(chosen) == {"a", "b", "c"}
+    assert chosen == [drawn(seed) for seed in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("chain", "text"),
+    [
+        ("[price, least-waste, price]", "stands twice"),
+        ("[random, price]", "nothing may come after it"),
+        ("[]", "at least one"),
+        ("[least-wast]", "least-waste"),
+        ("least-wast", "least-waste"),
+    ],
+)
+def test_chains_that_choose_nothing_are_refused(machines, chain, text):
+    with pytest.raises(Exception, match=text):
+        machines.rules(f"capacity: {{expander: {chain}}}")
+
+
 @pytest.mark.parametrize(("other", "by"), [("0.1", {"one": 1, "two": 1}), ("0.2", {"one": 2})])
 def test_similar_groups_share_new_nodes_only_at_the_same_price(machines, other, by):
     objects = [*_full("a"), *_pending_pods(2, cpu="3")]

@@ -56,7 +56,11 @@ def cases(draw):
             )
         )
     )
-    return Case(groups, classes, draw(st.sampled_from(["least-waste", "most-pods"])))
+    return Case(
+        groups,
+        classes,
+        draw(st.sampled_from(["least-waste", "most-pods", "[least-nodes, random]"])),
+    )
 
 
 def _planned(machines, case, upcoming, triggered=NO_INPUTS.triggered):
