@@ -372,7 +372,7 @@ class EmptyingRounds:
 
     @contextmanager
     def source(self, names: Sequence[str]) -> Iterator[Source]:
-        """Yield the source of a run; wait if another run holds the Lease."""
+        """Yield the source of a run; wait if another run holds the Lease. What the run notes is kept for the report."""
         held = ""
         while True:
             run, _ = self.run_for(names)
@@ -384,11 +384,17 @@ class EmptyingRounds:
                         raise self._end_of_wait(names, why, held) from None
                     raise
                 if source.lease_taken is None:
+                    stack.callback(self._keep_notes, run.notes)
                     yield source
                     return
             held = self._wait_for(source.lease_taken)
             if (why := self.stop.wait(_TURN)) is not None:
                 raise self._end_of_wait(names, why, held)
+
+    def _keep_notes(self, notes: Sequence[str]) -> None:
+        """Add notes to the report, each once: a round may say again what an earlier one has said."""
+        said = self.base.notes
+        said.extend(note for note in dict.fromkeys(notes) if note not in said)
 
     def _end_of_wait(self, names: Sequence[str], why: str, held: str) -> RebalancerError:
         """Return the error that ends the wait for the Lease; ``names``: nodes that are emptied, none in the pre-flight."""

@@ -17,6 +17,7 @@ from rebalancer.base.errors import RebalancerError
 from rebalancer.commands import replacement
 from rebalancer.commands.replace import replace_nodes, text_of_missing
 from rebalancer.commands.replacement import ReplaceOptions
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.preflight import Missing
 from rebalancer.machines.drain.replacing import ReplaceHook
@@ -246,6 +247,22 @@ def test_a_hook_that_fails_ends_it_with_its_words():
         assert done.code == 4
         assert "n1 is empty, but not removed" in done.report["ended"]
         assert not is_cordoned(cluster, "n3")
+
+
+def test_what_the_rounds_note_stands_in_the_report_once():
+    """Each old node has one pod, and is emptied in a round of its own; all events are refused."""
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 3))
+        cluster.settle()
+        assert [len(pods_on(cluster, name)) for name in ("n1", "n2")] == [1, 1]
+        refusal = {"status": 403, "reason": "Forbidden", "times": 99}
+        cluster.faults.add(Fault(method="POST", path="/events", **refusal))
+        done = replaced(cluster)
+        assert done.code == 0, done.err
+        (note,) = done.report["warnings"]
+        assert re.match("[12] events? (was|were) not written: forbidden", note)
+        assert cluster.faults.count_seen("POST", "/events") == 2
 
 
 def attachment(node):
