@@ -70,7 +70,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     environment.committed.set()
     draining = Drain(
         emptying,
-        emptying.client(),
+        emptying.client,
         preflight.uids,
         uncordon_on_failure=options.uncordon_on_failure,
     )

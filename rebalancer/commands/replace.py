@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import click
@@ -129,15 +128,14 @@ def _machine_choice(
         ProviderError: a prerequisite is missing.
         ClusterReadError: the cluster cannot be identified.
     """
-    name, machines = open_provider(emptying.base, Registry.installed().providers, emptying.client())
+    name, machines = open_provider(emptying.base, Registry.installed().providers, emptying.client)
     if not isinstance(machines, ReplacingMachines):
         raise PolicyError(
             [
                 f"the provider {name} replaces no machines; name one that does in the policy, such as aws or cluster-api"
             ]
         )
-    with closing(emptying.client()) as client:
-        notes = GroupNotes(read_cluster_uid(client))
+    notes = GroupNotes(read_cluster_uid(emptying.client))
     return MachineChoice(
         nodes,
         machines,

@@ -71,7 +71,7 @@ class NodeReplacement:
         self._emptying, self._choice, self._hook = emptying, choice, hook
         self._uids = dict(uids)
         self._wait_batch = wait_batch
-        self._client = emptying.client()
+        self._client = emptying.client
         self._by = instance(emptying.base.environment)
         self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False, replaces=True)
         self._batch_until = math.inf

@@ -71,13 +71,15 @@ class Client:
         limits: Limits | None = None,
         stop: Stop | None = None,
         spans: Spans = NO_SPANS,
+        transport: Transport | None = None,
     ) -> None:
+        """``transport``: the connections of another client, see :meth:`until`; None: connections of its own."""
         self.limits = limits or Limits()
         self._spans = spans
         self.stop = stop or Stop(SystemClock())
         self.server = credentials.server
         self._credentials = credentials
-        self._transport = Transport(credentials, self.limits, USER_AGENT)
+        self._transport = transport or Transport(credentials, self.limits, USER_AGENT)
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)
         self._reached = False
         self._last: Client | None = None
@@ -91,6 +93,23 @@ class Client:
         heard = self._spans if spans is None else spans
         client = Client(self._credentials, limits=self.limits, stop=stop, spans=heard)
         client._reached = self._reached
+        return client
+
+    def until(self, stop: Stop) -> Client:
+        """Return this client with another stop: same credentials, connections and limit of concurrent requests.
+
+        A part of a long command ends by its own stop, and connects no more than once.
+        """
+        # Its threads decode what modules import that were not there when this client was made.
+        prepare_structs()
+        client = Client(
+            self._credentials,
+            limits=self.limits,
+            stop=stop,
+            spans=self._spans,
+            transport=self._transport,
+        )
+        client._reached, client._slots = self._reached, self._slots
         return client
 
     @property

@@ -6,7 +6,7 @@ Modules that only a cluster needs, such as the API client, are imported on use.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -171,8 +171,12 @@ class Source:
 
 
 @contextmanager
-def open_source(run: RunContext, flags: ClusterFlags) -> Iterator[Source]:
+def open_source(
+    run: RunContext, flags: ClusterFlags, connected: Callable[[], Client] | None = None
+) -> Iterator[Source]:
     """Yield the snapshot file or the cluster. If the run acts and has a Lease, acquire it first.
+
+    ``connected`` returns the client of a command of which the run is a part; None: one is made from ``flags``.
 
     Raises:
         ClusterReadError: the cluster is unreachable, or a right is missing.
@@ -183,7 +187,11 @@ def open_source(run: RunContext, flags: ClusterFlags) -> Iterator[Source]:
         return
     environment = run.environment
     try:
-        client = flags.client(environment, run.stop)
+        client = (
+            flags.client(environment, run.stop)
+            if connected is None
+            else connected().until(run.stop)
+        )
         with ExitStack() as at_end:
             usage = usage_of(run, client)
             taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -378,7 +379,9 @@ class EmptyingRounds:
             run, _ = self.run_for(names)
             with ExitStack() as stack:
                 try:
-                    source = stack.enter_context(open_source(run, self.options.cluster))
+                    source = stack.enter_context(
+                        open_source(run, self.options.cluster, lambda: self.client)
+                    )
                 except ClusterReadError:
                     if held and (why := self.stop.reason()) is not None:
                         raise self._end_of_wait(names, why, held) from None
@@ -546,12 +549,9 @@ class EmptyingRounds:
 
     # -- the nodes themselves ----------------------------------------------------------------------
 
+    @cached_property
     def client(self) -> Client:
-        """Return a client for requests outside of rounds.
-
-        Raises:
-            ClusterReadError: no cluster is configured.
-        """
+        """The client of the command; each round uses it until its own stop. Raises ClusterReadError without a cluster."""
         return self.options.cluster.client(self.environment, self.stop)
 
     def order(self, *, replaces: bool = False) -> Order:

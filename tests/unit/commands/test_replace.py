@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
@@ -256,13 +257,42 @@ def test_what_the_rounds_note_stands_in_the_report_once():
         cluster.apply(deployment("web", 3))
         cluster.settle()
         assert [len(pods_on(cluster, name)) for name in ("n1", "n2")] == [1, 1]
-        refusal = {"status": 403, "reason": "Forbidden", "times": 99}
-        cluster.faults.add(Fault(method="POST", path="/events", **refusal))
+        cluster.faults.add(
+            Fault(method="POST", path="/events", times=99, status=403, reason="Forbidden")
+        )
         done = replaced(cluster)
         assert done.code == 0, done.err
         (note,) = done.report["warnings"]
         assert re.match("[12] events? (was|were) not written: forbidden", note)
         assert cluster.faults.count_seen("POST", "/events") == 2
+
+
+PLUGIN = """
+import json, sys
+open(sys.argv[1], "a").write("asked ")
+said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": sys.argv[2]}}
+print(json.dumps(said))
+"""
+
+
+def test_a_credential_plugin_runs_once_for_all_rounds(tmp_path):
+    """On EKS each run of it is a process of a second: aws eks get-token."""
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 3))
+        cluster.settle()
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        token = config["users"][0]["user"]["token"]
+        runs = {"command": sys.executable, "args": ["-c", PLUGIN, str(tmp_path / "asked"), token]}
+        plugin = {"apiVersion": "client.authentication.k8s.io/v1", **runs}
+        config["users"] = [{"name": "plugin", "user": {"exec": plugin}}]
+        config["contexts"][0]["context"]["user"] = "plugin"
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        done = replaced(cluster, kubeconfig=str(path))
+        assert done.code == 0, done.err
+        assert len(done.report["outcomes"]) == 2
+        assert (tmp_path / "asked").read_text() == "asked "
 
 
 def attachment(node):

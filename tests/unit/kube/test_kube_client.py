@@ -4,6 +4,7 @@ import gzip
 import inspect
 import logging
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,6 +49,27 @@ def test_connections_are_used_again(server: ScriptedServer, tmp_path: Path) -> N
     client = client_of(server.url, tmp_path)
     for _ in range(3):
         assert len(client.get("/x").body) == 600_000
+    assert client._transport._pool.connection_from_url(server.url).num_connections == 1
+
+
+def test_a_part_of_a_command_has_its_connection_and_its_token_and_a_stop_of_its_own(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.on("GET", "/x", Say(), Say(), Say(status=401), Say(), Say())
+    client = client_of(server.url, tmp_path)
+    assert client.get("/x").ok
+    over = threading.Event()
+    part = client.until(client.stop.sooner(LONG, over))
+    assert part.get("/x").ok
+    config = tmp_path / "config"
+    config.write_text(config.read_text().replace(SECRET, "renewed"))
+    assert part.get("/x").ok
+    over.set()
+    with pytest.raises(TransportError, match="was not asked"):
+        part.get("/x")
+    assert client.get("/x").ok
+    tokens = [asked.headers["Authorization"].removeprefix("Bearer ") for asked in server.asked]
+    assert tokens == [SECRET, SECRET, SECRET, "renewed", "renewed"]
     assert client._transport._pool.connection_from_url(server.url).num_connections == 1
 
 
