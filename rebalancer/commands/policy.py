@@ -16,12 +16,11 @@ from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
+from rebalancer.migrate.source import read_source
 from rebalancer.migrate.uses import (
     V1ALPHA1,
     KeyFate,
-    Notes,
     as_comments,
-    peer_document,
     read_v1alpha1,
     read_v1alpha2,
 )
@@ -54,9 +53,8 @@ def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> 
     Raises:
         PolicyError: it is not a policy of the descheduler, or has keys unknown to the descheduler.
     """
-    document = peer_document(raw, file)
+    document, notes = read_source(raw, file)
     version = document.data["apiVersion"]
-    notes = Notes(document)
     read = read_v1alpha1 if version == V1ALPHA1 else read_v1alpha2
     data = merge_profiles(read(document, notes), known, notes)
     if not data["strategies"]:
@@ -210,7 +208,9 @@ def _strategies() -> None:
 def _migrate(file: str, output: str | None) -> int:
     """Turn a policy of the descheduler into one of ours.
 
-    FILE ('-': standard input) holds a DeschedulerPolicy, v1alpha1 or v1alpha2, or the ConfigMap with one.
+    FILE ('-': standard input) holds a DeschedulerPolicy, v1alpha1 or v1alpha2, the ConfigMap with one, or
+    the values of the descheduler's chart (also in a HelmRelease or an Application). Other manifests may
+    stand beside it.
     What has no equal here is listed on standard error, and in comments of what is written.
     """
     return int(migrate(file, output, sys.stdin.buffer, system_environment()))

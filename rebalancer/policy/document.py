@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -104,12 +104,34 @@ def format_path(path: KeyPath) -> str:
 def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileProblem]]:
     """Parse ``raw``; return the document (None if it cannot be parsed) and its problems."""
     try:
-        node = _compose(raw)
+        (node,) = _compose(raw, _compose_one)
     except _UnusableError as error:
         return None, [FileProblem(file, error.line, (), error.message)]
+    return _read_node(node, file)
+
+
+def parse_stream(raw: bytes, file: str) -> list[tuple[YamlDocument | None, list[FileProblem]]]:
+    """Parse each document of ``raw``, a stream of them as manifests are, as ``parse`` does one."""
+    try:
+        nodes = _compose(raw, _compose_all)
+    except _UnusableError as error:
+        return [(None, [FileProblem(file, error.line, (), error.message)])]
+    return [_read_node(node, file) for node in nodes]
+
+
+def _read_node(node: yaml.Node, file: str) -> tuple[YamlDocument, list[FileProblem]]:
     reader = _Reader(file)
     data = reader.read(node, (), ())
     return YamlDocument(file, data, reader.lines), reader.problems
+
+
+def _compose_one(text: str) -> list[yaml.Node]:
+    node = yaml.compose(text, Loader=_Loader)
+    return [] if node is None else [node]
+
+
+def _compose_all(text: str) -> list[yaml.Node]:
+    return list(yaml.compose_all(text, Loader=_Loader))
 
 
 class _UnusableError(Exception):
@@ -152,7 +174,7 @@ _resolve(
 )
 
 
-def _compose(raw: bytes) -> yaml.Node:
+def _compose(raw: bytes, compose: Callable[[str], list[yaml.Node]]) -> list[yaml.Node]:
     if len(raw) > MAX_BYTES:
         raise _UnusableError(0, f"is larger than {MAX_BYTES // 1024} KiB: is it a policy at all?")
     try:
@@ -161,7 +183,7 @@ def _compose(raw: bytes) -> yaml.Node:
         line = raw.count(b"\n", 0, error.start) + 1
         raise _UnusableError(line, "is not UTF-8 text; save it as UTF-8") from None
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        nodes = compose(text)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
         raise _UnusableError(
@@ -170,9 +192,9 @@ def _compose(raw: bytes) -> yaml.Node:
         ) from None
     except yaml.MarkedYAMLError as error:
         raise _UnusableError(*_syntax(error)) from None
-    if node is None:
+    if not nodes:
         raise _UnusableError(0, "is empty; it needs at least apiVersion and kind")
-    return node
+    return nodes
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> tuple[int, str]:

@@ -1,0 +1,176 @@
+"""Find the descheduler's policy in a file: by itself, in a ConfigMap, or in the values of the descheduler's chart.
+
+Manifests often stand in one file with others (a CronJob, its rights), and values in a HelmRelease of Flux or an
+Application of Argo CD. The chart writes ``apiVersion`` and ``kind`` above ``deschedulerPolicy`` of its values
+(charts/descheduler/templates/configmap.yaml), which Helm has merged into the chart's own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from rebalancer import API_VERSION
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.plain_text import quote_value
+from rebalancer.migrate.uses import KIND, V1ALPHA1, V1ALPHA2, KeyFate, Notes
+from rebalancer.policy.document import (
+    FileProblem,
+    KeyPath,
+    YamlDocument,
+    parse,
+    parse_stream,
+    without_nulls,
+)
+
+_DATA_KEY = "policy.yaml"
+_POLICY, _VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
+_VALUES: tuple[KeyPath, ...] = ((), ("spec", "values"), ("spec", "source", "helm", "valuesObject"))
+"""Where values stand: in a file of their own, in a HelmRelease, in an Application."""
+_GIVE = f"give a {KIND}, the ConfigMap that holds it, or the values of the descheduler's chart"
+# A literal block scalar, as in "policy.yaml: |": its text begins in the next line, and keeps its lines.
+_LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
+
+
+def read_source(raw: bytes, file: str) -> tuple[YamlDocument, Notes]:
+    """Return the document that is the descheduler's policy, with the line numbers of ``file``, and notes on its source.
+
+    Keys without a value are dropped: the descheduler treats them as absent.
+
+    Raises:
+        PolicyError: the file is not YAML, or contains no such policy, or several.
+    """
+    stream = parse_stream(raw, file)
+    document = _whole(*(stream[0] if len(stream) == 1 else _choose(stream, file)))
+    outer = document.data
+    values = next((path for path in _VALUES if _holds_values(_at(document, path))), None)
+    if values is not None:
+        document = _below(document, values)
+        outer, document = document.data, _in_values(document)
+    elif isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
+        document = _in_config_map(document, raw)
+    _check_kind(document)
+    document = replace(document, data=without_nulls(document.data))
+    notes = Notes(document)
+    if values is not None:
+        _note_chart(document, outer, notes)
+    return document, notes
+
+
+def _whole(document: YamlDocument | None, problems: list[FileProblem]) -> YamlDocument:
+    if document is None or problems:
+        raise PolicyError([str(problem) for problem in problems])
+    return document
+
+
+_Parsed = tuple[YamlDocument | None, list[FileProblem]]
+
+
+def _choose(stream: list[_Parsed], file: str) -> _Parsed:
+    """Return the one document of several that holds a policy."""
+    holding = [one for one in stream if one[0] is not None and _is_source(one[0])]
+    if len(holding) == 1:
+        return holding[0]
+    if not holding:
+        message = f"none of its {len(stream)} documents is a policy of the descheduler; {_GIVE}"
+        raise PolicyError([str(FileProblem(file, 0, (), message))])
+    message = f"is one of {len(holding)} policies of the descheduler in this file; put each into a file of its own"
+    raise PolicyError([str(one.problem((), message)) for one, _ in holding if one is not None])
+
+
+def _is_source(document: YamlDocument) -> bool:
+    data = document.data
+    if any(_holds_values(_at(document, path)) for path in _VALUES):
+        return True
+    if not isinstance(data, dict) or data.get("kind") != "ConfigMap":
+        return isinstance(data, dict) and data.get("kind") == KIND
+    texts = data.get("data")
+    return isinstance(texts, dict) and any(KIND in str(text) for text in texts.values())
+
+
+def _at(document: YamlDocument, path: KeyPath) -> Any:
+    data = document.data
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _holds_values(data: Any) -> bool:
+    return isinstance(data, dict) and isinstance(data.get(_POLICY), dict)
+
+
+def _below(document: YamlDocument, path: KeyPath) -> YamlDocument:
+    size = len(path)
+    lines = {at[size:]: line for at, line in document.lines.items() if at[:size] == path}
+    return replace(document, data=_at(document, path), lines=lines)
+
+
+def _in_values(values: YamlDocument) -> YamlDocument:
+    """Return the policy that the chart makes of its values."""
+    policy = _below(values, (_POLICY,))
+    # Charts for v1alpha2 write it where the values do not say; older ones had v1alpha1 fixed.
+    default = V1ALPHA1 if "strategies" in policy.data else V1ALPHA2
+    version = values.data.get(_VERSION) or default
+    lines = dict(policy.lines)
+    lines["apiVersion",] = values.lines.get((_VERSION,), lines[()])
+    return replace(policy, data={**policy.data, "apiVersion": version, "kind": KIND}, lines=lines)
+
+
+def _note_chart(document: YamlDocument, values: Any, notes: Notes) -> None:
+    """Note what the chart adds to the policy, which is not in the file, or says beside it."""
+    options = values.get("cmdOptions")
+    if isinstance(options, dict) and options.get("dry-run") in (True, "true"):
+        text = "cmdOptions.dry-run, with which nothing is evicted there; mode: observe does so here"
+        notes.add((), KeyFate.LOST, text)
+    whole = "the ConfigMap in the cluster has all of it"
+    if document.data["apiVersion"] == V1ALPHA1:
+        text = f"the chart's own strategies, which run unless the values turn each off; {whole}"
+        notes.add((), KeyFate.LOST, text)
+    elif "profiles" not in document.data:
+        notes.add(
+            (),
+            KeyFate.LOST,
+            f"the chart's own profiles, which hold where the values have none; {whole}",
+        )
+
+
+def _in_config_map(outer: YamlDocument, raw: bytes) -> YamlDocument:
+    data = outer.data.get("data")
+    texts = {k: v for k, v in data.items() if isinstance(v, str)} if isinstance(data, dict) else {}
+    key = _DATA_KEY if _DATA_KEY in texts or len(texts) != 1 else next(iter(texts))
+    if key not in texts:
+        message = f"this ConfigMap has no {_DATA_KEY}; give the one with the descheduler's policy"
+        raise PolicyError([str(outer.problem(("data",), message))])
+    line = outer.lines["data", key]
+    literal = _LITERAL.search(raw.split(b"\n")[line - 1].rstrip()) is not None
+    inner, problems = parse(texts[key].encode(), outer.file)
+
+    def line_of(within: int) -> int:
+        return line + within if literal else line
+
+    document = _whole(inner, [replace(problem, line=line_of(problem.line)) for problem in problems])
+    return replace(
+        document, lines={path: line_of(within) for path, within in document.lines.items()}
+    )
+
+
+def _check_kind(document: YamlDocument) -> None:
+    data = document.data
+    if not isinstance(data, dict):
+        message = f"{quote_value(data)} should be a mapping of keys to values"
+        raise PolicyError([str(document.problem((), message))])
+    kind, version = data.get("kind"), data.get("apiVersion")
+    if version == API_VERSION:
+        key, message = "apiVersion", "this is a policy of the rebalancer already"
+    elif kind != KIND:
+        what = (
+            "is missing" if kind is None else f"{quote_value(kind)} is no policy of the descheduler"
+        )
+        key, message = "kind", f"{what}; {_GIVE}"
+    elif version not in (V1ALPHA1, V1ALPHA2):
+        what = "is missing" if version is None else f"{quote_value(version)} is not known"
+        key, message = "apiVersion", f"{what}; known here: {V1ALPHA1}, {V1ALPHA2}"
+    else:
+        return
+    raise PolicyError([str(document.problem((key,), message))])

@@ -1,0 +1,103 @@
+"""Where the descheduler's policy stands: among other manifests, in the values of its chart, in a release or application."""
+
+import pytest
+
+from rebalancer.base.errors import PolicyError
+from rebalancer.commands.policy import convert_policy
+from rebalancer.registry import Registry
+
+KNOWN = Registry.installed()
+
+PROFILES = (
+    "profiles:\n"
+    "- name: p\n"
+    "  pluginConfig: [{name: RemoveDuplicates}, {name: DefaultEvictor, args: {nodeFit: true}}]\n"
+    "  plugins: {balance: {enabled: [RemoveDuplicates]}}\n"
+)
+POLICY = f"apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n{PROFILES}"
+OLD = "strategies:\n  RemoveDuplicates: {enabled: true}\n"
+
+
+def indent(text, by):
+    return "".join(f"{' ' * by}{line}\n" for line in text.splitlines())
+
+
+MAP = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: d}}\ndata:\n  policy.yaml: |\n{indent(POLICY, 4)}"
+JOB = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: d}\n"
+OTHER_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: e}\ndata: {a: b, c: d}\n"
+VALUES = f"kind: Deployment\nreplicas: 1\ndeschedulerPolicy:\n{indent(PROFILES, 2)}"
+RELEASE = (
+    "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: d}\n"
+    f"spec:\n  values:\n{indent(VALUES, 4)}"
+)
+APPLICATION = (
+    "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: d}\n"
+    f"spec:\n  source:\n    helm:\n      valuesObject:\n{indent(VALUES, 8)}"
+)
+TAGGED = "apiVersion: v1\nkind: Secret\nstringData: {a: !vault b}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (POLICY, 5),
+        (f"---\n{POLICY}", 6),
+        (f"---\n---\n{POLICY}---\n", 7),
+        (MAP, 10),
+        (f"{MAP}---\n{JOB}", 10),
+        (f"{JOB}---\n{OTHER_MAP}---\n{MAP}", 19),
+        (f"{TAGGED}---\n{MAP}", 14),
+        (f"{JOB}---\n{POLICY}", 9),
+        (VALUES, 6),
+        (f"deschedulerPolicyAPIVersion: descheduler/v1alpha2\n{VALUES}", 7),
+        (f"{JOB}---\n{VALUES}", 10),
+        (RELEASE, 11),
+        (f"{JOB}---\n{RELEASE}", 15),
+        (APPLICATION, 13),
+    ],
+)  # fmt: skip
+def test_the_policy_is_found_and_notes_have_the_lines_of_the_file(text, line):
+    migrated = convert_policy(text.encode(), "f.yaml", KNOWN)
+    assert migrated.data["strategies"] == {"duplicates": {}}
+    assert f"f.yaml:{line}: profiles[0].pluginConfig[1].args.nodeFit: always so here" in str(
+        migrated.notes[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "lost"),
+    [
+        (f"deschedulerPolicy:\n{indent(OLD, 2)}", 1, ["the chart's own strategies, which run unless the values turn each off; the ConfigMap in the cluster has all of it"]),
+        (f"deschedulerPolicyAPIVersion: descheduler/v1alpha1\ndeschedulerPolicy:\n{indent(OLD, 2)}", 1, ["the chart's own strategies, which run unless the values turn each off; the ConfigMap in the cluster has all of it"]),
+        (VALUES, 2, []),
+        ("deschedulerPolicy: {maxNoOfPodsToEvictTotal: 5}\n", 2, ["the chart's own profiles, which hold where the values have none; the ConfigMap in the cluster has all of it", "nothing is left to do: the policy has no strategy"]),
+        (f"cmdOptions: {{dry-run: true}}\n{VALUES}", 2, ["cmdOptions.dry-run, with which nothing is evicted there; mode: observe does so here"]),
+    ],
+)  # fmt: skip
+def test_values_say_their_version_and_what_the_chart_adds_is_noted(text, version, lost):
+    migrated = convert_policy(text.encode(), "f.yaml", KNOWN)
+    assert f"(descheduler/v1alpha{version})" in migrated.head
+    notes = [str(note) for note in migrated.notes]
+    assert [note for note in notes if "not carried over" in note] == [
+        f"f.yaml: not carried over: {text}" for text in lost
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (f"{JOB}---\n{OTHER_MAP}", ["f.yaml: none of its 2 documents is a policy of the descheduler; give a DeschedulerPolicy, the ConfigMap that holds it, or the values of the descheduler's chart"]),
+        (f"{POLICY}---\n{MAP}", ["f.yaml:1: is one of 2 policies of the descheduler in this file; put each into a file of its own", "f.yaml:8: is one of 2 policies of the descheduler in this file; put each into a file of its own"]),
+        (f"{JOB}---\n{POLICY.replace('plugins:', 'plugns:')}", ["f.yaml:10: profiles[0].plugns: unknown key; did you mean plugins?"]),
+        (VALUES.replace("plugins:", "plugns:"), ["f.yaml:7: profiles[0].plugns: unknown key; did you mean plugins?"]),
+        (f"deschedulerPolicyAPIVersion: v3\n{VALUES}", ['f.yaml:1: apiVersion: "v3" is not known; known here: descheduler/v1alpha1, descheduler/v1alpha2']),
+        (f"{JOB}---\na: [\n", ["f.yaml:6: is not YAML"]),
+        ("deschedulerPolicy: text\n", ["f.yaml:1: kind: is missing; give a DeschedulerPolicy"]),
+    ],
+)  # fmt: skip
+def test_a_file_with_none_or_several_is_refused(text, problems):
+    with pytest.raises(PolicyError) as caught:
+        convert_policy(text.encode(), "f.yaml", KNOWN)
+    assert [
+        found.startswith(told) for found, told in zip(caught.value.problems, problems, strict=True)
+    ] == [True] * len(problems), caught.value.problems
