@@ -159,8 +159,7 @@ def _move(report: RunReport, outcome: Outcome) -> list[str]:
 def _stays(summary: Summary) -> Iterator[str]:
     if not summary.stays:
         return
-    pods = count(summary.staying_pods, "pod")
-    yield f"<details><summary>{pods} stay although a rule is unmet</summary>"
+    yield f"<details><summary>{summary.staying} although a rule is unmet</summary>"
     yield ""
     for stays in summary.stays:
         yield f"- **{stays.pods:,} {stays.code}**: {stays.why}"

@@ -68,6 +68,7 @@ class Panel:
 
     caption: str
     label: str
+    height: int
     zones: Sequence[tuple[int, str]]
     """(x, name)."""
     nodes: Sequence[NodeBox]
@@ -85,10 +86,9 @@ class LegendLine:
 
 @dataclass(frozen=True, slots=True)
 class PodMap:
-    """Panels of equal size, and the legend."""
+    """Panels of equal width, and the legend."""
 
     width: int
-    height: int
     panels: Sequence[Panel]
     keys: Sequence[LegendLine]
     keys_height: int
@@ -142,12 +142,10 @@ class _Drawing:
             self._panel(step.name, phase, columns, heights)
             for step, phase in zip(shown, phases, strict=True)
         ]
-        tallest = max(sum(heights[name] + _GAP for name in of) for of in columns.values())
         others = any(not pod.number for of in phases[0].values() for pod in of)
         keys = list(self._keys(others=others))
         return PodMap(
             width=len(columns) * (_NODE_WIDTH + _GAP) - _GAP,
-            height=2 * _HEAD + tallest,
             panels=panels,
             keys=keys,
             keys_height=_KEY_STEP * len(keys),
@@ -253,7 +251,8 @@ class _Drawing:
             for name, of in sorted(by_node.items())
         ]
         label = f"{caption}, pods on nodes: {and_more(pods, _MAX_NODES)}"
-        return Panel(caption, label, zones, boxes, squares)
+        height = max(box.y + box.height for box in boxes) + _GAP
+        return Panel(caption, label, height, zones, boxes, squares)
 
     def _box(self, name: str, x: int, y: int, height: int) -> NodeBox:
         if name.startswith(_TIED):

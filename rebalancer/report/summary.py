@@ -366,13 +366,17 @@ class Summary:
         return next_steps(self.report)
 
     @property
+    def staying(self) -> str:
+        """How many pods stay, with the verb."""
+        stays = "stays" if self.staying_pods == 1 else "stay"
+        return f"{count(self.staying_pods, 'pod')} {stays}"
+
+    @property
     def total(self) -> str | None:
         """One line with the totals, for the end of a long report; None if no pod moves or stays."""
         report = self.report
         if not report.outcomes and not self.stays:
             return None
-        stay = count(self.staying_pods, "pod")
-        stays = f"{stay} stay{'s' if self.staying_pods == 1 else ''}"
         if report.standstill:
             return f"Standing still: {count(len(report.outcomes), 'move')} not made."
         now = self.unmet_planned if report.dry_run else self.unmet_now
@@ -382,9 +386,9 @@ class Summary:
             else "not scored again"
         )
         if report.dry_run:
-            return f"Plan: {count(len(self.moves), 'move')}; {unmet}; {stays}."
+            return f"Plan: {count(len(self.moves), 'move')}; {unmet}; {self.staying}."
         done = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
-        return f"Done: {done:,} of {count(len(self.moves), 'move')}; {unmet}; {stays}."
+        return f"Done: {done:,} of {count(len(self.moves), 'move')}; {unmet}; {self.staying}."
 
     @property
     def closing(self) -> tuple[str, ...]:

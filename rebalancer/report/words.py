@@ -218,7 +218,11 @@ def reason_words(move: Move) -> str:
     if (parts := _OVER.fullmatch(reason)) is None:
         return reason
     how, key, kind, standing = parts.groups()
-    return f"{standing}, {how} {_PLACES.get(key, key)} {kind}"
+    where = f"{how} {_PLACES.get(key, key)} {kind}"
+    if how.startswith("apart"):
+        # Of pods that would rather not meet at all the distance that a spread allows says nothing.
+        return f"{standing.removesuffix('; asks for at most 1 apart')}; asks to be {where}"
+    return f"{standing}, {where}"
 
 
 def marks_words(move: Move) -> str:

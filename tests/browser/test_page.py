@@ -347,3 +347,16 @@ def test_a_print_has_every_move_and_no_tools(page, file_of):
     assert page.evaluate("getComputedStyle(document.querySelector('.tools')).display") == "none"
     assert page.evaluate("[...document.querySelectorAll('details')].every(e => e.open)")
     page.send("Emulation.setEmulatedMedia", media="")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(STATUS) == "60 moves, 10 shown"
+    assert not page.evaluate("[...document.querySelectorAll('details')].every(e => e.open)")
+
+
+def test_a_print_of_very_many_moves_has_every_workload(page, file_of):
+    page.open(file_of(MOVES))
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    groups = "document.querySelectorAll('#moves-table .group').length"
+    assert page.evaluate(groups) == MOVES // 10
+    assert page.evaluate(PODS) == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(groups) == 10

@@ -293,7 +293,7 @@ class EmptyingOptions(Grouped):
             progress=self.progress,
             dry_run=self.dry,
             # The nodes are named on the command line: that is the order, as with kubectl.
-            yes=True,
+            yes=not self.dry,
             deadline=_ROUND,
         )
 

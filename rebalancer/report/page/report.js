@@ -130,7 +130,21 @@
     head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
     draw();
   }));
-  addEventListener("beforeprint", () => { state.shown = Infinity; for (const key of grouped(rows).keys()) state.open.set(key, true); draw(); document.querySelectorAll("details").forEach((each) => { each.open = true; }); });
-  if (rows.length > 300) grouping.value = "workload";
+  const MANY = 300;
+  // A print has every move, and of very many every workload: moves one by one would be hundreds of sheets.
+  let screen;
+  addEventListener("beforeprint", () => {
+    screen = { shown: state.shown, open: new Map(state.open), folded: [...document.querySelectorAll("details:not([open])")] };
+    state.shown = Infinity;
+    if (rows.length <= MANY) for (const key of grouped(rows).keys()) state.open.set(key, true);
+    draw();
+    screen.folded.forEach((each) => { each.open = true; });
+  });
+  addEventListener("afterprint", () => {
+    Object.assign(state, { shown: screen.shown, open: screen.open });
+    draw();
+    screen.folded.forEach((each) => { each.open = false; });
+  });
+  if (rows.length > MANY) grouping.value = "workload";
   draw();
 })();

@@ -413,6 +413,7 @@ def test_a_dry_run_shows_where_each_pod_goes(tmp_path):
     (line,) = [line for line in out.getvalue().splitlines() if "->" in line]
     assert line.strip().startswith("default/web-")
     assert line.endswith("-> n2 100%")
+    assert "--yes" not in out.getvalue()
 
 
 def test_a_snapshot_file_cannot_be_asked_about_evictions():

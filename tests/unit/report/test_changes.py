@@ -96,6 +96,13 @@ def test_by_node_workloads_are_alike_if_they_lose_as_many_pods():
     assert len(group_alike([web, zoned])) == 2
 
 
+def test_nodes_that_only_may_get_a_pod_are_not_named():
+    web = of("web", (2, 0, 0, 1), (1, 0.25, 0.75, 2), by="node")
+    assert list(web.list_changes()) == [("web-0", (2, 1)), ("web-3", (1, 2))]
+    zoned = of("web", (2, 0, 0), (1, 0.25, 0.75))
+    assert len(list(zoned.list_changes())) == 3
+
+
 def test_without_zones_pods_are_shown_by_node(changes):
     nodes = [node("node-a1"), node("node-b1"), node("node-c1")]
     result = changes([to("web-0", "node-c1")], nodes=nodes)

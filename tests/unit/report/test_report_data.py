@@ -472,7 +472,11 @@ def test_every_form_ends_in_a_newline_and_is_the_same_each_time(full, form):
         ),
         (
             "Deployment/shop/web apart over kubernetes.io/hostname (preferred, weight 7): node-a 2",
-            "node-a 2, apart over nodes (preferred, weight 7)",
+            "node-a 2; asks to be apart over nodes (preferred, weight 7)",
+        ),
+        (
+            "Deployment/shop/web apart over topology.kubernetes.io/zone (preferred): zone-a 2, zone-b 0; asks for at most 1 apart",
+            "zone-a 2, zone-b 0; asks to be apart over zones (preferred)",
         ),
         (
             "Deployment/shop/web over example.com/rack (soft): r1 2, r2 0",
