@@ -17,7 +17,8 @@ from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, View
+from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term
+from rebalancer.cost.view import View
 from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent, Quantity
 from rebalancer.snapshot.leaving import LEAVING

@@ -42,7 +42,7 @@ class MakeRoom(Strategy):
 
     Each pod that leaves has a landing, the room is marked until the waiting pod has its node, and a pod for which
     preemption has nominated a node, or for which a machine is on its way, is left alone. A pod whose resize waits for room
-    on its node gets it by its neighbours' moves. The planner searches, see ``rebalancer.planner.room``.
+    on its node gets it by its neighbours' moves. The planner searches, see ``rebalancer.planner.room.plan``.
     """
 
     Params = MakeRoomParams

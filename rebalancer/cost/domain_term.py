@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cost.groups import Counted, Domains, gains_at
-from rebalancer.cost.term import Bound, Candidates, Entry, Group, Term, Unmet, View
+from rebalancer.cost.term import Bound, Candidates, Entry, Group, Term, Unmet
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, unite
 
 # Up to so many counters a table is filled; above, the pairs that occur are sorted.

@@ -19,7 +19,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Group, View
+from rebalancer.cost.term import Group
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _Held = TypeVar("_Held", bound=Hashable)

@@ -15,7 +15,8 @@ from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.separable_groups import AttractionGroup
 from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
-from rebalancer.cost.term import Entry, Group, View
+from rebalancer.cost.term import Entry, Group
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Floats, Int32s
 
 

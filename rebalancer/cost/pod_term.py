@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
+from rebalancer.cost.term import Bound, Candidates, Entry, Term
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import Cause
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 

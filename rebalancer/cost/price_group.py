@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.cost.term import View
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Floats, Int32s
 
 

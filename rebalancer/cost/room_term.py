@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.term import Candidates, Entry, Term, Unmet, View
+from rebalancer.cost.term import Candidates, Entry, Term, Unmet
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 
@@ -42,7 +43,7 @@ class Ask:
 class RoomTerm(Term):
     """Soft cost 1 for each pod that waits for room, and 1 for each room that should be kept free and is not.
 
-    No single move is a candidate: the planner searches for several together (``rebalancer.planner.room``). A move
+    No single move is a candidate: the planner searches for several together (``rebalancer.planner.room.plan``). A move
     that lands where room must stay free costs more, whichever strategy plans it.
     """
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rebalancer.cost.groups import Domains, conflict_minimum
-from rebalancer.cost.term import View
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Floats, Int32s, Ints
 
 _NO_CLASSES = np.zeros(0, np.int32)

@@ -12,7 +12,8 @@ import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.groups import Domains, Kind, fill, spread_minimum
-from rebalancer.cost.term import Entry, View
+from rebalancer.cost.term import Entry
+from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.protect import LEFT_OUT
 from rebalancer.wire.objects import TopologySpreadConstraint

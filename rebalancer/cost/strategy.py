@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rebalancer.cost.room_term import Ask, RoomTerm
-from rebalancer.cost.term import Term, View
+from rebalancer.cost.term import Term
+from rebalancer.cost.view import View
 from rebalancer.policy.values import Params
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import Snapshot

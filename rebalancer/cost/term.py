@@ -1,62 +1,18 @@
-"""Terms of the cost: the base class that strategies implement, and the view that they receive."""
+"""Terms of the cost: the base class that strategies implement, and what its methods return."""
 
 from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
-from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-from rebalancer.snapshot.marks import to_be_empty
-from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.selected import Selected
-from rebalancer.snapshot.state import ClusterState, Runs
-
-
-@dataclass(frozen=True, slots=True)
-class Crowding:
-    """The number of living pods of each owner, and the nodes where they run."""
-
-    pods: list[int]
-    """Per owner how many."""
-    fullest: list[int]
-    """Per owner the most on one node."""
-    _nodes: Runs
-    """Per owner its nodes, ascending and once each."""
-
-    @staticmethod
-    def of(snapshot: Snapshot) -> Crowding:
-        """Return the crowding of the snapshot."""
-        pods, owners = snapshot.pods, len(snapshot.owners)
-        owner_of = np.array([cls.owner for cls in snapshot.classes] or [-1], np.int64)
-        living = pods.living
-        owner = owner_of[pods.cls[living]]
-        size = max(1, len(snapshot.nodes))
-        places = (owner * size + pods.node[living])[owner >= 0]
-        place, count = np.unique(places, return_counts=True)
-        owner = place // size
-        fullest = np.zeros(owners, np.int64)
-        np.maximum.at(fullest, owner, count)
-        return Crowding(
-            np.bincount(owner, count, owners).astype(np.int64).tolist(),
-            fullest.tolist(),
-            Runs((place % size).astype(np.int32), owner.astype(np.int32), owners),
-        )
-
-    def crowded(self) -> list[int]:
-        """Return the owners, ascending, that have two or more pods on the same node."""
-        return [owner for owner, most in enumerate(self.fullest) if most > 1]
-
-    def nodes(self, owner: int) -> Int32s:
-        """Return the distinct nodes, ascending, with pods of an owner. Read-only array."""
-        return self._nodes[owner]
+from rebalancer.snapshot.columns import Floats, Int32s, Ints
 
 
 class Entry(enum.IntEnum):
@@ -115,172 +71,6 @@ class Bound:
     classes: Int32s
     """Only pods of these classes can fix it."""
     weight: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Mobility:
-    """Which classes have living pods that can be moved, and which have some that cannot."""
-
-    movable: Bools
-    """(P,) what it is made of: its identity names it, and it is kept for that."""
-    some_movable: Bools
-    """(C,)"""
-    some_fixed: list[bool]
-    """Per class."""
-
-    @staticmethod
-    def of(snapshot: Snapshot, movable: Bools) -> _Mobility:
-        pods, classes = snapshot.pods, len(snapshot.classes)
-        living = pods.living
-        some_movable, some_fixed = (
-            np.bincount(pods.cls[living & of], minlength=classes) > 0 for of in (movable, ~movable)
-        )
-        return _Mobility(movable, some_movable, some_fixed.tolist())
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The input of a strategy: the snapshot, the state as planned so far, and the scheduler model."""
-
-    snapshot: Snapshot
-    state: ClusterState
-    scheduler: SchedulerModel
-    movable: Bools
-    """(P,) pods that no protection holds."""
-    streaks: Streaks | None = None
-    """What the strategy itself has seen in earlier runs (:meth:`Term.streaks`); None if nothing is remembered."""
-    selected: Selected | None = None
-    """The pods that the strategy may move by its ``select``; None: all. All pods count."""
-    unready: Bools | None = None
-    """(P,) pods that are not Ready, and that may move where they are judged by their state; None: none of them."""
-    by_unit: Bools | None = None
-    """(P,) pods that nothing holds but their gangs: they move with all of the gang or not at all; None: none of them."""
-    kept_by: Callable[[Int32s], Mapping[str, int]] = field(
-        default=lambda _: {}, repr=False, compare=False
-    )
-    """What keeps pods in place, as a sentence -> how many of them; of a pod that nothing but a rule keeps, nothing."""
-    made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
-    """What groups share: made once, under a key of their own choosing."""
-
-    def shared(self, nodes: Bools) -> Bools:
-        """Return one shared, read-only array for all equal masks of nodes (N,).
-
-        Thousands of rules concern the same nodes; then comparing identities is enough.
-        """
-        made = self.made.get(identity := ("nodes", nodes.tobytes()))
-        if not isinstance(made, np.ndarray):
-            made = nodes.copy()
-            made.setflags(write=False)
-            self.made[identity] = made
-        return made
-
-    def eligible(self, cls: int, *, affinity: bool = True, taints: bool = True) -> Bools:
-        """Return the nodes (N,) that a class may use by node affinity and taints; either check can be turned off.
-
-        The array is shared and read-only.
-        """
-        masks: list[Bools] = []
-        if affinity:
-            masks.append(self.scheduler.node_affinity_mask(cls))
-        if taints:
-            masks.append(self.scheduler.taint_mask(cls))
-        # By identity: the scheduler model gives classes that say the same one array; all are kept here.
-        made = self.made.get(identity := ("eligible", *map(id, masks)))
-        if not isinstance(made, tuple):
-            allowed = np.ones(len(self.snapshot.nodes), bool)
-            for mask in masks:
-                allowed &= mask
-            made = self.made[identity] = self.shared(allowed), masks
-        eligible: Bools = made[0]
-        return eligible
-
-    def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
-        """Return the living pods of ``classes``, on nodes, that cannot be moved.
-
-        Only pods of ``movers`` that no protection holds are movable. This refers to the snapshot: a pod that the
-        plan has moved is still movable.
-        """
-        mine, fixed = set(movers.tolist()), self._of_classes.some_fixed
-        pods = self.snapshot.pods
-        parts = [
-            living[~self.movable[living]] if cls in mine else living
-            for cls in classes.tolist()
-            if (fixed[cls] or cls not in mine) and len(living := self.state.living_of(cls))
-        ]
-        kept = np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
-        return kept[pods.node[kept] >= 0]
-
-    @property
-    def _of_classes(self) -> _Mobility:
-        """Computed once for all views with the same movable pods."""
-        made = self.made.get(identity := ("mobility", id(self.movable)))
-        if not isinstance(made, _Mobility):
-            made = self.made[identity] = _Mobility.of(self.snapshot, self.movable)
-        return made
-
-    def any_selected(self, classes: Int32s) -> bool:
-        """Return whether the strategy's ``select`` admits pods of any of these classes."""
-        return self.selected is None or bool(self.selected.classes[classes].any())
-
-    def any_movable(self, classes: Int32s) -> bool:
-        """Return whether any living pod of ``classes`` may be moved."""
-        return bool(self._of_classes.some_movable[classes].any())
-
-    def replaceable(self) -> Iterator[tuple[int, PodClass]]:
-        """Yield (index, class) of the pods whose replacements may land on another node.
-
-        Excluded are pods without a controller, and pods that are bound to their node (``PodClass.per_node``).
-        """
-        for cls, of_class in enumerate(self.snapshot.classes):
-            if of_class.owner >= 0 and not of_class.per_node:
-                yield cls, of_class
-
-    def replaceable_by(
-        self, rule: Callable[[PodClass], Hashable]
-    ) -> Iterator[tuple[str, list[int]]]:
-        """Yield (owner's ref, classes) for each owner and each value of ``rule``; None excludes a class."""
-        grouped: dict[tuple[int, Hashable], list[int]] = {}
-        for cls, of_class in self.replaceable():
-            if (value := rule(of_class)) is not None:
-                grouped.setdefault((of_class.owner, value), []).append(cls)
-        for (owner, _), classes in grouped.items():
-            yield self.snapshot.owners[owner].ref, classes
-
-    def classes_of_owner(self, owner: int) -> Int32s:
-        """Return the classes of an owner's pods and of their replacements."""
-        return self.state.classes_of_owner(owner)
-
-    def crowding(self) -> Crowding:
-        """Return the crowding of the snapshot; computed once."""
-        made = self.made.get("crowding")
-        if not isinstance(made, Crowding):
-            made = self.made["crowding"] = Crowding.of(self.snapshot)
-        return made
-
-    def least_with_room(self, classes: Sequence[int], price: Floats) -> float:
-        """Return the lowest ``price`` (N,) that a replacement of ``classes`` could pay now.
-
-        A better node without room is no reason to evict a pod. The result is infinite if no node has room, and 0 if
-        no pod pays a price now. ``classes`` belong to one owner.
-        """
-        if not any(price[self.state.home_nodes(cls)].any() for cls in classes):
-            return 0.0
-        replacement = self.snapshot.classes[classes[0]].replacement
-        room = self.scheduler.feasible(self.state, replacement)
-        return float(price[room].min()) if room.any() else float(np.inf)
-
-    def to_be_empty(self) -> Bools:
-        """Return the nodes (N,) that are marked to be emptied; read-only."""
-        return self.shared(to_be_empty(self.snapshot))
-
-    def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
-        """Return the distinct (class, node) pairs of living pods that have not moved, on the given nodes (N,)."""
-        pods = self.snapshot.pods
-        here = self.state.unmoved(classes)
-        here = here[nodes[pods.node[here]]]
-        size = max(1, len(self.snapshot.nodes))
-        pairs = np.unique(pods.cls[here].astype(np.int64) * size + pods.node[here])
-        return (pairs // size).astype(np.int32), (pairs % size).astype(np.int32)
 
 
 class Group(Protocol):

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from rebalancer.cost.term import View
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import Code
 from rebalancer.planner.book import Book
 from rebalancer.planner.commit import Commit, FirstMove, Wave

@@ -11,7 +11,8 @@ import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Entry, Term, View, complete
+from rebalancer.cost.term import Entry, Term, complete
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import (
     Cause,
     Code,

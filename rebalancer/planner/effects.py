@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.term import Entry, Term, View
+from rebalancer.cost.term import Entry, Term
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import Cause
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.verdict import TOLERANCE

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.cost.term import Entry, Term, View
+from rebalancer.cost.term import Entry, Term
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import (
     Cause,
     Code,

@@ -11,7 +11,8 @@ import numpy as np
 from rebalancer.cost.room_term import Ask
 from rebalancer.cost.strategy import Emptiable, Ended
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Candidates, Term, View
+from rebalancer.cost.term import Candidates, Term
+from rebalancer.cost.view import View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s

@@ -16,8 +16,8 @@ from rebalancer.planner.gangs import GangCheck
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
-from rebalancer.planner.room_check import RoomCheck
-from rebalancer.planner.room_gangs import TogetherJudge
+from rebalancer.planner.room.check import RoomCheck
+from rebalancer.planner.room.gangs import TogetherJudge
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import Verdict, is_gamble

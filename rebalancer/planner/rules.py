@@ -11,7 +11,8 @@ import numpy as np
 from rebalancer.cost.room_term import KEPT_FREE, Ask, kept_free
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Term, View
+from rebalancer.cost.term import Term
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import Pace
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.problem import Contribution, Problem

@@ -30,7 +30,7 @@ from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room import Rooms, make_room
+from rebalancer.planner.room.plan import Rooms, make_room
 from rebalancer.planner.rounds import Rounds, Rung
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import Floats

@@ -10,14 +10,8 @@ import numpy as np
 
 from rebalancer.cost.strategy import Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import (
-    Candidates,
-    Described,
-    Gauge,
-    Term,
-    View,
-    complete,
-)
+from rebalancer.cost.term import Candidates, Described, Gauge, Term, complete
+from rebalancer.cost.view import View
 from rebalancer.plan.plan import Cause
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Params

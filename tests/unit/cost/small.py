@@ -6,7 +6,7 @@ import numpy as np
 
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.separable_groups import CapGroup
-from rebalancer.cost.term import View
+from rebalancer.cost.view import View
 from tests.unit.planner.conftest import draft_of
 
 

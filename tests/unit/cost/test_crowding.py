@@ -1,6 +1,6 @@
 """Where the living pods of each owner stand: how many, on which nodes, most on one."""
 
-from rebalancer.cost.term import Crowding
+from rebalancer.cost.view import Crowding
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.cost.small import view_on
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.planner.room_repair import RoomRepair
-from rebalancer.planner.room_search import Placing
+from rebalancer.planner.room.items import Placing
+from rebalancer.planner.room.repair import RoomRepair
 from rebalancer.testing.snapshots import node, workload
-from tests.unit.planner.test_room_search import (
+from tests.unit.planner.room.test_search import (
     CPUS,
     ask_of,
     clusters,

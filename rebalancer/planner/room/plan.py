@@ -1,6 +1,6 @@
 """Make room for pending pods: plan the moves after which they fit, and explain which pods still do not fit.
 
-:mod:`rebalancer.planner.room_search` says who has to leave and where to, :mod:`rebalancer.planner.room_walk` whether
+:mod:`rebalancer.planner.room.search` says who has to leave and where to, :mod:`rebalancer.planner.room.walk` whether
 and in which order they can. This module tries to make room for the requests one after the other, in several orders,
 and for all together.
 """
@@ -22,21 +22,21 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room_gangs import RoomGangs
-from rebalancer.planner.room_reasons import find_expected, why_outside
-from rebalancer.planner.room_repair import RoomRepair
-from rebalancer.planner.room_search import Placing, RoomSearch, RoomSearchResult
-from rebalancer.planner.room_walk import (
-    TAKEN,
+from rebalancer.planner.room.gangs import RoomGangs
+from rebalancer.planner.room.items import Placing
+from rebalancer.planner.room.made import (
     MadeRooms,
     Refused,
     RoomEntry,
-    RoomWalk,
     end_wave,
     gang_of,
     kind_of,
     move,
 )
+from rebalancer.planner.room.reasons import find_expected, why_outside
+from rebalancer.planner.room.repair import RoomRepair
+from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
+from rebalancer.planner.room.walk import TAKEN, RoomWalk
 from rebalancer.snapshot.columns import Bools
 
 
@@ -360,7 +360,7 @@ class _Way:
         self._search = RoomSearch(
             self._draft, plan.evictable, plan.closed, plan.effort, plan.stop, plan.gangs
         )
-        self._items = [self._search.item_of(number, ask) for number, ask in enumerate(asks)]
+        self._items = [self._search.items.waiting(number, ask) for number, ask in enumerate(asks)]
         self._first = 0
         self._walk: RoomWalk | None = None
         self._tries = plan.effort.room_tries
@@ -416,7 +416,7 @@ class _Way:
         if ask.cls >= 0:
             nodes = self._draft.scheduler.predict(self._draft.state, ask.cls).nodes
         else:
-            free = item.nodes & ~self._search.lacking(item).any(axis=0)
+            free = item.nodes & ~self._search.trial.lacking(item).any(axis=0)
             nodes = np.flatnonzero(free).astype(np.int32)
         return int(nodes[0]) if len(nodes) else None
 

@@ -12,7 +12,7 @@ from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import is_enough, is_unit, unit_of, why_unfit
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.room_gangs import TogetherJudge, TogetherLanding
+from rebalancer.planner.room.gangs import TogetherJudge, TogetherLanding
 from rebalancer.planner.verdict import Verdict
 from rebalancer.snapshot.columns import Int32s
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rebalancer.planner.room_search import Accept, Item, Placing, RoomSearch
+from rebalancer.planner.room.items import Item, Placing
+from rebalancer.planner.room.search import Accept, RoomSearch
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _LOOK = 64
@@ -35,14 +36,14 @@ class RoomRepair:
     ) -> None:
         self._search, self._items, self._stop = search, items, stop
         self._widest = max(items, key=lambda item: item.limit)
-        pods = search.evictable_for(self._widest)
+        pods = search.victims.all_for(self._widest)
         self._pods = pods[[not search.gangs.unit_of(pod) for pod in pods.tolist()]]
         snapshot = search.snapshot
         cls = snapshot.pods.cls[self._pods]
         self._classes, kind = np.unique(cls, return_inverse=True)
         asks, ones = len(items), np.ones((1, len(cls)), np.int64)
         leaving = [
-            search.leaving(int(self._pods[np.argmax(kind == k)]), self._widest)
+            search.items.leaving(int(self._pods[np.argmax(kind == k)]), self._widest)
             for k in range(len(self._classes))
         ]
         needs = np.stack([item.requests for item in (*items, *leaving)], axis=1)
@@ -59,7 +60,7 @@ class RoomRepair:
         self._home: Int32s = np.concatenate(
             [np.full(asks, -1), snapshot.pods.node[self._pods]]
         ).astype(np.int32)
-        self._all_free: Ints = np.vstack([search.free, search.places])
+        self._all_free: Ints = np.vstack([search.trial.free, search.trial.places])
         self._size = np.maximum(1, np.vstack([snapshot.nodes.allocatable, snapshot.nodes.max_pods]))
         self._short_anyway = np.minimum(0, self._all_free)
         for item in items:
@@ -217,9 +218,9 @@ class RoomRepair:
             for row in ready:
                 cause, node = comes[int(self._home[row])], int(self._at[row])
                 pod = int(self._pods[row - len(self._items)])
-                if not self._search.may_leave(np.array([pod], np.int32), cause.limit)[0]:
+                if not self._search.victims.may_leave(np.array([pod], np.int32), cause.limit)[0]:
                     return None
-                item = self._search.leaving(pod, self._items[cause.root])
+                item = self._search.items.leaving(pod, self._items[cause.root])
                 placed.append((item, node))
                 comes.setdefault(node, item)
             rest = [row for row in rest if row not in set(ready)]

@@ -8,28 +8,36 @@ at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import replace
 
 import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.room_term import Ask
-from rebalancer.plan.plan import Code, Skip
+from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room_gangs import RoomGangs, TogetherJudge, TogetherLanding
-from rebalancer.planner.room_search import Item, Placing
+from rebalancer.planner.room.gangs import RoomGangs, TogetherJudge, TogetherLanding
+from rebalancer.planner.room.items import Item, Placing
+from rebalancer.planner.room.made import (
+    MadeRooms,
+    Refused,
+    RoomEntry,
+    RoomStep,
+    end_wave,
+    enter,
+    gang_of,
+    kind_of,
+    move,
+)
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.model import GangKey
-from rebalancer.snapshot.protect import BY_UNIT
 
 _SURE = 0.95
 """Least probability of landings that leave the places of others free; the more a judge lets be on nodes about to go."""
@@ -38,113 +46,7 @@ _SURE = 0.95
 _TRIES = 8
 """So many times further nodes are marked for a gang, so that none of its pods lands where others need the place."""
 
-Refused = tuple[Code, str]
 TAKEN: Refused = (Code.NO_ROOM, "another pod that waits would take the room")
-
-
-@dataclass(frozen=True, slots=True)
-class RoomStep:
-    """A move, and the index of the landing that the state assumes."""
-
-    chosen: Chosen
-    prediction: Prediction
-    lands: int
-    ready: bool
-    root: int
-    """For which of the asks of its way."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoomEntry:
-    """A request that has its room: the pod on its node, or the room that is kept free there."""
-
-    ask: Ask
-    node: int
-    wave: int
-    """After this wave."""
-
-
-@dataclass(slots=True)
-class MadeRooms:
-    """The plan so far. It can be applied to another draft of the same problem."""
-
-    first_wave: int = 1
-    steps: list[RoomStep] = field(default_factory=list)
-    entries: list[RoomEntry] = field(default_factory=list)
-    fewest: int = 0
-    skips: tuple[Skip, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def last_wave(self) -> int:
-        """The newest wave, 0 if there is none yet."""
-        return max((step.chosen.wave for step in self.steps), default=self.first_wave - 1)
-
-    def onto(self, draft: Draft, *, ended: bool = True, reserving: bool = True) -> None:
-        """Apply the plan to ``draft``. With ``ended`` the last wave is over, without it its moves are in flight.
-
-        ``reserving``: reserve the room that is kept free for future pods, so that the search does not use it.
-        Otherwise it stays free in the state, and the term of its strategy protects it.
-        """
-        last = self.last_wave
-        self._enter(draft, self.first_wave - 1, reserving=reserving)
-        for wave, steps in groupby(self.steps, key=lambda step: step.chosen.wave):
-            for step in steps:
-                move(draft, step.chosen, step.prediction, step.lands, ready=step.ready)
-            if wave < last or ended:
-                end_wave(draft)
-                self._enter(draft, wave, reserving=reserving)
-
-    def _enter(self, draft: Draft, wave: int, *, reserving: bool) -> None:
-        for entry in self.entries:
-            if entry.wave == wave and (reserving or entry.ask.pod >= 0):
-                enter(draft, entry.ask, entry.node)
-
-    @property
-    def ends_with_gang(self) -> bool:
-        """Whether the last wave is that of a gang, in which nothing else goes."""
-        return bool(self.steps) and bool(self.steps[-1].chosen.gang)
-
-    def open_rooms(self) -> set[int]:
-        """Return the nodes that are still marked after the last move, while its wave is in flight."""
-        return set(self.steps[-1].chosen.room or ()) if self.steps else set()
-
-
-def end_wave(draft: Draft) -> None:
-    """End a wave in the state: its victims are gone and its replacements are Ready."""
-    draft.state.reap()
-    draft.allowance.next_wave()
-
-
-def move(draft: Draft, chosen: Chosen, prediction: Prediction, lands: int, *, ready: bool) -> None:
-    """Move a pod in the state, and count it."""
-    draft.move(chosen.pod, chosen.cls, prediction, lands)
-    draft.allowance.spend(chosen.cls, chosen.node, chosen.strategy, ready=ready)
-
-
-def enter(draft: Draft, ask: Ask, node: int) -> None:
-    """Give a request its room: bind its pod to the node, unless an earlier eviction already did."""
-    if ask.counted:
-        return
-    if ask.pod < 0:
-        draft.state.reserve(ask.requests, ask.places, node)
-    elif ask.cls < 0:
-        draft.state.reserve(ask.requests, 0, node)
-    elif draft.state.node_of[ask.pod] < 0:
-        draft.state.place(ask.pod, ask.cls, node)
-
-
-def kind_of(ask: Ask) -> object:
-    """Return a key that is equal for requests which the same moves satisfy."""
-    return ask.cls, ask.priority, ask.requests.tobytes(), ask.nodes.tobytes()
-
-
-def gang_of(draft: Draft, ask: Ask) -> GangKey | None:
-    """Return the gang of a request's pending pod, if the policy keeps gangs together; else None."""
-    if ask.pod < 0 or not int(draft.problem.protected[ask.pod]) & BY_UNIT:
-        return None
-    of = draft.snapshot.classes[int(draft.snapshot.pods.cls[ask.pod])]
-    return of.namespace, of.gang
 
 
 class RoomWalk:

@@ -13,8 +13,9 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
-from rebalancer.planner.room_gangs import RoomGangs
-from rebalancer.planner.room_search import Item, RoomSearch, RoomSearchResult
+from rebalancer.planner.room.gangs import RoomGangs
+from rebalancer.planner.room.items import Item
+from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Ints
@@ -35,7 +36,7 @@ def why_outside(
     """Return why the search ``found`` no room for ``ask``."""
     if not item.nodes.any():
         return Code.UNSATISFIABLE, "no node would take it, were it empty" + _refusals(draft, ask)
-    lacking = search.lacking(item)
+    lacking = search.trial.lacking(item)
     if (short := _short_of_all(draft, item)) is not None:
         return Code.UNSATISFIABLE, f"{short}{_nearest(draft, item, lacking)}"
     if (held := _held(draft, of, search, ask, item, lacking)) is not None:
@@ -127,7 +128,7 @@ def _held(
     """
     snapshot, pods = draft.snapshot, draft.snapshot.pods
     here = draft.state.unmoved()
-    movable = here[search.may_leave(here, item.limit)]
+    movable = here[search.victims.may_leave(here, item.limit)]
     gives = np.zeros_like(lacking)
     np.add.at(gives[:-1].T, pods.node[movable], snapshot.requests[:, pods.cls[movable]].T)
     np.add.at(gives[-1], pods.node[movable], 1)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.room_gangs import RoomGangs
-from rebalancer.planner.room_search import Item, Placing, RoomSearch, RoomSearchResult
+from rebalancer.planner.room.gangs import RoomGangs
+from rebalancer.planner.room.items import Item, Placing
+from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
 from rebalancer.testing.snapshots import Manifest, node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -36,7 +37,7 @@ def ask_of(search: RoomSearch, cpu: int, nodes: int) -> Item:
     requests = np.zeros(3, np.int64)
     requests[0] = cpu * 1000
     ask = Ask(-1, -1, np.ones(nodes, bool), 0, requests)
-    return search.item_of(0, ask)
+    return search.items.waiting(0, ask)
 
 
 def find(search: RoomSearch, item: Item) -> RoomSearchResult:
@@ -105,7 +106,7 @@ def test_it_is_as_good_as_trying_all_placements(
 ) -> None:
     nodes, pods = cluster
     search = search_of(objects_of(nodes, pods))
-    before = search.lacking(ask_of(search, wanted, nodes))
+    before = search.trial.lacking(ask_of(search, wanted, nodes))
     found, best = find(search, ask_of(search, wanted, nodes)), fewest(nodes, pods, wanted)
     if best is None:
         assert found.placing is None
@@ -114,7 +115,7 @@ def test_it_is_as_good_as_trying_all_placements(
         assert found.placing is not None
         assert len(found.placing.moves) == found.fewest == best
     # The state is as it was.
-    assert (search.lacking(ask_of(search, wanted, nodes)) == before).all()
+    assert (search.trial.lacking(ask_of(search, wanted, nodes)) == before).all()
 
 
 @settings(max_examples=80, deadline=None)
@@ -131,7 +132,7 @@ def test_with_gangs_it_is_as_good_as_trying_all_placements(
         if len(pods_of) > 1
     ]
     search = search_of(objects_of(nodes, pods, gangs))
-    before = search.lacking(ask_of(search, wanted, nodes))
+    before = search.trial.lacking(ask_of(search, wanted, nodes))
     found, best = find(search, ask_of(search, wanted, nodes)), fewest(nodes, pods, wanted, gangs)
     if best is None:
         assert found.placing is None
@@ -144,7 +145,7 @@ def test_with_gangs_it_is_as_good_as_trying_all_placements(
         for pods_of, least in gangs:
             gone = {number for number in pods_of if f"w{number}-0" in names}
             assert not gone or gone == pods_of or len(pods_of - gone) >= least
-    assert (search.lacking(ask_of(search, wanted, nodes)) == before).all()
+    assert (search.trial.lacking(ask_of(search, wanted, nodes)) == before).all()
 
 
 def test_what_is_refused_is_not_the_answer_and_no_bound_rests_on_it() -> None:

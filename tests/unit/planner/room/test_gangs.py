@@ -15,7 +15,7 @@ from rebalancer.policy.model import Budgets
 from rebalancer.testing.snapshots import Manifest, disruption_budget, node, workload
 from strategies.leaving import LeavingParams
 from tests.unit.planner.conftest import plan_of, problem_of, rechecked
-from tests.unit.planner.test_room import MARKS, room, skip_of, waiting
+from tests.unit.planner.room.test_plan import MARKS, room, skip_of, waiting
 
 KOORDINATOR = "gang.scheduling.koordinator.sh"
 

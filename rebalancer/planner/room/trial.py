@@ -1,0 +1,122 @@
+"""The cluster as a search for room tries it: what is free on each node while pods are gone, and items stand elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.room.items import Item
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+
+
+class Trial:
+    """What is free on each node; steps are taken back in reverse order, and the state of the draft is the same afterwards."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft, self._state, self._snapshot = draft, draft.state, draft.snapshot
+        nodes = draft.snapshot.nodes
+        self.free: Ints = nodes.allocatable - self._state.lasting
+        """(R, N)"""
+        self.places: Ints = nodes.max_pods.astype(np.int64) - self._state.lasting_count
+        """(N,) how many more pods each node may have."""
+        self.gone: set[int] = set()
+        """Pods that have left their nodes."""
+        self.placed: dict[int, tuple[Item, int]] = {}
+        """Pod -> the item placed for it, and its node."""
+        self._size = np.maximum(1, nodes.allocatable)
+        self._steps: list[tuple[Item, int]] = []
+        """What was done in the arrays, in order: an item placed on a node, or (-1) gone from its own."""
+        self._followed = 0
+        """So many of these steps the state has followed: rules between pods are rarely asked about."""
+
+    # -- what nodes take ---------------------------------------------------------------------------------
+
+    def fitting(self, item: Item) -> Bools:
+        """Return the nodes (N,) that take ``item`` now."""
+        fits = item.nodes & (self.places >= item.places)
+        fits &= (self.free[item.asked] >= item.needs).all(axis=0)
+        if item.ruled and fits.any():
+            fits &= self.passing(item)
+        return fits
+
+    def lacking(self, item: Item) -> Ints:
+        """Return what each node lacks for ``item`` now (R + 1, N), the number of pods in the last row; 0: nothing."""
+        need = np.zeros((len(item.requests) + 1, len(item.nodes)), np.int64)
+        need[item.asked] = item.needs - self.free[item.asked]
+        need[-1] = item.places - self.places
+        return np.maximum(0, need)
+
+    def lacking_on(self, item: Item, node: int) -> Ints:
+        """Return :meth:`lacking` (R + 1,) of one node."""
+        lacking = np.zeros(len(item.requests) + 1, np.int64)
+        lacking[item.asked] = item.needs[:, 0] - self.free[item.asked, node]
+        lacking[-1] = item.places - self.places[node]
+        return np.maximum(0, lacking)
+
+    def slack(self, item: Item, nodes: Int32s) -> Floats:
+        """Return the smallest share of what ``item`` asks that each of ``nodes`` would have free beside it."""
+        left = (self.free[item.asked][:, nodes] - item.needs) / self._size[item.asked][:, nodes]
+        slack: Floats = left.min(axis=0, initial=1.0)
+        return slack
+
+    def passing(self, item: Item, *, spread: bool = True) -> Bools:
+        """Return the nodes (N,) that the rules between pods allow, those of topology spread only if asked."""
+        for step, node in self._steps[self._followed :]:
+            if node < 0:
+                self._state.evict(step.pod)
+                self._state.hide_newest_victim()
+            elif step.cls >= 0 and step.pod >= 0:
+                self._state.place(step.pod, step.cls, node)
+        self._followed = len(self._steps)
+        left_out = ("NodeResourcesFit",) if spread else ("NodeResourcesFit", "PodTopologySpread")
+        return self._draft.scheduler.filters_of(item.cls).passing_but(
+            self._state, item.cls, left_out
+        )
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def standing(self, item: Item, node: int) -> Iterator[None]:
+        """Let an item stand on a node for a while."""
+        self.free[:, node] -= item.requests
+        self.places[node] -= item.places
+        self.placed[item.pod] = item, node
+        self._steps.append((item, node))
+        try:
+            yield
+        finally:
+            self._undo()
+            del self.placed[item.pod]
+            self.places[node] += item.places
+            self.free[:, node] += item.requests
+
+    @contextmanager
+    def without(self, item: Item) -> Iterator[None]:
+        """Let the pod of an item be gone from its node for a while."""
+        requests = self._snapshot.requests[:, self._snapshot.pods.cls[item.pod]]
+        self.free[:, item.source] += requests
+        self.places[item.source] += 1
+        self.gone.add(item.pod)
+        self._steps.append((item, -1))
+        try:
+            yield
+        finally:
+            self._undo()
+            self.gone.discard(item.pod)
+            self.places[item.source] -= 1
+            self.free[:, item.source] -= requests
+
+    def _undo(self) -> None:
+        """Take back the newest step, in the state, too, if it has followed."""
+        item, node = self._steps.pop()
+        if self._followed <= len(self._steps):
+            return
+        self._followed -= 1
+        if node < 0:
+            self._state.show_newest_victim()
+            self._state.unevict(item.pod)
+        elif item.cls >= 0 and item.pod >= 0:
+            self._state.unplace(item.pod)
