@@ -475,6 +475,31 @@ class Total(Section):
         return self
 
 
+class GroupBounds(Section):
+    """The sizes between which a group is scaled, in the place of the provider's own."""
+
+    min: int | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="Least machines that scale-in leaves in the group; absent: as the provider says.",
+    )
+    max: int | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="Most machines to which scale-out increases the group; absent: as the provider says.",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> GroupBounds:
+        if self.min is None and self.max is None:
+            raise ValueError("write min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is more than max {self.max}")
+        return self
+
+
 class CapacitySettings(Section):
     """Settings of ``rebalancer capacity``."""
 
@@ -506,6 +531,10 @@ class CapacitySettings(Section):
     total: dict[Annotated[str, AfterValidator(_machine_resource)], Total] = Field(
         default_factory=dict,
         description="What all nodes and upcoming machines may have together at least (min) and at most (max), by resource: cpu (whole cores), memory, or for example nvidia.com/gpu.",
+    )
+    groups: dict[Annotated[str, Field(min_length=1)], GroupBounds] = Field(
+        default_factory=dict,
+        description="Sizes of groups by name, each with min, max or both: scale-in and scale-out keep within them, and never leave the provider's own.",
     )
     beside_autoscaler: Beside = Field(
         default=Beside.ADVISE,

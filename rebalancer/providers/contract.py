@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from rebalancer.base.errors import ProviderRefusalError
+from rebalancer.policy.cluster import GroupBounds
 from rebalancer.policy.values import ProviderParams
 from rebalancer.wire.objects import Taint
 
@@ -80,6 +81,20 @@ class NodeGroup:
     def on_hold(self) -> str:
         """Why runs add no machine to it now, in words; empty where nothing keeps them from that."""
         return self.suspended or ("its machines are being replaced" if self.note else "")
+
+
+def within(group: NodeGroup, bounds: GroupBounds | None) -> NodeGroup:
+    """Return a group with the sizes of the policy, as far as its own allow them; unknown sizes stay unknown.
+
+    Cluster Autoscaler scales a group of ``--nodes=min:max:name`` by these numbers alone (``aws/auto_scaling_groups.go:
+    register``). The provider refuses what is beyond its own sizes, so that nothing is planned there.
+    """
+    low, high = group.minimum, group.maximum
+    if bounds is None or low is None or high is None:
+        return group
+    least = low if bounds.min is None else bounds.min
+    most = high if bounds.max is None else bounds.max
+    return replace(group, minimum=max(low, min(least, high)), maximum=max(low, min(most, high)))
 
 
 class Machines(Protocol):
@@ -240,6 +255,8 @@ class Guarded:
     machines: Machines
     nodes: Sequence[KnownNode]
     """Those of the cluster."""
+    bounds: Mapping[str, GroupBounds] = field(default_factory=dict)
+    """Group -> its sizes by the policy."""
 
     def increase(self, group: str, desired: int) -> bool:
         """Increase the size of a group to ``desired``; return False if the group has that size already.
@@ -308,7 +325,7 @@ class Guarded:
         group = self.machines.group_named(name, self.nodes)
         if group is None:
             raise ProviderRefusalError(f"the provider has no group {name} any more")
-        return group
+        return within(group, self.bounds.get(name))
 
 
 def _sizes(group: NodeGroup) -> tuple[int, int, int]:

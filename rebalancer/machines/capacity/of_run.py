@@ -28,9 +28,16 @@ from rebalancer.machines.capacity.scaling import (
 from rebalancer.machines.capacity.state import GroupStates, ScaleOutTimes
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
-from rebalancer.policy.cluster import CapacitySettings
+from rebalancer.policy.cluster import CapacitySettings, GroupBounds
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.providers.contract import ClusterProvider, Guarded, Machines, Provider
+from rebalancer.providers.contract import (
+    ClusterProvider,
+    Guarded,
+    Machines,
+    NodeGroup,
+    Provider,
+    within,
+)
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
 from rebalancer.run.conditions import conditions_of
@@ -70,7 +77,10 @@ def assess(
     Raises:
         ProviderError: the provider cannot be asked.
     """
-    read = machines.groups(known_nodes(snapshot))
+    read = [
+        within(group, settings.groups.get(group.name))
+        for group in machines.groups(known_nodes(snapshot))
+    ]
     groups = Groups(snapshot, read, settings.startup_taints)
     known = inputs(snapshot, groups, machines)
     profile = rules.scheduler_profile(snapshot)
@@ -198,9 +208,30 @@ def _assess(
         name, machines = open_provider(run, providers, source.client)
     capacity = run.loaded.policy.capacity
     with collector_paused():
-        return assess(
+        report = assess(
             run.rules, run.history, capacity, snapshot, name, machines, group_states.inputs
-        ), machines
+        )
+    if asks:
+        run.notes.extend(explain_bounds(capacity.groups, report.groups.groups))
+    return report, machines
+
+
+def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup]) -> Iterator[str]:
+    """Yield which bounds of the policy do not hold, and why not; ``groups``: within what holds."""
+    known = {group.name: group for group in groups}
+    for name, of in sorted(bounds.items()):
+        group = known.get(name)
+        if group is None:
+            yield f"capacity.groups.{name}: the provider has no such group"
+        elif not group.is_sized:
+            yield f"capacity.groups.{name}: the sizes of the group are not known, so that nothing is changed"
+        else:
+            for key, asked, holds in (
+                ("min", of.min, group.minimum),
+                ("max", of.max, group.maximum),
+            ):
+                if asked not in (None, holds):
+                    yield f"capacity.groups.{name}.{key} is {asked}, and {holds} holds: the provider refuses more than its own sizes"
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
@@ -248,7 +279,7 @@ def _scalers(
     keep_groups: Callable[[], None],
 ) -> Iterator[tuple[str, Scaler]]:
     policy = run.loaded.policy
-    guarded = Guarded(machines, known_nodes(reading.snapshot))
+    guarded = Guarded(machines, known_nodes(reading.snapshot), policy.capacity.groups)
     whole = size_of_cluster(seen.snapshot, seen.groups)
     conditions, client = conditions_of(run), source.client
     for name, scales in scaling_strategies(policy):

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
+from rebalancer.policy.cluster import GroupBounds
 from rebalancer.policy.values import ProviderParams
-from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup
+from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup, within
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.testing.signals import check_scaling
 
@@ -194,3 +195,36 @@ def test_a_machine_that_the_provider_cannot_end_is_not_asked_for():
         Guarded(lax, ()).terminate("pool", "b", _may)
     assert lax.asked == []
     assert Guarded(lax, ()).terminate("pool", "a", _may)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sizes"),
+    [
+        ({"min": 3}, (3, 4)),
+        ({"max": 3}, (2, 3)),
+        ({"min": 3, "max": 3}, (3, 3)),
+        # The provider would refuse what is beyond its own sizes.
+        ({"min": 0, "max": 9}, (2, 4)),
+        ({"min": 6, "max": 9}, (4, 4)),
+        ({"min": 0, "max": 1}, (2, 2)),
+    ],
+)
+def test_sizes_of_the_policy_hold_within_those_of_the_provider(bounds, sizes):
+    """The group has from 2 to 4 machines by the provider."""
+    group = within(_POOL, GroupBounds(**bounds))
+    assert (group.minimum, group.maximum) == sizes
+
+
+def test_sizes_that_are_not_known_stay_unknown():
+    unknown = replace(_POOL, minimum=None, maximum=None, desired=None)
+    assert within(unknown, GroupBounds(min=1, max=5)) == unknown
+
+
+def test_no_request_leaves_the_sizes_of_the_policy():
+    machines = Lax()
+    guarded = Guarded(machines, (), {"pool": GroupBounds(min=3, max=3)})
+    with pytest.raises(GroupSizeError, match="pool may have 3 machines, not 4"):
+        guarded.increase("pool", 4)
+    with pytest.raises(GroupSizeError, match="pool has 3 machines and needs 3"):
+        guarded.terminate("pool", "a", _may)
+    assert machines.asked == []

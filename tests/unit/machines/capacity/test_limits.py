@@ -3,8 +3,10 @@
 import pytest
 
 from rebalancer.machines.capacity.codes import GroupCode
+from rebalancer.machines.capacity.of_run import explain_bounds
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
-from rebalancer.providers.contract import NodeTemplate
+from rebalancer.policy.cluster import GroupBounds
+from rebalancer.providers.contract import NodeGroup, NodeTemplate, within
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.capacity.conftest import group
 
@@ -165,3 +167,55 @@ def test_a_node_that_goes_already_does_not_count_as_there(machines):
 def test_bounds_that_say_nothing_are_refused(machines, policy, text):
     with pytest.raises(Exception, match=text):
         machines.rules(policy)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "increase", "removable"),
+    [
+        ("", 3, 2),
+        ("pool: {max: 4}", 1, 2),
+        ("pool: {min: 2}", 3, 1),
+        ("pool: {min: 3, max: 3}", 0, 0),
+        ("other: {min: 3, max: 3}", 3, 2),
+        # The provider's own sizes are 0 and 10.
+        ("pool: {min: 0, max: 99}", 3, 2),
+    ],
+)
+def test_a_group_is_scaled_between_the_sizes_of_the_policy(machines, bounds, increase, removable):
+    """Three nodes: all full and three pods that wait, or two of them empty."""
+    policy, groups = f"capacity: {{groups: {{{bounds}}}}}\n", [group("pool", *"abc")]
+    full = [one for name in "abc" for one in _full(name)]
+    waiting = machines.look([*full, *workload("web", [""] * 3, cpu="3")], groups, policy)
+    assert waiting.scale_out.increase_of("pool") == increase
+    idle = machines.look([_machine("a"), _machine("b"), *_full("c")], groups, policy)
+    assert list(idle.codes.values()).count("Empty") == removable
+
+
+def test_bounds_that_do_not_hold_are_said():
+    groups = [
+        group("a", low=1, high=3),
+        group("b", low=0, high=5),
+        NodeGroup(name="c", instances=()),
+    ]
+    bounds = {
+        "a": GroupBounds(min=0, max=9),
+        "b": GroupBounds(min=1, max=5),
+        "c": GroupBounds(max=2),
+        "d": GroupBounds(max=2),
+    }
+    held = [within(one, bounds[one.name]) for one in groups]
+    said = [text.partition(",")[0] for text in explain_bounds(bounds, held)]
+    assert said == [
+        "capacity.groups.a.min is 0",
+        "capacity.groups.a.max is 9",
+        "capacity.groups.c: the sizes of the group are not known",
+        "capacity.groups.d: the provider has no such group",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"), [("{min: 3, max: 2}", "min 3 is more than max 2"), ("{}", "write min")]
+)
+def test_sizes_that_leave_no_room_are_refused(machines, bounds, text):
+    with pytest.raises(Exception, match=text):
+        machines.rules(f"capacity: {{groups: {{pool: {bounds}}}}}")
