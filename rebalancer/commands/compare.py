@@ -147,15 +147,12 @@ def report_failures(environment: Environment, failed: int, of: int) -> ExitCode:
 
 def render(comparison: Comparison, output: str, judge: str) -> str:
     """Return the comparison in the form ``output``, one of ``FORMS``."""
-    from rebalancer.fleet import show  # noqa: PLC0415
+    from rebalancer.fleet import comparison_report as report  # noqa: PLC0415
 
-    if output == "text":
-        return show.as_text(comparison, judge)
-    if output == "html":
-        from rebalancer.fleet.page import as_html  # noqa: PLC0415
-
-        return as_html(comparison, judge)
-    return data_text(show.as_data(comparison, judge), output)
+    if output in ("text", "html"):
+        form = report.as_text if output == "text" else report.as_html
+        return form(comparison, judge)
+    return data_text(report.as_data(comparison, judge), output)
 
 
 def show_progress(

@@ -47,7 +47,7 @@ from rebalancer.whatif.edits import (
     scale,
 )
 from rebalancer.whatif.play import Conditions, play
-from rebalancer.whatif.show import FORMS, render_simulation
+from rebalancer.whatif.report import FORMS, SimulatedSteps, render_simulation, simulation_page
 from rebalancer.whatif.world import Span
 
 
@@ -115,8 +115,6 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         ),
     )
     if options.output == "html":
-        from rebalancer.whatif.page import SimulatedSteps, simulation_page  # noqa: PLC0415
-
         steps = SimulatedSteps(in_file, snapshot, played.last)
         text = simulation_page(simulation, steps, options.edits(), source=options.snapshot_path)
         print_text(environment, text, options.output)

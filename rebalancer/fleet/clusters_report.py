@@ -22,7 +22,7 @@ from rebalancer.fleet.clusters import (
     halt_of,
     shorten,
 )
-from rebalancer.report.html_page import render_page
+from rebalancer.report.html_parts import render_page
 from rebalancer.wire.times import rfc3339
 
 

@@ -18,9 +18,9 @@ from rebalancer.base.plain_text import (
     printable_lines,
     wrap,
 )
-from rebalancer.fleet.show import failure_lines, sentences, show_number, verdict_data
+from rebalancer.fleet.comparison_report import failure_lines, sentences, show_number, verdict_data
 from rebalancer.fleet.tune import Candidate, Goal, Reason, Search, Tuning
-from rebalancer.report.html_page import render_page
+from rebalancer.report.html_parts import render_page
 
 _WIDTH, _HEIGHT = 640.0, 320.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 624.0, 12.0, 280.0

@@ -16,9 +16,15 @@ from markupsafe import Markup
 
 from rebalancer.base.plain_text import and_more, count, printable, printable_json
 from rebalancer.plan.plan import Outcome
-from rebalancer.report import html_tables, skips, words
-from rebalancer.report.html_page import inline, page_environment
-from rebalancer.report.html_tables import FEW, MAX_NAMES, WIDEST, bar_width
+from rebalancer.report import html_parts, skips, words
+from rebalancer.report.html_parts import (
+    FEW,
+    MAX_NAMES,
+    WIDEST,
+    bar_width,
+    inline,
+    page_environment,
+)
 from rebalancer.report.model import RunReport
 from rebalancer.report.pictures import flow_chart, pod_map
 from rebalancer.report.summary import LEGEND, RuleSummary, Summary
@@ -70,11 +76,11 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             unmet=_unmet(summary),
             legend=LEGEND,
             pods=pod_map(report, summary.changes),
-            heat=html_tables.heat(summary),
-            places=html_tables.places(summary),
+            heat=html_parts.heat(summary),
+            places=html_parts.places(summary),
             flows=flow_chart(summary.changes.flows) if summary.changes.has_zones else None,
-            nodes=html_tables.node_bars(summary.changes.nodes),
-            cells=html_tables.node_cells(summary.changes),
+            nodes=html_parts.node_bars(summary.changes.nodes),
+            cells=html_parts.node_cells(summary.changes),
             columns=_COLUMNS if report.dry_run else (*_COLUMNS, _OUTCOME),
             data=_data(report),
             staying=summary.staying,

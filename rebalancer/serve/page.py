@@ -148,7 +148,7 @@ class LivePage:
     def _with_runs(self, page: str, shown: int | None, root: str, now: str) -> bytes:
         """Return a page with the list of runs. ``root``: from the page to that of the last run."""
         from rebalancer.report.as_html import RUNS  # noqa: PLC0415
-        from rebalancer.report.html_page import page_environment  # noqa: PLC0415
+        from rebalancer.report.html_parts import page_environment  # noqa: PLC0415
 
         runs = self._runs
         most = max((max(run.evictions, run.unmet) for run in runs), default=0)

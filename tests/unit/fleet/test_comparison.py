@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.fleet.comparison import LEVEL, adjust, compare_pairs, compare_rows
+from rebalancer.fleet.comparison_report import sentences
 from rebalancer.fleet.measures import MEASURES
-from rebalancer.fleet.show import sentences
 from rebalancer.fleet.task import Failure, LeftByRule, Row
 
 
