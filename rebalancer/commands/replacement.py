@@ -10,6 +10,7 @@ from datetime import timedelta
 from msgspec.structs import replace as replace_record
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.base.plain_text import count
 from rebalancer.commands.drain import Drain
 from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.machines.capacity.delays import EXCLUDED, MAX_DELAY, delay_of
@@ -272,6 +273,7 @@ class SurgeReplacement(NodeReplacement):
             emptying.stop,
             clock.unix,
             choice.old,
+            choice.under_way,
         )
         self._taking_back = options.take_back
         if options.take_back:
@@ -291,6 +293,9 @@ class SurgeReplacement(NodeReplacement):
             self._emptying.base.notes.append(
                 f"{name} is not restored: call this again to go on, or with --take-back instead"
             )
+        for name, nodes in self._surge.groups_not_begun().items():
+            text = f"{count(nodes, 'old node')} of {name}: its replacement was not begun"
+            self._emptying.base.notes.append(f"{text}; call this again")
         return why
 
     # -- of the loop -------------------------------------------------------------------------------

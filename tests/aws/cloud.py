@@ -349,14 +349,22 @@ def in_the_cloud(now) -> Iterator[Cloud]:
                 launch(group, 1, tags)
             finally:
                 group.availability_zones = zones
+            instance = group.instance_states[-1].instance
             if (template := group.ec2_launch_template) is not None:
                 version = template.get_version(group.launch_template_version)
-                group.instance_states[-1].instance.launched_from = version.number
+                instance.launched_from = version.number
+            else:
+                instance.configured_by = group.launch_configuration_name
 
     server.daemon_threads = True  # type: ignore[attr-defined]
     launches = patch.object(FakeAutoScalingGroup, launch.__name__, launched)
     templates = patch.object(InstanceState, "launch_template", property(launched_from))
-    with serving(server) as cloud.url, launches, templates:
+    configurations = patch.object(
+        InstanceState,
+        "launch_configuration_name",
+        property(lambda state: getattr(state.instance, "configured_by", None)),
+    )
+    with serving(server) as cloud.url, launches, templates, configurations:
         try:
             yield cloud
         finally:

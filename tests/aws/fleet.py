@@ -37,12 +37,18 @@ class Fleet:
         self._template = made["LaunchTemplate"]["LaunchTemplateId"]
         self._names: list[str] = []
 
-    def add(self, name, desired, *, low=0, high=10, zone="a"):
-        """Make a group, and nodes of its machines. ``zone``: the letters of its zones."""
+    def add(self, name, desired, *, low=0, high=10, zone="a", source=None):
+        """Make a group, and nodes of its machines.
+
+        ``zone``: the letters of its zones. ``source``: what machines are made from, in the place of the launch template.
+        """
         tag = {"ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
         self._autoscaling.create_auto_scaling_group(
             AutoScalingGroupName=name,
-            LaunchTemplate={"LaunchTemplateId": self._template, "Version": "$Latest"},
+            **(
+                source
+                or {"LaunchTemplate": {"LaunchTemplateId": self._template, "Version": "$Latest"}}
+            ),
             MinSize=low,
             MaxSize=high,
             DesiredCapacity=desired,
@@ -73,8 +79,16 @@ class Fleet:
         """The ids of a group's instances."""
         return sorted(one["InstanceId"] for one in self.group(name)["Instances"])
 
-    def fails(self, name, message, *, description="Launching a new EC2 instance", status="Failed"):
-        """Let an activity of a group that begins now end like this."""
+    def fails(
+        self,
+        name,
+        message,
+        *,
+        description="Launching a new EC2 instance",
+        status="Failed",
+        after=0.0,
+    ):
+        """Let an activity of a group that begins now, or so many seconds later, end like this."""
         self.cloud.activities.setdefault(name, []).insert(
             0,
             {
@@ -82,7 +96,7 @@ class Fleet:
                 "AutoScalingGroupName": name,
                 "Description": f"{description}.  Status Reason: {message}",
                 "Cause": "At ... a user request explicitly set group desired capacity.",
-                "StartTime": rfc3339(self.cluster.clock.now()),
+                "StartTime": rfc3339(self.cluster.clock.now() + after),
                 "StatusCode": status,
                 "StatusMessage": message,
             },

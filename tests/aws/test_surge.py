@@ -419,10 +419,9 @@ def test_a_note_that_would_end_all_machines_is_refused(cloud, tmp_path):
 def test_a_launch_that_fails_ends_it_and_all_is_as_before(cloud, tmp_path):
     with grounded(cloud, tmp_path) as ground:
         cloud.exhausted.add("pool")
-        cluster_time = ground.cluster.clock.now() + 60
-        ground.cluster.clock.now, now = lambda: cluster_time, ground.cluster.clock.now
-        ground.fleet.fails("pool", "We currently do not have sufficient t3.medium capacity")
-        ground.cluster.clock.now = now
+        ground.fleet.fails(
+            "pool", "We currently do not have sufficient t3.medium capacity", after=60
+        )
         done = ground.replace()
         assert done.code == 4
         assert "sufficient t3.medium capacity" in done.report["ended"]

@@ -83,7 +83,9 @@ def _new_versions(
     """Yield the versions of launch templates that new instances of a group have; ``images``: with images resolved."""
     specifications = list(_specifications(group))
     if not specifications:
-        raise ProviderError(f"{group['AutoScalingGroupName']}: it has no launch template")
+        raise ProviderError(
+            f"{group['AutoScalingGroupName']}: it has no launch template, whose image could be compared: choose by template"
+        )
     resolves = {"ResolveAlias": True} if images else {}
     for name, version in specifications:
         yield from ec2().describe_launch_template_versions(

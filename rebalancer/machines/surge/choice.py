@@ -33,6 +33,8 @@ class MachineChoice:
     """Choose in groups with a note alone, all of their old nodes, to take it back."""
     old: dict[str, dict[str, str]] = field(default_factory=dict)
     """Group -> name of each chosen node -> its uid; a group with a note is there even where no node of it is chosen."""
+    under_way: frozenset[str] = frozenset()
+    """Groups that have a note."""
     notes: list[str] = field(default_factory=list)
     """What is to be said about the choice."""
     without_node: str = ""
@@ -60,6 +62,7 @@ class MachineChoice:
         groups = self._groups = Groups(snapshot, read, self.settings.startup_taints)
         noted = {one.name: self.group_notes.parse(one.name, one.note) for one in read}
         self.old = {name: {} for name, note in noted.items() if note is not None}
+        self.under_way = frozenset(self.old)
         alone = []
         for name in self._match_nodes(snapshot):
             row = snapshot.nodes.index[name]
@@ -161,7 +164,9 @@ class MachineChoice:
 def _check_room(group: NodeGroup) -> None:
     """Raise ProviderRefusalError if a group cannot grow."""
     if not group.is_sized:
-        raise ProviderRefusalError(f"{group.name}: its sizes are not known: leave its nodes out")
+        raise ProviderRefusalError(
+            f"{group.name}: its size is not known, or counts no machines: leave its nodes out"
+        )
     if group.suspended:
         raise ProviderRefusalError(f"{group.name} gets no new machines: {group.suspended}")
     if (group.desired or 0) >= (group.maximum or 0):

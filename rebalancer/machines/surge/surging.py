@@ -112,12 +112,14 @@ class Surge:
         stop: Stop,
         unix: Callable[[], float],
         old: Mapping[str, Mapping[str, str]],
+        under_way: Collection[str] = (),
     ) -> None:
-        """``old``: group -> name of each of its old nodes -> its uid."""
+        """``old``: group -> name of each of its old nodes -> its uid; ``under_way``: those that have a note already."""
         self._machines, self._cluster, self._options = machines, cluster, options
         self._notes = notes
         self._stop, self._unix = stop, unix
-        self._queue = sorted(old)
+        # What is half done is ended first.
+        self._queue = sorted(old, key=lambda name: (name not in under_way, name))
         self._old = {name: dict(nodes) for name, nodes in old.items()}
         self._more: dict[str, str] = {}
         """Name -> uid of new nodes that are ended, too, since they are more than there were."""
@@ -136,8 +138,10 @@ class Surge:
         """Unix seconds by the API server's clock, less those of a clock that nobody sets."""
         self._failures = 0
         self._note = HeldNote(machines, notes, options.by, self._now, stop.now)
-        self._noted: set[str] = set()
-        """Groups that this process has worked on, and not restored."""
+        self._noted = set(under_way)
+        """Groups with a note that are not restored, as far as is known."""
+        self._left: dict[str, int] = {}
+        """Group that was left out since everything is taken back -> its old nodes."""
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
         self._settling = stop.now()
@@ -204,6 +208,14 @@ class Surge:
         """Return the groups that are not as before, as far as is known."""
         return sorted(self._noted)
 
+    def groups_not_begun(self) -> dict[str, int]:
+        """Return group -> old nodes, of the groups that were to be replaced and are untouched."""
+        waiting = {name: len(self._old.get(name, ())) for name in self._queue}
+        every = {**self._left, **waiting}
+        return {
+            name: every[name] for name in sorted(every) if every[name] and name not in self._noted
+        }
+
     def take_back(self, why: str) -> None:
         """Take everything back in the groups that have a note."""
         self.reason = self.reason or why
@@ -252,6 +264,7 @@ class Surge:
                 return (
                     f"another replacement of {name}, by {at.note.by}" if ours else self._next(name)
                 )
+            self._noted.add(name)
             self._write(at, by=self._options.by)
             self._is_fresh = True
         if self._is_fresh:
@@ -296,6 +309,8 @@ class Surge:
         note = self._notes.parse(name, group.note)
         if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
             self._noted.discard(name)
+            if self.reason:
+                self._left[name] = len(self._old.get(name, ()))
             return None
         launches = self._machines.find_launches(group)
         now = self._now()
@@ -338,6 +353,8 @@ class Surge:
         )
         self._cluster.say("begun", f"begun    {view.group.name}: {size} machines")
         self._is_fresh = True
+        # Before it is written: the answer may be lost.
+        self._noted.add(view.group.name)
         return self._note.write(view.group, note)
 
     def _adopt(self, at: _Look) -> _Look:
