@@ -226,7 +226,7 @@ class Record:
 
 
 class Recorder:
-    """Keeps all changes of pods, nodes, budgets, Leases and ConfigMaps, in etcd's order."""
+    """Keeps all changes of pods, nodes, budgets, Leases, ConfigMaps and EndpointSlices, in etcd's order."""
 
     _PATHS: Mapping[str, str] = {
         "Pod": f"/api/v1/namespaces/{APPS}/pods",
@@ -234,6 +234,7 @@ class Recorder:
         "PodDisruptionBudget": f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets",
         "Lease": f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases",
         "ConfigMap": f"/api/v1/namespaces/{OPS}/configmaps",
+        "EndpointSlice": f"/apis/discovery.k8s.io/v1/namespaces/{APPS}/endpointslices",
     }
 
     def __init__(self, api: ApiClient) -> None:

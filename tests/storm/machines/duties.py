@@ -5,16 +5,19 @@ import time
 from collections.abc import Callable, Mapping
 
 from tests.aws.cloud import REGION
+from tests.aws.fleet import Fleet
 from tests.aws.messages import hook
-from tests.controlplane import objects, operations
+from tests.controlplane import objects, operations, stages
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.ground import (
     BASE_POLICY,
     DETACHED,
     FAST_SCALE_IN,
+    LOW,
     NOTICED,
     OTHER,
     RELEASE,
+    SINGLE,
     Ground,
     MachineCluster,
 )
@@ -41,6 +44,7 @@ class PreparedCluster(MachineCluster):
             "agent": self._for_agent,
             "two releases": self._for_two_releases,
             "detach": self._for_detach,
+            "surge": self._for_surge,
         }
         duties[scenario.duty]()
         self._machines.waits = False
@@ -180,3 +184,29 @@ class PreparedCluster(MachineCluster):
             "interruption": {"steps": steps},
         }
         self._notice("n-a", ground.deadline)
+
+    def _for_surge(self) -> None:
+        """Three machines of an old version in two groups, and one of the current version, which stays."""
+        fleet = self._fleet = Fleet(self._cloud, self._machines)
+        for name, size, high, zones in (("pool-a", 2, 5, "ab"), ("pool-b", 1, 3, "b")):
+            fleet.add(name, size, low=LOW, high=high, zone=zones)
+        ground, labels = self.ground, {"app": SINGLE}
+        self._web(6)
+        ready = {stages.READY_AFTER: "1s"}
+        single = objects.deployment(
+            SINGLE, 1, namespace=APPS, labels=labels, cpu="100m", pod_annotations=ready
+        )
+        self._plane.apply([single, objects.service(SINGLE, labels, namespace=APPS)])
+        operations.wait_pods_ready(self._api, 7, 60, namespace=APPS)
+        ground.victims = {one for name in fleet.sizes for one in fleet.machines(name)}
+        fleet.new_version(ImageId="ami-03cf127a")
+        self._cloud.client("autoscaling").set_desired_capacity(
+            AutoScalingGroupName="pool-a", DesiredCapacity=3
+        )
+        fleet.join()
+        ground.kept = set(fleet.machines("pool-a")) - ground.victims
+        ground.groups = self.groups()
+        # Machines that are launched within this second would be taken for some that were there before.
+        time.sleep(1.1)
+        self._provide({})
+        ground.policy |= {"method": {"singleReplicas": "restart"}, "nodeConditions": True}

@@ -44,6 +44,8 @@ FLAPS = 5
 LOW = 1
 """Fewest machines of each group."""
 WEB = {"app": "web"}
+SINGLE = "single"
+"""A Deployment of one pod, and its Service."""
 NOW = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 RELEASE = "release"
 """Tag of a group: of which release it is, where there are two."""
@@ -107,6 +109,8 @@ class Ground:
     """Nodes that a person has cordoned."""
     replaced: dict[str, float] = field(default_factory=dict)
     """Uid of a node that has come under the name of another -> when."""
+    registered_again: set[str] = field(default_factory=set)
+    """Nodes that went, and came back with another uid."""
     withdrawn: float | None = None
     """When the notice was taken back."""
     network: Network | None = None
@@ -115,6 +119,8 @@ class Ground:
     """Other announced nodes -> Unix seconds at which their machines go."""
     wanted_empty: set[str] = field(default_factory=set)
     """Nodes that were closed when people asked for them to be emptied."""
+    groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Group under replacement -> what the cloud said of it before."""
     zones: dict[str, str] = field(default_factory=dict)
     """Machine of a group over two zones -> its zone."""
     not_named: set[str] = field(default_factory=set)
@@ -180,6 +186,12 @@ class MachineCluster:
     def sizes(self) -> dict[str, int]:
         """Group -> desired size, of the groups that the policy reaches."""
         return {} if self._fleet is None else self._fleet.sizes
+
+    def groups(self) -> dict[str, Mapping[str, Any]]:
+        """Group -> what the cloud says of it, of the groups that the policy reaches."""
+        return (
+            {} if self._fleet is None else {name: self._fleet.group(name) for name in self.sizes()}
+        )
 
     def _tell(self, command: tuple[str, ...]) -> None:
         """Let the instance metadata of n-a say this, and nothing else."""
@@ -306,6 +318,8 @@ class MachineCluster:
         for plural in ("deployments", "replicasets"):
             self._api.delete(f"/apis/apps/v1/namespaces/{APPS}/{plural}", NOW)
         self._api.delete(f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets", NOW)
+        with suppress(ApiError):
+            self._api.delete(f"/api/v1/namespaces/{APPS}/services/{SINGLE}", NOW)
         self._api.delete(f"/apis/events.k8s.io/v1/namespaces/{APPS}/events", NOW)
         self._api.delete("/api/v1/nodes", NOW)
         self._cloud.exhausted.clear()

@@ -15,6 +15,7 @@ from tests.storm.machines.ground import NOTICE, OPT_OUT, OTHER, SCALE_IN
 from tests.storm.machines.network import PORT
 from tests.storm.machines.record import Record
 from tests.storm.machines.scenario import CLOCKS, OURS, SCALING, TIME_PASSES
+from tests.storm.machines.surges import SURGE_INVARIANTS
 from tests.storm.witnesses import Ran
 
 NEWS = 3.0
@@ -117,11 +118,14 @@ def ours_only(record: Record) -> Iterator[str]:
     """(c) No call is about a group or an instance that the policy does not reach, or that was not announced."""
     for call in record.calls:
         instance = _instance(call)
-        if call.name == _TERMINATE and instance not in record.ground.victims | record.ground.kept:
+        known = record.ground.victims | record.ground.kept
+        # Of a group under replacement new machines go, too, which a later rule counts.
+        if call.name == _TERMINATE and instance not in known and not record.ground.groups:
             yield f"{call.name} of {instance}, which is no machine of the policy's groups"
         if (
             call.name == _RESIZE
-            and call.form.get("AutoScalingGroupName") not in record.ground.bounds
+            and call.form.get("AutoScalingGroupName")
+            not in record.ground.bounds | record.ground.groups
         ):
             yield f"{call.name} of {call.form.get('AutoScalingGroupName')}"
         if call.name == _COMPLETE and instance not in record.ground.instances:
@@ -166,7 +170,7 @@ def same_machine(record: Record) -> Iterator[str]:
 
 
 def above_the_minimum(record: Record) -> Iterator[str]:
-    """(e) No group falls below its minimum."""
+    """(e) No group falls below its minimum; of one that is increased first :mod:`.surges` counts."""
     gone = Counter(_group(record, call) for call in _ending(record) if call.name == _TERMINATE)
     for group, (begun, least) in record.ground.bounds.items():
         if begun - gone[group] < least:
@@ -182,6 +186,9 @@ def with_the_lease(record: Record) -> Iterator[str]:
         for ran in runs:
             if ran.started <= call.at <= (ran.ended or call.at):
                 yield from _late(ran, call.at, call.name)
+        if record.ground.groups:
+            # The note on the group says whose it is: the Lease is held only while pods move.
+            continue
         holder = record.holder(call.at, call.by)
         if not any(holder.startswith(ran.identity) for ran in runs):
             yield f"{call.name} arrived while {holder or 'no process'} held the Lease"
@@ -417,7 +424,7 @@ def gets_done(record: Record) -> Iterator[str]:
     ended = [call for call in _ending(record) if call.at < record.ended]
     if scenario.duty in ("scale-in", "two releases") and not ended:
         yield "no machine was ended"
-    if scenario.duty in ("drain", "replace") and record.runs[0].code != 0:
+    if scenario.duty in ("drain", "replace", "surge") and record.runs[0].code != 0:
         yield f"it exited with {record.runs[0].code}: {record.runs[0].err.strip()[-200:]}"
     if scenario.duty == "interruption" and not any(c.name == _COMPLETE for c in record.calls):
         yield "the hook was not answered"
@@ -449,7 +456,7 @@ def _is_undisturbed(record: Record) -> bool:
 
 def load_balancers_are_told(record: Record) -> Iterator[str]:
     """(r) Before a machine is ended, load balancers have had the time to leave it out."""
-    if record.scenario.has(*CLOCKS):
+    if record.scenario.has(*CLOCKS) or record.ground.groups:
         return
     for call in _ending(record):
         node = record.node_of_instance(_instance(call), call.at)
@@ -579,6 +586,7 @@ INVARIANTS: Mapping[str, Invariant] = {
     "x": seldom_closed,
     "y": says_what_it_requests,
     "z": zones_stay,
+    **SURGE_INVARIANTS,
 }
 
 

@@ -439,4 +439,54 @@ MENDS: tuple[Mend, ...] = (
         ],
         [45],
     ),
+    Mend(
+        "an old node is closed only where its zone has more useful ones than at the start",
+        "S1",
+        [("        if have > need:\n", "        if have > 0:\n")],
+        [48],
+    ),
+    Mend(
+        "processes that a replacement has suspended are resumed",
+        "S2",
+        [("        self._machines.resume(at.group, suspended)\n", "")],
+        [48],
+    ),
+    Mend(
+        "single replicas leave by a restart in replacements, too",
+        "S3",
+        [
+            (
+                "        method=Methods(single_replicas=given.method.single_replicas),\n",
+                "        method=Methods(),\n",
+            )
+        ],
+        [48],
+    ),
+    Mend(
+        "surplus machines end, and a group gets its size back",
+        "S4",
+        [
+            (
+                "        if at.desired <= target:\n            return self._finish(at)\n",
+                "        if at.desired <= target + 1:\n            return self._finish(at)\n",
+            )
+        ],
+        [48],
+    ),
+    Mend(
+        "new machines come before old ones end",
+        "S5",
+        [
+            (
+                "        if at.desired < want:\n            return self._increase(at, want)\n",
+                "        if False:\n            return self._increase(at, want)\n",
+            ),
+            (
+                "        if name not in self._more and at.desired - len(going) <= at.target:\n",
+                "        if False:\n",
+            ),
+            ("        if have > need:\n", "        if have > 0:\n"),
+        ],
+        [48],
+    ),
 )

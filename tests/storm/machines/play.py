@@ -48,6 +48,10 @@ SERVED = 16.0
 """Seconds for which `serve` is up, unless it is stopped for longer."""
 SCALED_IN = 30.0
 """The same for scale-in: a closed node is given time for what load balancers have to learn."""
+SURGED = 100.0
+"""Seconds for which a replacement with new machines tries: it looks every five seconds."""
+READY_WITHIN = 25.0
+"""Seconds within which a new machine must be useful."""
 PERIOD = 2.0
 """Seconds between the runs of `serve` where machines are scaled."""
 REFUSED = 15.0
@@ -56,7 +60,7 @@ CLEAN = 8.0
 """Seconds for which the product acts without faults afterwards."""
 SERVING = ("scale-in", "scale-out", "interruption", "escalate", "agent", "two releases", "detach")
 """Duties of what stays until a signal; the others are commands of people."""
-AGAIN = (*SCALING, "agent", "detach")
+AGAIN = (*SCALING, "agent", "detach", "surge")
 """Duties that go on without faults afterwards."""
 _CLOCK = '''"""Shifts this process's time of day, as STORM_CLOCK says: after so many seconds, by so many."""
 import os
@@ -68,6 +72,10 @@ time.time = lambda: _real() + (_amount if time.monotonic() - _begun >= _after el
 '''
 JUMPS = 7.0
 """Seconds after its start at which a process's clock jumps."""
+TAKING_BACK = "taking-back"
+"""The process that takes back a replacement that cannot be done."""
+HOPELESS = ("no capacity", "agents are slow")
+"""What keeps a replacement from being done for ever."""
 LEASE_TERM = 60.0
 """Seconds after its last renewal at which the Lease of a command is free."""
 LONGEST = 75.0
@@ -82,7 +90,8 @@ _RULES: list[dict[str, list[str]]] = [
     },
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "update", "patch"]},
@@ -174,7 +183,7 @@ class Scene:
             thread.join(60)
         ended = time.time()
         self._world.calm()
-        clean = []
+        clean: list[Ran] = []
         if scenario.duty in AGAIN:
             # What has not happened by now does not happen any more.
             self._moment("clean")
@@ -183,7 +192,7 @@ class Scene:
                 Script((), passed or scenario.amount(TIME_PASSES, "clean")), noted=False
             )
             with self._joining(), self._second_release(CLEAN, "clean-"):
-                clean.append(self._run(right, calm, CLEAN, "clean"))
+                clean += self._run_clean(right, calm)
         if self._errors:
             raise self._errors[0]
         return Record(
@@ -199,6 +208,7 @@ class Scene:
             ended=ended,
             nodes=self._world.nodes(),
             sizes=self._world.sizes(),
+            groups=self._world.groups(),
             pending=self._world.pending(),
             network=self._world.network(),
             secrets=(self._stage.token, self._stage.rival),
@@ -206,7 +216,21 @@ class Scene:
             + [c.fault.name for c in cloud.calls if c.fault],
         )
 
+    def _run_clean(self, proxy: Proxy, cloud: CloudProxy) -> Iterator[Ran]:
+        """Run without faults; a replacement until it is done, and is taken back where it cannot be."""
+        if self._scenario.duty != "surge":
+            yield self._run(proxy, cloud, CLEAN, "clean")
+            return
+        hopeless = self._scenario.has(*HOPELESS)
+        for name in ("clean", *(() if hopeless else ("clean-again",)), TAKING_BACK):
+            ran = self._run(proxy, cloud, SURGED, name)
+            yield ran
+            if ran.code == 0:
+                return
+
     def _seconds(self) -> float:
+        if self._scenario.duty == "surge":
+            return SURGED + (LONG_STOP if self._scenario.hits_long else 0.0)
         each = SERVED if self._serves else DEADLINE
         each = SCALED_IN if self._scenario.duty in ("scale-in", "two releases") else each
         each += REFUSED if self._scenario.refuses else 0.0
@@ -266,7 +290,7 @@ class Scene:
         serves = self._serves
         arguments = [
             str(Path(sys.executable).with_name("rebalancer")),
-            *self._verb(seconds, f"{OTHER}-" if is_rival else ""),
+            *self._verb(seconds, f"{OTHER}-" if is_rival else "", name),
             f"--kubeconfig={self._kubeconfig(proxy.port, identity)}",
         ]
         if self._scenario.duty != "agent":
@@ -287,7 +311,9 @@ class Scene:
 
     def _environ(self, name: str) -> dict[str, str]:
         """Return the environment of a process: where its packages are, and which time of day it believes."""
-        environ = {**os.environ, "POD_NAME": f"{ACCOUNT}-{name}"}
+        # A note of another process on a group is taken over only after three minutes.
+        pod = "main" if self._scenario.duty == "surge" else name
+        environ = {**os.environ, "POD_NAME": f"{ACCOUNT}-{pod}"}
         paths = [] if self._source is None else [str(self._source)]
         if (shift := self._shift(name)) is not None:
             environ["STORM_CLOCK"] = "{:g},{:g}".format(*shift)
@@ -307,7 +333,7 @@ class Scene:
                 return (JUMPS if act.name == "our clock jumps" else 0.0), act.amount
         return None
 
-    def _verb(self, seconds: float, release: str) -> list[str]:
+    def _verb(self, seconds: float, release: str, name: str) -> list[str]:
         memory, lease = f"--memory={OPS}/{release}{MEMORY}", f"--lease={OPS}/{release}{LEASE}"
         kept = f"--interruption-state={OPS}/{release}{KEPT}"
         match self._scenario.duty:
@@ -326,6 +352,16 @@ class Scene:
                     "--pause=0s",
                     f"--timeout={2 * seconds:g}s",
                     f"--then={self._provider()}",
+                    lease,
+                ]
+            case "surge":
+                back, on = ["--take-back"], ["--outdated=template", "--surge=1"]
+                return [
+                    "replace",
+                    *(back if name == TAKING_BACK else on),
+                    "--pause=0s",
+                    f"--ready-within={READY_WITHIN:g}s",
+                    f"--timeout={seconds:g}s",
                     lease,
                 ]
             case "agent":

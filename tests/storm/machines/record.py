@@ -47,6 +47,8 @@ class Record:
     """The nodes in the end."""
     sizes: Mapping[str, int]
     """Group -> desired size in the end."""
+    groups: Mapping[str, Mapping[str, Any]]
+    """Group -> what the cloud says of it in the end."""
     pending: int
     """Pods that wait for a node in the end."""
     network: Standing

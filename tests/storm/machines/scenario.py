@@ -21,6 +21,7 @@ Duty = Literal[
     "agent",
     "two releases",
     "detach",
+    "surge",
 ]
 DUTIES: tuple[Duty, ...] = (
     "scale-in",
@@ -32,6 +33,7 @@ DUTIES: tuple[Duty, ...] = (
     "agent",
     "two releases",
     "detach",
+    "surge",
 )
 SCALING: tuple[Duty, ...] = ("scale-in", "scale-out", "two releases")
 """Those of them about the sizes of groups."""
@@ -93,6 +95,17 @@ CALLS: Mapping[Duty, tuple[str, ...]] = {
         "ec2:DescribeInstances",
         "ec2:ModifyNetworkInterfaceAttribute",
     ),
+    "surge": (
+        LAST_LOOK,
+        "autoscaling:CreateOrUpdateTags",
+        "autoscaling:DeleteTags",
+        "autoscaling:SuspendProcesses",
+        "autoscaling:ResumeProcesses",
+        "autoscaling:SetDesiredCapacity",
+        "autoscaling:TerminateInstanceInAutoScalingGroup",
+        "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplateVersions",
+    ),
 }
 """Calls of the cloud that a duty makes."""
 _SCALE_IN_KINDS = (
@@ -122,6 +135,16 @@ KINDS: Mapping[Duty, tuple[str, ...]] = {
     "interruption": ("list pods", "patch node", "get node", "eviction", "lease", "watch nodes"),
     "escalate": ("list pods", "patch node", "get node", "delete pod", "lease", "watch nodes"),
     "detach": ("patch node", "get node", "lease", "watch nodes"),
+    "surge": (
+        "list pods",
+        "list nodes",
+        "patch node",
+        "get node",
+        "eviction",
+        "get pod",
+        "lease",
+        "watch pods",
+    ),
 }
 """Kinds of requests to the API server that matter to a duty."""
 WORLD: Mapping[Duty, tuple[str, ...]] = {
@@ -198,6 +221,16 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "notice flaps",
     ),
     "detach": ("withdrawn", "replaced under its name", "forged record", "person drains"),
+    "surge": (
+        "opt-out",
+        "budget closed",
+        "registers again",
+        "person cordons",
+        "person uncordons",
+        "person drains",
+        "no capacity",
+        "agents are slow",
+    ),
 }
 POLICY = (
     "agents are slow",
@@ -399,6 +432,17 @@ _WRITTEN: tuple[Scenario, ...] = (
     Scenario(45, "drain", acts=(Act("kubelet is gone"),)),
     Scenario(46, "scale-in", acts=(Act("person drains"), Act("protected", "after 12"))),
     Scenario(47, "drain", acts=(Act("person drains", "patch node 1"),)),
+    Scenario(48, "surge"),
+    Scenario(49, "surge", acts=(Act("no capacity", "before"),)),
+    Scenario(50, "surge", acts=(Act("agents are slow"), Act("SIGKILL", "patch node 1"))),
+    Scenario(
+        51,
+        "surge",
+        cloud=(
+            CloudFault("autoscaling:TerminateInstanceInAutoScalingGroup", "lost reply", "first"),
+        ),
+        acts=(Act("registers again", "patch node 1"),),
+    ),
 )
 """Written seeds; CI plays those from 0 to 11."""
 

@@ -10,11 +10,12 @@ import pytest
 from tests.controlplane.audit import Request
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.cloud import Call
-from tests.storm.machines.ground import NOTICE, SCALE_IN, Ground
+from tests.storm.machines.ground import NOTICE, SCALE_IN, SINGLE, Ground
 from tests.storm.machines.invariants import EXCLUDE, INVARIANTS, violations
 from tests.storm.machines.network import Standing
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import DUTIES, Scenario, scenario
+from tests.storm.machines.surges import DRAIN, GAP, SERVICE, ZONE
 from tests.storm.witnesses import LEASE, Change, Ran
 
 START = 1000.0
@@ -101,6 +102,7 @@ def record(duty="scale-in", **more: Any) -> Record:
         "ended": START + 20,
         "nodes": [node("i-2")],
         "sizes": {"pool-a": 1},
+        "groups": {},
         "pending": 0,
         "network": Standing(),
         "secrets": ("s3cret",),
@@ -111,6 +113,70 @@ def record(duty="scale-in", **more: Any) -> Record:
 
 def ground(**more: Any) -> Ground:
     return Ground(**{"victims": {"i-1"}, "bounds": {"pool-a": (2, 1)}, **more})
+
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+SAYS = {"conditions": [{"type": "Drained", "status": "True", "reason": "RebalancerReplacement"}]}
+SIZED: Any = {
+    "MinSize": 1,
+    "MaxSize": 3,
+    "DesiredCapacity": 1,
+    "SuspendedProcesses": [],
+    "Tags": [],
+    "Instances": [{"InstanceId": "i-2"}],
+}
+SIZE = "autoscaling:SetDesiredCapacity"
+
+
+def useful(name, zone="a", *, closed=False):
+    """A node of a group under replacement; the product has closed it."""
+    made = node(name, **({"unschedulable": True} if closed else {}))
+    made["metadata"]["labels"][ZONE] = zone
+    made["metadata"]["annotations"] = {DRAIN: "{}"} if closed else {}
+    return {**made, "status": READY}
+
+
+def endpoints(at, ready):
+    ends = [{"conditions": {"ready": True}}] * ready
+    meta = {"name": "e", "uid": "e", "labels": {SERVICE: SINGLE}}
+    return Changes().add(at, "EndpointSlice", {"metadata": meta, "endpoints": ends}).all[-1]
+
+
+def resized(at, size):
+    form = {"AutoScalingGroupName": "pool-a", "DesiredCapacity": str(size)}
+    return Call(at, SIZE, 1, form, None, 200)
+
+
+TAGGED = Call(
+    START,
+    "autoscaling:CreateOrUpdateTags",
+    1,
+    {"Tags.member.1.ResourceId": "pool-a"},
+    None,
+    200,
+)
+GROWN = [TAGGED, resized(START + 1, 2), called()]
+"""A group of one machine gets a second one before the first one ends."""
+CLOSED = useful("i-1", closed=True)
+
+
+def came(zone):
+    """The second machine comes in a zone; then the first one's node is closed."""
+    begun = Changes().add(START - 40, "Node", useful("i-1"))
+    came = begun.add(START + 3, "Node", useful("i-2", zone))
+    return came.add(START + 5, "Node", CLOSED, "MODIFIED").all[-3:]
+
+
+def surge(**more: Any) -> Record:
+    """Return a record of a machine that was replaced by a new one."""
+    values = {
+        "ground": Ground(victims={"i-1"}, groups={"pool-a": SIZED}),
+        "calls": GROWN,
+        "changes": came("a"),
+        "groups": {"pool-a": SIZED},
+        "clean": [ran()],
+    }
+    return record("surge", **{**values, **more})
 
 
 NOT_EMPTY = Changes().add(START - 5, "Pod", pod("web-2", "i-1")).all
@@ -276,6 +342,18 @@ BROKEN = [
     ("y", record(ground=ground(victims={"i-1", "i-3"}), changes=ENDS)),
     ("z", record(ground=ground(zones={"i-1": "a", "i-2": "b", "i-3": "b"}))),
     ("u", record(runs=[ran(out=LEFT_TO_KARPENTER)])),
+    ("A", surge(changes=came("b"))),
+    ("B", surge(groups={"pool-a": SIZED | {"DesiredCapacity": 2}})),
+    ("B", surge(groups={"pool-a": SIZED | {"SuspendedProcesses": [{"ProcessName": "X"}]}})),
+    ("B", surge(groups={"pool-a": SIZED | {"Tags": [{"Key": "rebalancer/replace"}]}})),
+    ("B", surge(nodes=[useful("i-2", closed=True)])),
+    ("B", surge(nodes=[{**node("i-2"), "status": SAYS}])),
+    ("C", surge(calls=[TAGGED, called()])),
+    ("C", surge(calls=[*GROWN, resized(ENDED, 4)])),
+    ("C", surge(calls=[called(name="autoscaling:UpdateAutoScalingGroup")])),
+    ("D", surge(changes=[*came("a"), endpoints(START - 9, 1), endpoints(START + 9, 0)])),
+    ("E", surge(groups={"pool-a": SIZED | {"Instances": [{"InstanceId": "i-1"}]}})),
+    ("E", surge(clean=[ran(code=4)])),
 ]
 
 
@@ -284,6 +362,13 @@ BROKEN = [
 )
 def test_what_breaks_a_promise_is_seen(letter, broken):
     assert letter in {violated for violated, _ in violations(broken)}
+
+
+def test_where_a_machine_was_replaced_well_nothing_is_said():
+    assert violations(surge()) == []
+    gap = [*came("a"), endpoints(START - 9, 1), endpoints(START + 9, 0)]
+    said = ran(out=f'{{"message": "{GAP}: its Deployment replaces it before"}}')
+    assert violations(surge(changes=gap, runs=[said])) == []
 
 
 @pytest.mark.parametrize("duty", ["scale-in", "interruption", "escalate", "drain"])

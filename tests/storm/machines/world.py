@@ -56,6 +56,7 @@ class MachineWorld(PreparedCluster):
             "budget closed": lambda: self._api.patch(BUDGET, {"spec": {"maxUnavailable": 0}}),
             "forged record": self._forge,
             "replaced under its name": self._replace_node,
+            "registers again": self._register_again,
             "person cordons": self._person_cordons,
             "person uncordons": self._person_uncordons,
             "load comes back": lambda: self._plane.apply([self._deployment(10)]),
@@ -160,6 +161,13 @@ class MachineWorld(PreparedCluster):
             self._plane.apply([made])
             uid = self._api.get(path)["metadata"]["uid"]
             self.ground.replaced[uid] = time.time()
+
+    def _register_again(self) -> None:
+        """A kubelet registers its machine anew: under the same name, with another uid."""
+        for name in sorted(self.ground.victims)[:1]:
+            with suppress(ApiError):
+                self._api.delete(f"/api/v1/nodes/{name}", NOW)
+                self.ground.registered_again.add(name)
 
     def _person_cordons(self) -> None:
         name = max(self.ground.victims)
