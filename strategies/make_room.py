@@ -95,7 +95,7 @@ def _waiting(view: View, params: MakeRoomParams) -> _Int32s:
 
 
 def _resizes(view: View, params: MakeRoomParams) -> Iterator[Ask]:
-    """Yield what is asked for pods whose resize the kubelet has put off for lack of room, or calls infeasible (KEP-1287).
+    """Yield the resources that pods lack whose resize the kubelet has put off for lack of room, or calls infeasible (KEP-1287).
 
     Their nodes count the new requests as taken (``resourcehelper.PodRequests``), and so have too little.
     """
@@ -136,5 +136,5 @@ def _since(snapshot: Snapshot) -> _Floats:
 
 
 def _is_known(view: View, cls: int) -> bool:
-    """Return whether the scheduler looks at pods of a class, and it is known what it does with them."""
+    """Return whether the scheduler considers pods of a class, and the model can predict it."""
     return not (view.scheduler.rejection(cls) or view.scheduler.find_unmodelled(cls))

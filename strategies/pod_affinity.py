@@ -257,7 +257,7 @@ class NearGroup:
         return f"{self.label}: {matched} matching pods in {where}, {self.standing()}"
 
     def requirement(self) -> str:
-        """Return which pods must be near which others, in a few words."""
+        """Describe which pods must be near which others, in a few words."""
         return "each in a domain with a matching pod"
 
     def standing(self) -> str:

@@ -50,7 +50,7 @@ class SlotsParams(Params):
 
 
 class Slots(Strategy):
-    """Keeps so much free on so many nodes, or in each zone or pool, by the fewest moves.
+    """Keeps resources free on a number of nodes, or in each zone or pool, by the fewest moves.
 
     A slot is room for one pod that asks for ``free``; a node with twice as much free holds two. Once there are enough,
     nothing moves, and no other strategy fills them.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from itertools import takewhile
 
 FEW = 8
-"""So many names of objects in a cluster are listed at most."""
+"""Maximum number of object names that a message lists."""
 _MANY = 1000
-"""So many names are compared at most: comparing is slow."""
+"""Maximum number of names that are compared: comparing is slow."""
 
 
 def closest(word: object, known: Collection[str]) -> str | None:

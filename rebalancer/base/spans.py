@@ -77,7 +77,7 @@ class SpanRecorder(Spans):
         unix: Callable[[], float],
         random: Callable[[int], bytes],
     ) -> None:
-        """``now``: monotonic seconds; ``unix``: the time of day; ``random``: so many random bytes."""
+        """``now``: monotonic seconds; ``unix``: the time of day; ``random(n)``: n random bytes."""
         self.trace = random(16)
         self.spans: list[SpanRecord] = []
         self.left_out = 0

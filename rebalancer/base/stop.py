@@ -173,7 +173,7 @@ class _Finishing(_Later):
 
 
 def pause_after(failures: int, first: float, maximum: float) -> float:
-    """Return the seconds to wait after so many failures in a row, at least one: ``first`` after the first."""
+    """Return the seconds to wait after a number of failures in a row (at least one): ``first`` after the first."""
     return min(first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), maximum)
 
 

@@ -136,7 +136,7 @@ def _require_workloads(source: str, snapshot: Snapshot) -> None:
 
 
 def _require_namespace(name: str, snapshot: Snapshot, workloads: Iterable[RolledWorkload]) -> None:
-    """Raise PolicyError if nothing shows that there is a namespace of this name."""
+    """Raise PolicyError if no object shows that the namespace exists."""
     known = {
         *snapshot.namespaces,
         *(cls.namespace for cls in snapshot.classes),

@@ -146,7 +146,7 @@ _DAY = 86_400
 
 
 def _times(document: Document, now: float) -> list[str]:
-    """Return what last happened to each workload of the last day, newest first: what was last night."""
+    """Return the last event of each workload within the last day, newest first."""
     recent = sorted(
         (
             (term.last, ref, name, term)

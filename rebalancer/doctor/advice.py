@@ -220,7 +220,7 @@ class Adviser:
         return NodeLoads(self._snapshot)
 
     def _room(self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints) -> Ints:
-        """Return how many more pods of a class each node (N,) has room for beside those ``placed`` (N,).
+        """Return for each node (N,) how many more pods of a class fit on it, beside the ``placed`` ones (N,).
 
         None where the class may not run; one in all where no node can run two of them.
         """

@@ -83,7 +83,7 @@ def find_movers(
 
 
 def no_movers(jobs: Sequence[ObjectMeta] | None) -> str:
-    """Return what to say where no mover is found."""
+    """Return the message for a cluster in which no other mover was found."""
     unseen = "" if jobs is not None else "; Jobs that have ended are not in the file"
     return f"no other program that moves pods is seen{unseen}"
 

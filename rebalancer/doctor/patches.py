@@ -122,7 +122,7 @@ def _merge_lists(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _key(item: Mapping[str, Any]) -> str:
-    """Return what identifies an item: its name or topology key; all directives are one item."""
+    """Return the key of a list item: its name or topology key. All directives have the same key."""
     return str(item.get("name") or item.get("topologyKey"))
 
 

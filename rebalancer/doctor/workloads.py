@@ -30,13 +30,13 @@ class ProbedContainer(o.Container, frozen=True, kw_only=True):
 
 
 class ProbedSpec(o.SchedulingSpec, frozen=True, kw_only=True):
-    """A pod spec with them."""
+    """A pod spec whose containers have their probes and hooks."""
 
     containers: tuple[ProbedContainer, ...] = ()
 
 
 class ProbedTemplate(o.PodTemplate, frozen=True, kw_only=True):
-    """A pod template with them."""
+    """A pod template whose containers have their probes and hooks."""
 
     spec: ProbedSpec = ProbedSpec()
 
@@ -103,7 +103,7 @@ def decode_workloads(
     ``objects``: kind and object; one that is decoded already has no probes and hooks.
 
     Raises:
-        msgspec.DecodeError: one is no such object.
+        msgspec.DecodeError: an object is not a workload.
     """
     workloads = [_decode(kind, one) for kind, one in objects]
     return sorted(workloads, key=lambda one: one.ref)

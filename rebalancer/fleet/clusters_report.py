@@ -81,7 +81,7 @@ class FleetReport:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether some cluster failed, has not reported, or did only a part of what it was to do."""
+        """Whether a cluster failed, has not reported, or did only a part of its work."""
         return any(line.condition in _INCOMPLETE for line in self.lines)
 
     @property

@@ -144,7 +144,7 @@ def attempt(task: Task) -> Result:
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of workers, which end with the context: at an error at once, in the middle of their tasks."""
+    """Yield a pool of workers that ends with the context. After an error it ends at once, without finishing its tasks."""
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=_SPAWN, initializer=_begin)
     try:

@@ -37,7 +37,7 @@ _KEPT = 3600
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """One task without what it shares with others."""
+    """The fields of one task that differ from task to task."""
 
     number: int
     policy: int

@@ -106,7 +106,7 @@ def record(
 
 
 def _add(store: SnapshotStore, work: Path, retention: Retention) -> tuple[str, str]:
-    """Add the captured snapshot, whole or as what has changed; return its name, and a note on the clock."""
+    """Add the captured snapshot, complete or as a difference to the last one; return its name, and a note on the clock."""
     capture, changes = work / _CAPTURE, work / _DELTA
     with capture.open("rb") as stream:
         at = unix_seconds(SnapshotArchive(stream).manifest.captured_at)
@@ -165,7 +165,7 @@ def list_files(store: SnapshotStore) -> list[_File]:
 
 
 def _least_ages(files: Sequence[_File]) -> Mapping[str, float]:
-    """Return how much older than the newest snapshot each is at least, in seconds, by times of one clock only.
+    """Return for each snapshot a lower bound of its age in seconds, relative to the newest snapshot. Only times of one clock are compared.
 
     Where the clock went back, the time between two snapshots is not known and counts as 0.
     """

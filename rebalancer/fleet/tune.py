@@ -377,7 +377,7 @@ class _Trials:
         self._player, self._tasks = player, tasks
 
     def judge(self, batch: Sequence[Settings]) -> list[Candidate | None]:
-        """Return what came of each policy, after those were played that were not yet."""
+        """Return the result of each policy. Policies without a result are played first."""
         new = [settings for settings in dict.fromkeys(batch) if settings not in self.judged]
         self.judged |= dict.fromkeys(new)
         first = len(self.judged) - len(new)

@@ -78,7 +78,7 @@ def _matters(client: Client, resource: Resource, error: ClusterReadError) -> boo
 
 
 def _without(resource: Resource) -> str:
-    """Return what follows for pods that name PodGroups which may not be read."""
+    """Return a note on pods whose PodGroups may not be read: the consequence for them."""
     if resource.group == POD_GROUPS.group:
         return "pods of PodGroups stay, which could not be read"
     return f"gangs of {resource.group} move as a whole or not at all, since their PodGroups could not be read"

@@ -264,7 +264,7 @@ class _Drawing:
         return NodeBox(x, y, height, _shorten(name, most), note, title)
 
     def _note(self, name: str) -> str:
-        """Return what keeps pods off a node at the last step."""
+        """Return the reason why a node takes no pods at the last step."""
         nodes = self._changes.steps[-1].snapshot.nodes
         if (row := nodes.index.get(name)) is None:
             return "gone"

@@ -176,7 +176,7 @@ _MAX_STEPS = 4
 
 
 def advice_of(code: Code) -> str:
-    """Return what changes a reason code under any policy."""
+    """Return the advice on a reason code that holds under any policy."""
     text = _OF_CODE[code]
     return text.format(next="LEVEL") if text is _EAGER else text
 
@@ -244,7 +244,7 @@ _CODES = frozenset(code.value for code in Code)
 
 
 def _advice(code: Code, name: str, report: RunReport) -> str:
-    """Return what removes the reason ``code``. ``name``: the protection, if the code is one."""
+    """Return the advice that removes the reason ``code``. ``name``: the protection, if the code stands for one."""
     policy = report.loaded.policy
     more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
     text = PROTECTION_ADVICE.get(name) or _OF_CODE[code]

@@ -108,7 +108,7 @@ _MAX_NAMED = 3
 
 
 def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *, past: bool) -> str:
-    """Return which zone has too few pods of most workloads; if there is none, that they stand unevenly."""
+    """Return a sentence on the zone with too few pods of most workloads, or, without such a zone, on uneven workloads."""
     gains: Counter[str] = Counter()
     empty: Counter[str] = Counter()
     losses: Counter[str] = Counter()
@@ -131,7 +131,7 @@ def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *,
 
 
 def _hard(pairs: Sequence[tuple[Cost, Cost]]) -> str:
-    """Return how far the hard cost falls; empty if it does not. Few rules may be fixed whole where much gets better."""
+    """Return a sentence on the fall of the hard cost; empty if it does not fall. It may fall far although few rules are fixed completely."""
     before, after = (sum(pair[step].hard for pair in pairs) for step in range(2))
     return f" (hard {words.number(before)} -> {words.number(after)})" if before > after else ""
 

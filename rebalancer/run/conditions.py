@@ -1,4 +1,4 @@
-"""What a run says on nodes by their conditions, and what it repairs or takes back of what others have left there."""
+"""The node conditions that a run writes, and those of dead processes that it repairs or removes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_RECORDS = frozenset({NoticeKind.SAID, NoticeKind.DRAIN, NoticeKind.SCALE_IN}
 
 
 def conditions_of(run: RunContext) -> NodeConditions:
-    """Return what writes the conditions of a run; it does nothing in a dry run, or if the policy does not ask for it."""
+    """Return the writer of node conditions. It writes nothing in a dry run, or if the policy does not enable conditions."""
 
     def warn(text: str) -> None:
         if text not in run.notes:

@@ -260,7 +260,7 @@ def _stop_of_moves(run: RunContext, scaling: MachineScaling | None) -> Stop:
 def _scaling(
     run: RunContext, source: Source, reading: Reading, scale: Scale | None
 ) -> tuple[MachineScaling | None, bool]:
-    """Return what the run does to machines (None: nothing), and whether it failed to judge that; pods are moved anyway."""
+    """Return the run's acts on machines (None: none), and whether judging them failed; pods are moved anyway."""
     strategies = run.loaded.policy.strategies.values()
     if scale is None or (
         run.state.capacity_status is None and not any(of.params.scales for of in strategies)

@@ -192,7 +192,7 @@ class Batch:
         return made
 
     def _free(self, state: ClusterState, asks: Sequence[LandingQuery]) -> _Freed:
-        """Return what changes on the nodes of deleted victims, whose resources are free; ``asks`` are sorted by replacement."""
+        """Return the changes on the nodes of deleted victims, whose resources are free. ``asks``: sorted by replacement."""
         parts = [_NOTHING_FREED]
         groups: dict[tuple[int, int], list[int]] = {}
         for row, ask in enumerate(asks):

@@ -211,7 +211,7 @@ class InterPod:
         return unite([relation.affinity, *parts])
 
     def refusals(self, state: ClusterState, cls: int) -> Refusals:
-        """Return which nodes are refused to a class, by reason."""
+        """Return reason -> the nodes that refuse a class for it."""
         relation = self._terms.relation(cls)
         return Refusals(
             affinity=self._unmet_affinity(state, relation),

@@ -58,7 +58,7 @@ class KeptColumns:
         return columns
 
     def renew(self, state: ClusterState, classes: Iterable[int]) -> None:
-        """Bring the columns of ``classes`` that are kept up to date, in less time than one by one."""
+        """Update the cached columns of ``classes`` together, which takes less time than one by one."""
         kept = {
             alike: cls for cls in classes if (alike := self._alike_of(state, cls)) in self._columns
         }
@@ -72,7 +72,7 @@ class KeptColumns:
             self._renew(state, behind)
 
     def _alike_of(self, state: ClusterState, cls: int) -> bytes:
-        """Return what is equal for classes with equal requests; drop what is kept of another state."""
+        """Return the cache shared by classes with equal requests. Drop entries of another state."""
         if state is not self._state:
             self._state = state
             self._columns.clear()
@@ -82,7 +82,7 @@ class KeptColumns:
         return alike
 
     def _is_old(self, state: ClusterState, columns: Columns) -> bool:
-        """Return whether so many nodes have changed that all are computed again."""
+        """Return whether enough nodes have changed to compute all columns again."""
         return len(state.touched) - columns.seen > len(self._all) // 4
 
     def without(
@@ -144,7 +144,7 @@ def _write(
     balanced: Ints | None,
     total: Ints,
 ) -> None:
-    """Write new values of ``nodes`` (K,) into columns, and what they change into the journal."""
+    """Write new values of ``nodes`` (K,) into columns, and record the changes in the journal."""
     refits = fits != columns.fits[nodes]
     columns.fits[nodes] = fits
     columns.allocation[nodes] = allocation

@@ -383,7 +383,7 @@ class SchedulerModel:
         return mask
 
     def without(self, absent: Bools) -> None:
-        """Treat nodes (N,) as absent from now on: they may be added later. Domains of theirs alone do not exist.
+        """Treat nodes (N,) as absent from now on; they may be added later. A domain that has only such nodes does not exist.
 
         Callers exclude these nodes from feasible nodes themselves.
         """

@@ -129,7 +129,7 @@ class Pending:
     @staticmethod
     @contextmanager
     def placed(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
-        """Hold a state in which the pending pods are placed on their nodes, for evaluating terms of the cost."""
+        """Place the pending pods on their nodes within the context, to evaluate terms of the cost."""
         with state.trying():
             for taker in takers:
                 state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
@@ -145,7 +145,7 @@ class Pending:
     def _before_landing(
         self, state: ClusterState, pod: int, concerned: Sequence[int]
     ) -> Iterator[tuple[Taker, ...]]:
-        """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take the free room in it."""
+        """Set the state of :meth:`before_landing` within the context; pods of the ``concerned`` classes take the free room."""
         cls = int(state.cls_of[pod])
         if self._snapshot.classes[cls].restarts:
             yield ()

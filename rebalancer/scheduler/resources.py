@@ -127,7 +127,7 @@ class Resources:
         return mask
 
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
-        """Return which resources ``node`` lacks for the class, in the scheduler's words."""
+        """Return the resources that ``node`` lacks for the class, in the scheduler's words."""
         reasons = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
         free = self._allocatable[:, node] - state.used[:, node]
         short = [row for row in self.requested_rows(cls) if self._requests[row, cls] > free[row]]

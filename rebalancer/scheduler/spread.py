@@ -237,7 +237,7 @@ class Spread:
         self._absent: Bools | None = None
 
     def without(self, absent: Bools) -> None:
-        """Treat nodes (N,) as absent from now on: domains of theirs alone do not exist."""
+        """Treat nodes (N,) as absent from now on. A domain that has only such nodes does not exist."""
         self._absent = absent
         self._eligible = ArrayCache(len(self._snapshot.nodes))
         self._hard.clear()

@@ -48,7 +48,7 @@ class ClusterNodes:
         self._nodes = nodes
 
     def add_listener(self) -> FollowedNodes:
-        """Return the nodes for one more listener."""
+        """Return a view of the cluster's nodes for a new listener."""
         self._followed.append(FollowedNodes(self))
         return self._followed[-1]
 

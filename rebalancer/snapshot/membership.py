@@ -25,7 +25,7 @@ class Membership(NamedTuple):
     pod_group: tuple[str, str] | None = None
     """API group and name of the PodGroup that says how many of its pods have to run; None if no PodGroup does."""
     least: int | None = None
-    """So many of its pods have to run, as the pod itself says; None if it does not."""
+    """Number of its pods that have to run, as the pod itself says; None if the pod does not say it."""
 
 
 NO_GANG = Membership()
@@ -92,7 +92,7 @@ def membership_of(
 
 
 def _as_koordinator(found: Membership, labels: o.Labels, annotations: PodAnnotations) -> Membership:
-    """Return what the pod of a gang of Koordinator says of it: pkg/scheduler/plugins/coscheduling/core/gang.go, tryInitByPodConfig."""
+    """Return the gang that a pod of Koordinator names (pkg/scheduler/plugins/coscheduling/core/gang.go, tryInitByPodConfig)."""
     policy = annotations.koordinator_match or annotations.koordinator_match_alias
     if policy == ONLY_WAITING:
         return found._replace(pod_group=None)

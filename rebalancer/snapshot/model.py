@@ -511,7 +511,7 @@ class Snapshot:
         }
 
     def _least_of(self, cls: PodClass) -> int | None:
-        """Return how many pods the gang of ``cls`` needs, as its pods say or else its PodGroup."""
+        """Return the number of pods that the gang of ``cls`` needs: as its pods say, else as its PodGroup says."""
         group, said = self.group_of(cls), cls.membership.least
         return group.least if said is None and group is not None else said
 

@@ -223,7 +223,7 @@ def fold_amounts(
 
 
 def _fold_capacity(nodes: Sequence[o.Node], resources: Sequence[str], allocatable: Ints) -> Ints:
-    """Return what each machine has (R, N), at least what is allocatable; what cannot be read is as if it were missing."""
+    """Return the capacity of each machine (R, N), at least its allocatable resources. An unreadable quantity counts as missing."""
     capacity = np.zeros_like(allocatable)
     for row, node in enumerate(nodes):
         try:

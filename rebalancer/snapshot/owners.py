@@ -104,7 +104,7 @@ def _why_never(snapshot: Snapshot, of_class: PodClass, owner: Owner) -> str:
 
 
 def _why_not_now(owner: Owner) -> str:
-    """Return what the Deployment is still busy with; empty if it is settled."""
+    """Return the change that the Deployment is still making; empty if it has settled."""
     return f"{owner.ref}: {owner.unsettled}" if owner.unsettled else ""
 
 
@@ -507,7 +507,7 @@ def keeps_revision(labels: o.Labels, workload: o.Workload) -> bool:
 def apply_admission(
     template: o.PodTemplate, spec: o.SchedulingSpec, *, as_created: bool
 ) -> o.PodTemplate:
-    """Return ``template`` as admission has changed it for a pod with ``spec``, which was made from it.
+    """Apply to ``template`` the changes that admission made to a pod of it. ``spec``: that pod's.
 
     Unless the pod is ``as_created``, its containers may have been resized in place since: they count as in the template.
     """
@@ -548,7 +548,7 @@ def replacement_spec(
 def assumptions(
     running: o.SchedulingSpec, replacement: o.SchedulingSpec, template: o.SchedulingSpec
 ) -> tuple[str, ...]:
-    """Return what is taken for granted of the ``replacement`` of a ``running`` pod, as sentences.
+    """Return the assumptions about the ``replacement`` of a ``running`` pod, as sentences.
 
     A field that a running pod has and its template has not was added at creation, by a webhook or by admission, or
     was changed since. No object shows which.

@@ -1,4 +1,4 @@
-"""PodGroups that pods name, of Kubernetes (``scheduling.k8s.io``), coscheduling, Volcano and KAI, and what counts of them."""
+"""PodGroups that pods name, of Kubernetes (``scheduling.k8s.io``), coscheduling, Volcano and KAI, and their fields that matter here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _is_of_use(snapshot: Snapshot, cls: PodClass) -> bool:
 def fold_pod_groups(
     groups: Iterable[o.PodGroupObject], classes: Iterable[PodClass]
 ) -> Mapping[PodGroupKey, PodGroup]:
-    """Return what those of ``groups`` say that pods of ``classes`` name."""
+    """Return the content of those ``groups`` that pods of ``classes`` name."""
     folded = {
         (one.metadata.namespace, _api_group(one), one.metadata.name): _fold(one) for one in groups
     }

@@ -71,7 +71,7 @@ def days_stale(prices: Prices, now: float) -> int | None:
 
 
 def _parse(text: str) -> float | None:
-    """Return the price that a label names; None if it is none."""
+    """Parse the value of a price label; None if it is not a price."""
     try:
         price = float(text)
     except ValueError:

@@ -221,7 +221,7 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
 
 
 def _need_of(snapshot: Snapshot, cls: PodClass) -> str:
-    """Return how many pods the gang of ``cls`` needs, as the end of a sentence; empty if that is settled by what it is."""
+    """Return the end of a sentence with the number of pods that the gang of ``cls`` needs; empty if its kind says it already."""
     least = snapshot.gang_least.get((cls.namespace, cls.gang))
     if least is not None:
         return f"; it needs {count(least, 'pod')}"

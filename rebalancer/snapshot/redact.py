@@ -109,7 +109,7 @@ class Redactor:
         return cls(key)
 
     def _pseudonym(self, name: str) -> str:
-        """Return what stands for a name, a valid name of objects and value of labels; "" for ""."""
+        """Return the pseudonym of a name: a valid object name and label value; "" for ""."""
         if not name or name in _EVERYWHERE or _PLAIN.fullmatch(name):
             return name
         if match := _ORDINAL.fullmatch(name):
@@ -132,7 +132,7 @@ class Redactor:
         return msgspec.json.encode(redacted)
 
     def _object_name(self, kind: str, meta: Mapping[str, Any]) -> str:
-        """Return what stands for the name of an object."""
+        """Return the pseudonym of an object's name."""
         name: str = meta["name"]
         owner: Mapping[str, Any] = next(
             (one for one in meta.get("ownerReferences") or () if one.get("controller")), {}
@@ -209,7 +209,7 @@ class Redactor:
         return kept
 
     def _images(self, value: Any) -> Any:
-        """Return images with a tag, as kube-scheduler adds one where there is none, so that pods still match nodes."""
+        """Add the tag that kube-scheduler adds to images without one, so that pods still match nodes."""
         if isinstance(value, list):
             return [self._images(one) for one in value]
         if not isinstance(value, str) or not value:

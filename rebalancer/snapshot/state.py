@@ -266,7 +266,7 @@ class ClassCounts:
                 self._counters[key][node] += change
 
     def _carry_over(self, cls: int, node: int, change: int, terminating: bool) -> None:
-        """Make what is known of where pods of a class are hold after a change on ``node``; -1: nothing changes for it."""
+        """Keep the cached nodes of a class valid after a change on ``node``; -1: the change is about other classes."""
         known = self._whereabouts.get((cls, terminating))
         if known is None or known[0] != self._stamps[cls]:
             return

@@ -1,4 +1,4 @@
-"""A snapshot file: what it says of itself, and how it is written while the lists arrive.
+"""A snapshot file: its header, and how it is written while the lists arrive.
 
 A file of ours is a zip archive with one member per list and ``manifest.json``, which is written last. A list is what
 the API server sent: in protobuf (``.pb``, a ``PodList`` and so on of ``k8s.io/api`` without its envelope), or as
@@ -232,7 +232,7 @@ class SnapshotWriter:
 
 
 class _WriteOnly:
-    """A stream without seek and position, so that zipfile never goes back in it."""
+    """A stream without seek and position, so that zipfile only appends to it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: BinaryIO | None = stream

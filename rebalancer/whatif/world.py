@@ -331,7 +331,7 @@ class SimulatedCluster:
         return state
 
     def _evict(self, state: ClusterState, pod: int, later: float = 0.0) -> None:
-        """Let a pod terminate; with ``later``, only after so many seconds."""
+        """Let a pod terminate; ``later``: the seconds until then."""
         state.evict(pod)
         self._victims.append(
             _Victim(

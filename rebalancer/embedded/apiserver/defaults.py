@@ -293,7 +293,7 @@ def charge(store: Store, kind: Kind, namespace: str, pod: Json) -> None:
 
 
 def sum_used(store: Store, quota: Json) -> dict[str, int]:
-    """Return what the pods of a quota's namespace use of each of its resources, in base units."""
+    """Return resource of a quota -> its use by the pods of the quota's namespace, in base units."""
     hard = quota.get("spec", {}).get("hard") or {}
     used = {name: 0 for name in hard if _is_pods(name)}
     for pod in store.items(POD, quota["metadata"]["namespace"]):

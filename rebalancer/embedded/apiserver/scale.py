@@ -26,7 +26,7 @@ def as_scale(obj: Json) -> Json:
 
 
 def with_scale(obj: Json, scale: Json) -> Json:
-    """Return a workload with the replicas of ``scale``; 400 if it is none."""
+    """Return a workload with the replicas of ``scale``; 400 if ``scale`` is not a valid Scale."""
     given = (scale.get("apiVersion", API_VERSION), scale.get("kind", KIND))
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if given != (API_VERSION, KIND) or type(replicas) is not int or replicas < 0:

@@ -214,7 +214,7 @@ def _matters(change: Change) -> bool:
 
 
 def _draw(store: Store, pod: Json, size: int) -> int:
-    """Return one of so many equally good nodes, the same for the same pod and seed."""
+    """Return one of several equally good nodes; the same one for the same pod and seed."""
     return int.from_bytes(store.digest("node", pod["metadata"]["uid"])[:8], "big") % size
 
 

@@ -102,7 +102,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The content of a message."""
+    """The content of a message of the queue."""
 
     events: tuple[Event, ...] = ()
     """Of each instance that it names; none: it calls for nothing here."""

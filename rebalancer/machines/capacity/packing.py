@@ -82,7 +82,7 @@ class Packing:
 
     @property
     def present(self) -> Bools:
-        """The nodes (N,) that exist or are open."""
+        """The nodes (N,) that exist or were opened in this packing."""
         present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
         return present & ~self._dropped
 

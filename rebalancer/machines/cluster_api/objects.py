@@ -133,7 +133,7 @@ class Scalable(ApiObject):
 
     @property
     def replicas(self) -> int | None:
-        """``spec.replicas``: Machines that there are to be."""
+        """``spec.replicas``: the desired number of Machines."""
         value = read_path(self.raw, "spec", "replicas")
         return value if isinstance(value, int) else None
 

@@ -299,7 +299,7 @@ class NodeChoice:
         ]
 
     def expect(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot as it is: new nodes are not this choice's part."""
+        """Return the snapshot unchanged: this choice adds no new nodes."""
         return snapshot
 
     def still_has(self, node: NodeView) -> bool:

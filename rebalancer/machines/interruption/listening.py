@@ -58,7 +58,7 @@ class Listening:
             self._thread.join(seconds)
 
     def hangs(self) -> float | None:
-        """Return for how many seconds the source has not answered; None within its limit."""
+        """Return the seconds since the last answer of the source, if they exceed its limit; else None."""
         silent = self.clock.now() - self._seen
         return silent if silent > _HANGS else None
 

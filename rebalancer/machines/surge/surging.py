@@ -205,7 +205,7 @@ class Surge:
         return sum([self.forget(name) for name in rest])
 
     def groups_left(self) -> list[str]:
-        """Return the groups that are not as before, as far as is known."""
+        """Return the groups that are known to differ from their state before the replacement."""
         return sorted(self._noted)
 
     def groups_not_begun(self) -> dict[str, int]:

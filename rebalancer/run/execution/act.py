@@ -87,7 +87,7 @@ class ClusterActor:
         return evict(client, namespace, name, uid, grace_period_seconds=self._grace(uid))
 
     def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
-        """Return what the API server would answer to the eviction."""
+        """Return the API server's answer to a dry run of the eviction."""
         return evict(self._client, namespace, name, uid, dry_run=True)
 
     def read_disruptions_allowed(self, budget: str) -> int | None:
@@ -340,7 +340,7 @@ class Acting:
         )
 
     def _follow(self, kept: Kept, moves: Sequence[Move]) -> tuple[ClusterCache, RunView]:
-        """Return what follows the cluster once it is entered, and the view of this run."""
+        """Return a context manager that follows the cluster, and the view of this run."""
         everything, namespace = (True, "") if self.scores else choose_followed(moves)
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.seconds_left())

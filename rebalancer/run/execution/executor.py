@@ -302,7 +302,7 @@ class Executor:
         return done
 
     def _in_vain(self, move: Move) -> Outcome | None:
-        """Return how a move of a unit ends of which another has not been made."""
+        """Return the outcome of a move whose unit has another move that failed."""
         if not move.unit:
             return None
         for outcome in self._outcomes.values():

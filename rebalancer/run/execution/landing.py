@@ -134,7 +134,7 @@ class Arrivals:
         return result
 
     def _exchange(self, moves: Sequence[Move], result: dict[str, Replacement]) -> None:
-        """Exchange replacements of one controller among its victims until as many as possible are where they were expected.
+        """Assign the replacements of one controller to its victims so that most of them are where they were expected.
 
         All of them have nodes. Pods of one controller that are created at the same time say nothing about which of them came for which victim.
         """
@@ -164,7 +164,7 @@ class Arrivals:
 
 
 def _match(fits: Sequence[Sequence[bool]]) -> list[int]:
-    """Return a column for each row, each once, so that as many as possible fit; where nothing is won, row i keeps column i.
+    """Assign a different column to each row, so that the number of fits is largest. Where no change improves it, row i keeps column i.
 
     Kuhn's algorithm for a maximum matching of bipartite graphs, by augmenting paths.
     """

@@ -142,7 +142,7 @@ def with_pace_of_cut(document: Document, outcomes: Sequence[Outcome], seconds: f
 
 
 def _waves_of_moved(outcomes: Iterable[Outcome]) -> list[int]:
-    """Return the wave of each moved pod. Deletions of finished pods do not count: nothing is awaited for them."""
+    """Return the wave of each moved pod. Deletions of finished pods do not count: they get no replacement."""
     return [
         outcome.move.wave
         for outcome in outcomes
