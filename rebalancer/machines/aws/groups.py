@@ -384,6 +384,7 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
     If its capacity does not count machines, its sizes are unknown.
     """
     sized = not _is_weighted(group)
+    tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
     return NodeGroup(
         name=group["AutoScalingGroupName"],
         instances=tuple(
@@ -398,8 +399,9 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
         desired=group["DesiredCapacity"] if sized else None,
         zones=tuple(sorted(group.get("AvailabilityZones", ()))),
         suspended=_explain_suspension(group),
-        note=next((tag["Value"] for tag in group.get("Tags", ()) if tag["Key"] == TAG), ""),
+        note=tags.get(TAG, ""),
         meddling=meddling(group),
+        options=dict(_below(tags, "autoscaling-options/")),
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.errors import ProviderError
+from rebalancer.machines.capacity.group_options import GroupOptions, read_options
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.scheduler.topology import HOSTNAME
@@ -79,6 +80,10 @@ class Groups:
         """
         self._snapshot = snapshot
         self.groups = tuple(sorted(groups, key=lambda group: group.name))
+        read = {group.name: read_options(group) for group in self.groups}
+        self._options = {name: options for name, (options, _) in read.items()}
+        self.unread = tuple(text for _, problems in read.values() for text in problems)
+        """What of the groups' own options could not be read, in words."""
         self._startup = frozenset(startup_taints)
         nodes = snapshot.nodes
         of_sets = np.array([any(map(self._is_startup, of)) for of in nodes.taint_sets] or [False])
@@ -102,6 +107,15 @@ class Groups:
         """Return the group of a node; None if it is in none."""
         index = self.of_node.get(node)
         return None if index is None else self.groups[index]
+
+    def options_of(self, node: int) -> GroupOptions:
+        """Return the options of a node's group."""
+        group = self.group_of(node)
+        return GroupOptions() if group is None else self._options[group.name]
+
+    def options_named(self, group: str) -> GroupOptions:
+        """Return the options of the group of this name."""
+        return self._options[group]
 
     def nodes_of(self, group: NodeGroup) -> list[int]:
         """Return the nodes of a group, ascending."""

@@ -30,7 +30,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Eagerness
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import find_marked_by_others
 from rebalancer.snapshot.model import Snapshot
@@ -39,22 +39,39 @@ from rebalancer.snapshot.prices import NodePrices
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 """Of a node that has one of these, nothing else counts."""
 _WEIGHED = ("cpu", "memory")
+_CLOSE = 1e-9
+"""Shares that differ by so much are equal."""
 
 
-def utilisation_of(draft: Draft) -> dict[str, Floats]:
+def utilisation_of(draft: Draft, groups: Groups) -> dict[str, Floats]:
     """Return resource -> share (N,) that living pods request; -1 if a node has none of the resource.
 
-    Pods of DaemonSets and static pods count; terminating ones do not.
+    Pods of DaemonSets and static pods count; terminating ones do not. Where the group ignores DaemonSets, what their pods
+    request is taken off both sides (``simulator/utilization/info.go``).
     """
     snapshot: Snapshot = draft.snapshot
+    daemons = _daemons_ignored(draft, groups)
     shares: dict[str, Floats] = {}
     for name in (*_WEIGHED, *GPUS):
         if name in snapshot.resources:
             row = snapshot.resources.index(name)
             room = snapshot.nodes.allocatable[row]
-            share = draft.state.lasting[row] / np.maximum(1, room)
+            asked = draft.state.lasting[row] - daemons[row]
+            share = asked / np.maximum(1, room - daemons[row])
             shares[name] = np.where(room > 0, share, -1.0)
     return shares
+
+
+def _daemons_ignored(draft: Draft, groups: Groups) -> Ints:
+    """Return what pods of DaemonSets request (R, N) on nodes whose group ignores it; 0 on others."""
+    snapshot, here = draft.snapshot, draft.state.unmoved()
+    ignoring = np.array(
+        [groups.options_of(node).ignores_daemons for node in range(len(snapshot.nodes))], bool
+    )
+    of_class = np.array([cls.controller_kind == "DaemonSet" for cls in snapshot.classes], bool)
+    cls, node = snapshot.pods.cls[here], snapshot.pods.node[here]
+    counted = of_class[cls] & ignoring[node]
+    return sum_by_node(snapshot.requests, cls[counted], node[counted], len(snapshot.nodes))
 
 
 def relevant_shares(utilisation: Mapping[str, Floats], node: int) -> dict[str, float]:
@@ -90,7 +107,7 @@ def ineligible(
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
         *_exclude_limited(snapshot, capacity),
-        *_exclude_utilised(snapshot, utilisation, capacity.under),
+        *_exclude_utilised(snapshot, groups, utilisation, capacity.under),
         _exclude_needed(snapshot, needed),
         (
             kept_free((one.term for one in draft.enforced), len(known)),
@@ -180,20 +197,43 @@ def _exclude_limited(snapshot: Snapshot, capacity: CapacitySettings) -> Iterator
     yield _mask(texts, size), RemovalCode.MIN_TOTAL, texts
 
 
+def _find_thresholds(groups: Groups, size: int, under: float) -> tuple[Floats, Floats]:
+    """Return the share above which each node (N,) stays, and the same if it has GPUs.
+
+    That of the policy may still be reached; that of a group must not (``core/scaledown/eligibility``), so that 0 keeps all
+    of its nodes.
+    """
+    plain, gpus = np.full(size, under), np.full(size, under)
+    for node in range(size):
+        options = groups.options_of(node)
+        for thresholds, own in ((plain, options.threshold), (gpus, options.gpu_threshold)):
+            if own is not None:
+                thresholds[node] = own - 2 * _CLOSE
+    return plain, gpus
+
+
 def _exclude_utilised(
-    snapshot: Snapshot, utilisation: Mapping[str, Floats], threshold: float
+    snapshot: Snapshot, groups: Groups, utilisation: Mapping[str, Floats], under: float
 ) -> Iterator[_Rule]:
     size = len(snapshot.nodes)
+    thresholds = _find_thresholds(groups, size, under)
     of_gpus = np.zeros(size, bool)
     for name in GPUS:
         of_gpus |= utilisation.get(name, np.full(size, -1.0)) >= 0
     for name, share in utilisation.items():
-        above = (share > threshold + 1e-9) & (of_gpus if name in GPUS else ~of_gpus)
+        most = thresholds[name in GPUS]
+        above = (share > most + _CLOSE) & (of_gpus if name in GPUS else ~of_gpus)
         texts = {
-            node: f"{share[node]:.0%} of its {name} is requested, more than {threshold:.0%}"
+            node: f"{share[node]:.0%} of its {name} is requested, {_more_than(most[node], under)}"
             for node in np.flatnonzero(above).tolist()
         }
         yield above, RemovalCode.TOO_FULL, texts
+
+
+def _more_than(most: float, under: float) -> str:
+    if most == under:
+        return f"more than {under:.0%}"
+    return f"and nodes of its group stay from {max(0.0, most):.0%} on"
 
 
 def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
@@ -268,7 +308,7 @@ def removals(
     """
     none = np.zeros(len(problem.snapshot.nodes), bool)
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
-    utilisation = utilisation_of(draft)
+    utilisation = utilisation_of(draft, groups)
     kept = ineligible(
         draft,
         groups,

@@ -66,7 +66,7 @@ class ScaleInNodes:
         self.now = context.now()
         """When the run began, in Unix seconds."""
         standing = scale_ins(self.snapshot.nodes)
-        self.others = {node for node, state in standing.items() if self._is_anothers(state)}
+        self.others = {node for node, state in standing.items() if self._is_anothers(node, state)}
         """The nodes that another release notes, drains or removes: nothing is written on them."""
         self.states: dict[int, ScaleInRecord] = {
             node: state for node, state in standing.items() if node not in self.others
@@ -81,10 +81,15 @@ class ScaleInNodes:
         """Return the name of a node."""
         return self.snapshot.nodes.names[node]
 
-    def _is_anothers(self, state: ScaleInRecord) -> bool:
+    def _is_anothers(self, node: int, state: ScaleInRecord) -> bool:
         """Return whether another release is removing a node; a release that stopped writing no longer counts."""
         options, ours = self.options, self.context.release
-        longest = max(options.unneeded_for, options.unready_for, options.give_up_after)
+        longest = max(
+            options.unneeded_for,
+            options.unready_for,
+            options.give_up_after,
+            self.unneeded_time(node),
+        )
         live = not self.is_past(state.at, 2 * max(longest, options.cool_down_after_failure))
         return live and "" not in (ours, state.release) and state.release != ours
 
@@ -102,9 +107,11 @@ class ScaleInNodes:
         return removal.removable or removal.code is RemovalCode.NO_GROUP
 
     def unneeded_time(self, node: int) -> timedelta:
-        """Return for how long a node must be unneeded before it is removed."""
-        ready = self.snapshot.nodes.ready[node]
-        return self.options.unneeded_for if ready else self.options.unready_for
+        """Return for how long a node must be unneeded before it is removed; its group may say it itself."""
+        own, options = self.context.report.groups.options_of(node), self.options
+        if self.snapshot.nodes.ready[node]:
+            return options.unneeded_for if own.unneeded_for is None else own.unneeded_for
+        return options.unready_for if own.unready_for is None else own.unready_for
 
     def is_past(self, since: str, time: timedelta) -> bool:
         """Return whether ``time`` has passed since ``since``."""

@@ -17,6 +17,7 @@ import msgspec
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.machines.capacity.codes import GroupCode
+from rebalancer.machines.capacity.group_options import GroupOptions
 from rebalancer.machines.capacity.groups import Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
@@ -197,6 +198,11 @@ class ScaleOutTimes:
     provision_time: float = 900.0
     cool_down: float = 0.0
 
+    def of_group(self, options: GroupOptions) -> float:
+        """Return the time within which a group's machines have to be ready."""
+        own = options.provision_time
+        return self.provision_time if own is None else own.total_seconds()
+
     @classmethod
     def of(cls, params: Any) -> ScaleOutTimes:
         """Return the times in a strategy's options: ``newPodDelay``, ``provisionTime``, ``coolDown``."""
@@ -218,6 +224,8 @@ class GroupStates:
 
     def inputs(self, snapshot: Snapshot, groups: Groups, machines: Machines) -> ScaleOutInputs:
         """Return the inputs of scale-out, after updating the states from the groups' machines."""
+        for text in groups.unread:
+            self.warn(text)
         now, sizes = snapshot.captured_at, sizes_of(snapshot, groups)
         times = self.times or ScaleOutTimes()
         self.groups = {
@@ -227,7 +235,7 @@ class GroupStates:
                     self.earlier.of(group.name),
                     sizes[group.name],
                     now,
-                    times.provision_time,
+                    times.of_group(groups.options_named(group.name)),
                     group.on_hold,
                 ),
                 now,
