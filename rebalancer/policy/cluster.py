@@ -475,6 +475,25 @@ class Total(Section):
         return self
 
 
+class Balance(Section):
+    """Which groups are similar, so that they share new nodes."""
+
+    labels: tuple[LabelKey, ...] = Field(
+        default=(),
+        description="Groups are similar if their nodes have equal values of all of these labels, and nothing else counts; none: by allocatable, taints and labels.",
+    )
+    ignore_labels: tuple[LabelKey, ...] = Field(
+        default=(),
+        description="Labels in which similar groups may differ, beside those of the place, of the group and of its template.",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Balance:
+        if self.labels and self.ignore_labels:
+            raise ValueError("with labels nothing else counts: leave out ignoreLabels")
+        return self
+
+
 class GroupBounds(Section):
     """The sizes between which a group is scaled, in the place of the provider's own."""
 
@@ -535,6 +554,9 @@ class CapacitySettings(Section):
     groups: dict[Annotated[str, Field(min_length=1)], GroupBounds] = Field(
         default_factory=dict,
         description="Sizes of groups by name, each with min, max or both: scale-in and scale-out keep within them, and never leave the provider's own.",
+    )
+    balance: Balance = Field(
+        default=Balance(), description="Which groups share new nodes, as similar ones."
     )
     beside_autoscaler: Beside = Field(
         default=Beside.ADVISE,

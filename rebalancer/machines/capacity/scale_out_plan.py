@@ -33,7 +33,7 @@ from rebalancer.machines.capacity.packing import (
     pending_pods,
     weighed_rows,
 )
-from rebalancer.policy.cluster import CapacitySettings, Expander
+from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
 from rebalancer.policy.prices import Prices
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.labelled import GROUP_LABELS
@@ -354,14 +354,19 @@ _IGNORED_LABELS = frozenset(
     }
 )
 """Labels in which similar groups differ."""
+_BALANCE = Balance()
 
 
-def similar(one: GroupTemplate, other: GroupTemplate) -> bool:
+def similar(one: GroupTemplate, other: GroupTemplate, balance: Balance = _BALANCE) -> bool:
     """Return whether new nodes of two groups are interchangeable, except for their place.
 
     Their allocatable differs by 5 % at most; labels are equal except those of the place, of the group and of its
-    launch template; taints are equal.
+    launch template, and ``balance.ignoreLabels``; taints are equal. With ``balance.labels`` only these are compared, and a
+    group without one is similar to none (``processors/nodegroupset/label_nodegroups.go``).
     """
+    if balance.labels:
+        pairs = ((one.labels.get(key), other.labels.get(key)) for key in balance.labels)
+        return all(ours is not None and ours == theirs for ours, theirs in pairs)
     if one.max_pods != other.max_pods or set(one.taints) != set(other.taints):
         return False
     least, most = (
@@ -369,7 +374,9 @@ def similar(one: GroupTemplate, other: GroupTemplate) -> bool:
         np.maximum(one.allocatable, other.allocatable),
     )
     close = bool((most - least <= _CLOSE * most).all())
-    return close and _comparable_labels(one.labels) == _comparable_labels(other.labels)
+    ignored = _IGNORED_LABELS.union(balance.ignore_labels)
+    ours, theirs = ({k: v for k, v in of.labels.items() if k not in ignored} for of in (one, other))
+    return close and ours == theirs
 
 
 def balance_nodes(
@@ -389,10 +396,6 @@ def balance_nodes(
         sizes[smallest] += 1
         nodes.append(node)
     return nodes
-
-
-def _comparable_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in labels.items() if key not in _IGNORED_LABELS}
 
 
 CLUSTER_LIMITS = frozenset({GroupCode.CLUSTER_FULL, GroupCode.TOTAL_REACHED})
@@ -582,7 +585,7 @@ class _Planner:
             (priority(name, self._settings), self._hourly[name] if by_price else 0.0)
             for name in (chosen, other.name)
         }
-        return len(ranks) == 1 and similar(ours, theirs)
+        return len(ranks) == 1 and similar(ours, theirs, self._settings.balance)
 
     def drop_redundant(self) -> bool:
         """Drop new nodes whose pods fit on other nodes; return whether any was dropped.

@@ -299,6 +299,55 @@ def test_similar_groups_share_new_nodes_only_at_the_same_price(machines, other, 
     assert machines.scale_out(objects, [group("one"), group("two")], policy, templates).by == by
 
 
+_SHARED = {"one": 2, "two": 2}
+_ALONE = {"one": 4}
+
+
+@pytest.mark.parametrize(
+    ("balance", "one", "two", "by"),
+    [
+        ("", {}, {}, _SHARED),
+        ("", {"rack": "1"}, {"rack": "2"}, _ALONE),
+        ("ignoreLabels: [rack]", {"rack": "1"}, {"rack": "2"}, _SHARED),
+        ("ignoreLabels: [rack]", {"rack": "1"}, {}, _SHARED),
+        ("ignoreLabels: [rack]", {"rack": "1", "disk": "fast"}, {"rack": "2"}, _ALONE),
+        # Only these count, and a group without one is similar to none.
+        ("labels: [pool]", {"pool": "a", "rack": "1"}, {"pool": "a", "rack": "2"}, _SHARED),
+        ("labels: [pool]", {"pool": "a"}, {"pool": "b"}, _ALONE),
+        ("labels: [pool]", {}, {}, _ALONE),
+        ("labels: [pool, rack]", {"pool": "a", "rack": "1"}, {"pool": "a"}, _ALONE),
+    ],
+)
+def test_labels_say_which_groups_share_new_nodes(machines, balance, one, two, by):
+    """Four pods that take a node each, and two groups of equal machines."""
+    objects = [*_full("a"), *_pending_pods(4, cpu="3")]
+    templates = {"one": _template(labels=one), "two": _template(labels=two)}
+    policy = f"capacity: {{balance: {{{balance}}}}}"
+    assert machines.scale_out(objects, [group("one"), group("two")], policy, templates).by == by
+
+
+def test_groups_of_different_machines_share_by_a_label_where_that_takes_as_few_nodes(machines):
+    """By the label alone both are similar; pods of 5 cores fit on large machines only, and two of 4 on one of these."""
+    templates = {
+        "large": _template("8", labels={"pool": "a"}),
+        "small": _template("4", labels={"pool": "a"}),
+    }
+    policy = "capacity: {expander: least-nodes, balance: {labels: [pool]}}"
+    groups = [group("large"), group("small")]
+
+    def by(cpu):
+        objects = [*_full("a"), *_pending_pods(2, cpu=cpu)]
+        return machines.scale_out(objects, groups, policy, templates).by
+
+    assert by("5") == {"large": 2}
+    assert by("4") == {"large": 1}
+
+
+def test_labels_and_labels_to_ignore_exclude_each_other(machines):
+    with pytest.raises(Exception, match="leave out ignoreLabels"):
+        machines.rules("capacity: {balance: {labels: [pool], ignoreLabels: [rack]}}")
+
+
 def test_with_priorities_a_group_without_a_match_does_not_grow(machines):
     policy = "capacity: {expander: priority, priorities: [other]}"
     planned = machines.scale_out([*_full("a"), *_pending_pods(1)], [group("pool", "a")], policy)
