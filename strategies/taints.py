@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,16 @@ from strategies.priced_nodes import tolerations
 
 # Set by the node controller, the kubelet and cloud providers while a condition is true, and by kubectl
 # cordon (pkg/apis/core: well_known_labels.go, staging/src/k8s.io/cloud-provider/api). Pods that must leave
-# such a node are evicted by NoExecute taints, by the kubelet or by a drain.
+# such a node are evicted by NoExecute taints, by the kubelet or by a drain. Agents whose pods a node needs do the same, under
+# names of their own: Cilium's operator taints each node while its agent restarts (set-cilium-node-taints), so that a
+# rollout of it would move all pods; readiness.k8s.io is that of node-readiness-controller, nidhogg that of Nidhogg.
 _OF_CONDITIONS = (
+    "*not-ready",
+    "readiness.k8s.io/*",
+    "nidhogg.uswitch.com/*",
+    "startup-taint.cluster-autoscaler.kubernetes.io/*",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/*",
     "node.kubernetes.io/unschedulable",
-    "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
     "node.kubernetes.io/memory-pressure",
     "node.kubernetes.io/disk-pressure",
@@ -41,17 +48,18 @@ _ALL = 2**31
 
 
 class TaintsParams(Params):
-    """Options of taints. A taint is given as ``key``, or as ``key=value``."""
+    """Options of taints. A taint is given as ``key``, or as ``key=value``; ``*`` stands for any text."""
 
     prefer_no_schedule: bool = Field(
         default=False, description="Also fix PreferNoSchedule (soft, one per taint)."
     )
     include: tuple[str, ...] = Field(
-        default=(), description="Only these taints, as key or key=value; empty: all."
+        default=(), description="Only these taints, as for exclude; empty: all."
     )
     exclude: tuple[str, ...] = Field(
         default=_OF_CONDITIONS,
-        description="Not these taints, as key or key=value. Default: those of cordons and conditions.",
+        description="Not these taints, as key or key=value, with * for any text. Default: those of cordons, of conditions, and of agents"
+        " that are not ready.",
     )
 
     @field_validator("include", "exclude")
@@ -66,9 +74,13 @@ class TaintsParams(Params):
         """Return whether pods on nodes with this taint should move."""
         if key in _MARKS:
             return False  # one that a killed run has left is to be removed, not the pods
-        names = {key, f"{key}={value}"}
-        included = not self.include or not names.isdisjoint(self.include)
-        return included and names.isdisjoint(self.exclude)
+        included = not self.include or names_taint(self.include, key, value)
+        return included and not names_taint(self.exclude, key, value)
+
+
+def names_taint(names: Iterable[str], key: str, value: str) -> bool:
+    """Return whether one of ``names``, each ``key`` or ``key=value`` with ``*`` for any text, is that of the taint."""
+    return any(fnmatchcase(key, one) or fnmatchcase(f"{key}={value}", one) for one in names)
 
 
 class Taints(Strategy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import Any
 
 from rebalancer.base.durations import format_duration
@@ -308,12 +309,12 @@ def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | Non
         notes.add(args.base, KeyFate.IDLE, f"{use.plugin}: includedTaints includes none")
         return None
     if not include:
-        text = (
-            "taints of cordons and node conditions are left out; without them in exclude they count"
-        )
+        text = "taints of cordons, node conditions and agents that are not ready are left out; without them in exclude they count"
         notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}, as there")
     included = {taint.partition("=")[0] for taint in include}
-    exclude = [taint for taint in default["exclude"] if taint not in included]
+    exclude = [
+        name for name in default["exclude"] if not any(fnmatchcase(key, name) for key in included)
+    ]
     more = _taint_names(args, "excludedTaints", given.excluded_taints, notes)
     return {
         "preferNoSchedule": given.include_prefer_no_schedule,

@@ -47,6 +47,43 @@ def test_other_effects_are_none_of_its_business(effect):
     assert result.before[NAME].cost.hard == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "moved"),
+    [
+        ("node.kubernetes.io/unschedulable", 0),
+        ("node.kubernetes.io/not-ready", 0),
+        ("node.cilium.io/agent-not-ready", 0),
+        ("cni.istio.io/not-ready", 0),
+        ("readiness.k8s.io/acme.com/network-unavailable", 0),
+        ("nidhogg.uswitch.com/kube-system.kiam", 0),
+        ("startup-taint.cluster-autoscaler.kubernetes.io/a", 0),
+        ("team", 1),
+        ("not-ready-for-tests", 1),
+    ],
+)
+def test_an_agent_that_restarts_on_a_node_moves_no_pod_off_it(key, moved):
+    objects = [node("n0", taints=[taint(key, value="true")]), node("n1")]
+    result = plan([*objects, *workload("web", ["n0", "n1"])])
+    assert len(result.moves) == moved
+    assert result.before[NAME].cost.hard == moved
+
+
+@pytest.mark.parametrize(
+    ("given", "moved"),
+    [
+        ({"exclude": ["te*"]}, 0),
+        ({"exclude": ["team=*"]}, 0),
+        ({"exclude": ["team=b*"]}, 1),
+        ({"exclude": ["eam"]}, 1),
+        ({"include": ["*eam=a"]}, 1),
+        ({"include": ["b*"]}, 0),
+    ],
+)
+def test_a_star_stands_for_any_text(given, moved):
+    objects = [node("n0", taints=[taint("team", value="a")]), node("n1")]
+    assert len(plan([*objects, *workload("web", ["n0", "n1"])], **given).moves) == moved
+
+
 def test_prefer_no_schedule_is_mended_by_choice():
     objects = [node("n0", taints=[taint("slow", "PreferNoSchedule")]), node("n1")]
     result = plan([*objects, *workload("web", ["n0", "n0"])], prefer_no_schedule=True)

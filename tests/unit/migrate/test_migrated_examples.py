@@ -244,8 +244,8 @@ def test_the_default_policy_of_its_chart(migrate):
         f"13: profiles[0].pluginConfig[2].args: {RESTARTS}",
         f"15: profiles[0].pluginConfig[3].args.nodeAffinityType: {SELECTOR}",
         (
-            "16: profiles[0].pluginConfig[4].args: differs: RemovePodsViolatingNodeTaints: taints of cordons and "
-            "node conditions are left out; without them in exclude they count, as there"
+            "16: profiles[0].pluginConfig[4].args: differs: RemovePodsViolatingNodeTaints: taints of cordons, "
+            "node conditions and agents that are not ready are left out; without them in exclude they count, as there"
         ),
         f"20: profiles[0].pluginConfig[7].args: {GAP}",
         DEFAULTS.replace("pods with volumes (protect.volumes), ", ""),

@@ -79,6 +79,11 @@ def test_a_taint_of_cordons_counts_if_it_is_asked_for_by_name(plugin):
     assert notes == []
 
 
+def test_the_taint_of_an_agent_counts_if_it_is_asked_for_by_name(plugin):
+    ours, _ = plugin(TAINTS, "{includedTaints: [node.cilium.io/agent-not-ready]}")
+    assert "not-ready" not in ours.partition("exclude:")[2]
+
+
 def test_taints_that_are_left_out_join_those_that_we_leave_out(plugin):
     ours, _ = plugin(TAINTS, "{excludedTaints: [dedicated, '=x', dedicated]}")
     exclude = ours.partition("exclude:")[2]
