@@ -13,7 +13,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.migrate.options import budgets, defaults, equivalent
 from rebalancer.migrate.plugins import PeerPolicy
-from rebalancer.migrate.pods import Evictor, common, limits, protections, select_of
+from rebalancer.migrate.pods import Evictor, limits, protections, select_of
 from rebalancer.migrate.usage import read_usage
 from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Peer, Use
 from rebalancer.policy.forms import as_yaml
@@ -49,13 +49,11 @@ def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) 
     _top_level(peer.top, notes)
     observes = bool(strategies) and all(one.observes for one in strategies.values())
     default = Protect().model_dump(mode="json", by_alias=True)
-    select = common(one.select for one in strategies.values())
     data: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": "Policy",
         "mode": "observe" if observes else None,
         "steer": "marks" if Direction.PACK in _directions(strategies.values(), known) else None,
-        "select": select,
         "budgets": budgets(peer.top, notes),
         "method": _method(peer.top, notes),
         "usage": measured.usage,
@@ -65,7 +63,7 @@ def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) 
     }
     data = {key: value for key, value in data.items() if value}
     data["strategies"] = {
-        name: _write(name, one, observes=one.observes and not observes, shared=bool(select))
+        name: _write(name, one, observes=one.observes and not observes)
         for name, one in sorted(strategies.items())
     }
     return data
@@ -83,11 +81,12 @@ def _method(top: FilePart[PeerPolicy], notes: Notes) -> dict[str, Any]:
     return {"gracePeriod": format_duration(timedelta(seconds=min(max(1, seconds), _MAX_SECONDS)))}
 
 
-def _write(name: str, one: _Strategy, *, observes: bool, shared: bool) -> dict[str, Any]:
+def _write(name: str, one: _Strategy, *, observes: bool) -> dict[str, Any]:
     return {
         **({"strategy": one.strategy} if name != one.strategy else {}),
         **({"mode": "observe"} if observes else {}),
-        **({"select": one.select} if one.select and not shared else {}),
+        # Not once for the whole policy: there, what is wrong with other pods would count as unmet, too.
+        **({"select": one.select} if one.select else {}),
         **one.options,
     }
 

@@ -6,7 +6,7 @@ protects is protected.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -279,9 +279,3 @@ def _priority(evictor: EvictorArgs) -> Plain:
     if threshold.value is None or threshold.value >= _SYSTEM_CRITICAL:
         return {}
     return {"below": max(threshold.value, _LEAST_PRIORITY)}
-
-
-def common(selects: Iterable[Plain]) -> Plain:
-    """Return the ``select`` that all strategies have in common; empty if they differ."""
-    first, *others = list(selects) or [{}]
-    return first if all(other == first for other in others) else {}

@@ -99,7 +99,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "      - {reason: PodCompleted, status: 'True', minTimeSinceLastTransitionSeconds: 14400}\n"
                 "      namespaces: {include: [default]}\n",
             ),
-            "select:\n  namespaces: [default]\nstrategies:\n  failed-pods:\n    phases: [Succeeded]\n    minPodLifetime: 0s\n"
+            "strategies:\n  failed-pods:\n    select:\n      namespaces: [default]\n    phases: [Succeeded]\n    minPodLifetime: 0s\n"
             "    conditions:\n    - {status: 'True', reason: PodCompleted, minTimeSinceLastTransition: 4h}\n",
             [f"7: {ARGS}: differs: PodLifeTime: {READ}", DEFAULTS],
             id="pod-life-time-transition.yml",

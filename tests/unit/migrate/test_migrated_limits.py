@@ -43,8 +43,9 @@ def test_a_protection_that_both_know_is_carried_over(profile, evictor, ours):
     ],
 )  # fmt: skip
 def test_a_limit_to_some_pods_becomes_a_select_and_is_enforced(profile, evictor, select):
-    written = f" {select}\n" if select.startswith("{") else f"\n  {select}\n"
-    assert profile(evictor)[0] == f"select:{written}{DUPLICATES}"
+    indented = select.replace("\n", "\n    ")
+    written = f" {select}\n" if select.startswith("{") else f"\n      {indented}\n"
+    assert profile(evictor)[0] == f"strategies:\n  duplicates:\n    select:{written}"
 
 
 def test_a_limit_that_we_lack_makes_what_it_limited_observe_only(profile):
@@ -63,10 +64,9 @@ def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
         "  plugins: {deschedule: {enabled: [RemovePodsViolatingNodeTaints]}}\n"
     )
     assert ours == (
-        "select:\n  labels:\n    matchLabels: {a: x, c: d}\n    matchExpressions:\n"
-        "    - {key: e, operator: Exists}\n"
-        "    - key: a\n      operator: In\n      values: [b]\n"
-        "strategies:\n  taints: {}\n"
+        "strategies:\n  taints:\n    select:\n      labels:\n        matchLabels: {a: x, c: d}\n"
+        "        matchExpressions:\n        - {key: e, operator: Exists}\n"
+        "        - key: a\n          operator: In\n          values: [b]\n"
     )
 
 
@@ -118,8 +118,6 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
 @pytest.mark.parametrize(
     ("top", "ours", "note"),
     [
-        ("nodeSelector: a=b", "select:\n  nodes: {a: b}\n", "differs: pods leave these nodes only; all nodes count, and may take them"),
-        ("nodeSelector: 'a in (b,c)'", "select:\n  nodes:\n    matchExpressions:\n    - key: a\n      operator: In\n      values: [b, c]\n", "differs: pods leave these nodes only; all nodes count, and may take them"),
         ("maxNoOfPodsToEvictTotal: 7", "budgets: {perRun: 7}\n", None),
         ("maxNoOfPodsToEvictTotal: 0", "budgets: {perRun: 0}\n", None),
         ("maxNoOfPodsToEvictPerNode: 2", "budgets: {perNode: 2}\n", "differs: budgets.perNode is 2, and counts pods in flight, not evictions of a run"),
@@ -142,6 +140,20 @@ def test_keys_at_the_top(profile, top, ours, note):
     assert notes_there == ([] if note is None else [f"9: {top.partition(':')[0]}: {note}"])
 
 
+@pytest.mark.parametrize(
+    ("selector", "nodes"),
+    [
+        ("a=b", " {a: b}\n"),
+        ("'a in (b,c)'", "\n        matchExpressions:\n        - key: a\n          operator: In\n          values: [b, c]\n"),
+    ],
+)  # fmt: skip
+def test_a_selector_of_nodes_says_which_nodes_pods_leave(profile, selector, nodes):
+    text, notes = profile("{}", f"nodeSelector: {selector}\n")
+    assert text == f"strategies:\n  duplicates:\n    select:\n      nodes:{nodes}"
+    told = "differs: pods leave these nodes only; all nodes count, and may take them"
+    assert f"9: nodeSelector: {told}" in notes
+
+
 # -- namespaces ----------------------------------------------------------------------------------------
 
 
@@ -162,17 +174,8 @@ def two(migrate):
     return outcome
 
 
-BOTH = "  anti-affinity: {preferred: false}\n  duplicates: {}\n"
-
-
-def test_namespaces_that_all_share_are_written_once(two):
-    ours, _ = two("{include: [b, a]}", "{include: [b, a]}")
-    assert ours == f"select:\n  namespaces: [b, a]\nstrategies:\n{BOTH}"
-    ours, _ = two("{exclude: [x]}", "{exclude: [x]}")
-    assert ours == f"select:\n  namespaces:\n    exclude: [x]\nstrategies:\n{BOTH}"
-
-
-def test_others_stand_with_their_strategy(two):
+def test_namespaces_stand_with_each_strategy(two):
+    # At the top they would only say which pods may move, and what is wrong in other namespaces would count.
     ours, _ = two("{include: [a]}", "{exclude: [x]}")
     assert ours == (
         "strategies:\n"
@@ -238,7 +241,9 @@ def test_a_limit_of_one_profile_is_of_its_strategies_alone(profiles):
 def test_a_plug_in_of_two_profiles_is_one_strategy_if_options_and_pods_agree(profiles):
     given = (SELF, "{namespaces: {include: [a]}}", "{}")
     ours, _ = profiles(given, given)
-    assert ours == "select:\n  namespaces: [a]\nstrategies:\n  anti-affinity: {preferred: false}\n"
+    assert ours == (
+        "strategies:\n  anti-affinity:\n    select:\n      namespaces: [a]\n    preferred: false\n"
+    )
 
 
 def test_with_other_options_or_pods_it_stands_twice(profiles):

@@ -60,7 +60,7 @@ def plugin(migrate):
         ("PodLifeTime", "{exitCodes: [1, 137], includingEphemeralContainers: true}", "  lifetime:\n    exitCodes: [1, 137]\n    includingEphemeralContainers: true\n"),
         ("PodLifeTime", "{conditions: [{type: a, status: 'True', reason: b, minTimeSinceLastTransitionSeconds: 90}]}", "  lifetime:\n    conditions:\n    - {type: a, status: 'True', reason: b, minTimeSinceLastTransition: 1m30s}\n"),
         ("PodLifeTime", "{conditions: [{minTimeSinceLastTransitionSeconds: 1}, {status: often}]}", "strategies: {}\n"),
-        ("PodLifeTime", "{maxPodLifeTimeSeconds: 5, ownerKinds: {exclude: [Job]}}", "select:\n  ownerKinds:\n    exclude: [Job]\nstrategies:\n  lifetime: {maxPodLifeTime: 5s}\n"),
+        ("PodLifeTime", "{maxPodLifeTimeSeconds: 5, ownerKinds: {exclude: [Job]}}", "  lifetime:\n    select:\n      ownerKinds:\n        exclude: [Job]\n    maxPodLifeTime: 5s\n"),
         ("RemovePodsHavingTooManyRestarts", "{podRestartThreshold: 100}", "  restarts: {}\n"),
         ("RemovePodsHavingTooManyRestarts", "{podRestartThreshold: 3, states: [Running], includingInitContainers: true}", "  restarts:\n    podRestartThreshold: 3\n    includingInitContainers: true\n    states: [Running]\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 0.0000001}, targetThresholds: {cpu: 100}}", "  low-utilisation:\n    under: {cpu: 0%}\n    over: {cpu: 100%}\n"),
@@ -113,8 +113,8 @@ def test_what_differs_is_reported(plugin, name, args, note):
 def test_a_label_selector_is_carried_over(plugin):
     ours, _ = plugin(TAINTS, "{labelSelector: {matchExpressions: [{key: a, operator: Exists}]}}")
     assert ours == (
-        "select:\n  labels:\n    matchExpressions:\n    - {key: a, operator: Exists}\n"
-        "strategies:\n  taints: {}\n"
+        "  taints:\n    select:\n      labels:\n        matchExpressions:\n"
+        "        - {key: a, operator: Exists}\n"
     )
     assert plugin(TAINTS, "{labelSelector: {}}")[0] == "  taints: {}\n"
 

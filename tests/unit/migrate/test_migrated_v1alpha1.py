@@ -36,15 +36,15 @@ strategies:
 """,
         head=V1ALPHA1,
     )
+    elsewhere = "    select:\n      namespaces:\n        exclude: [kube-system]\n"
     assert ours == (
-        "select:\n  namespaces:\n    exclude: [kube-system]\n"
         "budgets: {perNode: 3}\n"
         "protect: {volumes: false, localStorage: false}\n"
         "strategies:\n"
-        "  duplicates:\n    excludeOwnerKinds: [StatefulSet]\n"
-        "  lifetime:\n    maxPodLifeTime: 24h\n    states: [Pending]\n"
-        "  low-utilisation:\n    under: {cpu: 10%}\n    over: {cpu: 70.5%}\n"
-        "  topology-spread: {}\n"
+        f"  duplicates:\n{elsewhere}    excludeOwnerKinds: [StatefulSet]\n"
+        f"  lifetime:\n{elsewhere}    maxPodLifeTime: 24h\n    states: [Pending]\n"
+        f"  low-utilisation:\n{elsewhere}    under: {{cpu: 10%}}\n    over: {{cpu: 70.5%}}\n"
+        f"  topology-spread:\n{elsewhere}"
     )
     assert [note.partition(": differs: protected")[0] for note in notes] == [
         "5: maxNoOfPodsToEvictPerNode: differs: budgets.perNode is 3, and counts pods in flight, not evictions of a run",
