@@ -1,4 +1,4 @@
-"""Standard output and standard error of a command, which may be closed, full, or a pipe without a reader."""
+"""Output of a command: standard output and standard error, which may be closed, full, or a pipe without a reader; files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rebalancer.base.errors import ExitCode, RebalancerError
 from rebalancer.base.plain_text import printable_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _OF_STREAMS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EIO, errno.EBADF})
 """What writing to a stream that was opened before can end with."""
@@ -58,6 +61,27 @@ def stream_error(stream: TextIO, error: OSError) -> OutputError | None:
         return None
     _discard(stream)
     return OutputError(error)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` by way of a hidden file beside it, so that nobody reads half a file.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    import tempfile  # noqa: PLC0415  # not at each start
+
+    number, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as stream:
+            stream.write(data)
+            # Collectors of metrics and other pods run as another user than we do.
+            os.fchmod(number, 0o644)
+            os.fsync(number)
+        os.replace(written, path)  # noqa: PTH105  # pathlib is not needed at the start
+    except BaseException:
+        os.unlink(written)  # noqa: PTH108
+        raise
 
 
 def say(stream: TextIO, text: str) -> None:

@@ -54,9 +54,8 @@ from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.run import one_run
 from rebalancer.run.context import print_text
-from rebalancer.run.ending import with_spans
-from rebalancer.run.one_run import EndedRun
 from rebalancer.run.options import ClusterFlags, RunOptions, StateFlags
+from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ def run_member(flags: FleetFlags, options: RunOptions, environment: Environment)
     publishing = replace(options.publishing, cluster=cluster.name)
     environment = with_spans(publishing, environment)
     run = _MemberRun(flags, fleet, cluster, options, environment)
-    return one_run.publish_run(publishing, options.deadline, environment, run.run).code
+    return publish_run(publishing, options.deadline, environment, run.run).code
 
 
 def _cluster_of(fleet: Fleet, path: str, environ: Mapping[str, str]) -> FleetCluster:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from rebalancer.base.errors import PolicyError, import_extra
+from rebalancer.base.output import replace_file
 from rebalancer.fleet.delta import SUFFIX, restore, stream_digest
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
@@ -109,12 +110,7 @@ class Folder:
     def put(self, name: str, data: bytes) -> None:
         """Write a file by a rename; its folder is created if it does not exist."""
         self._path.mkdir(parents=True, exist_ok=True)
-        descriptor, written = tempfile.mkstemp(prefix=f".{name}.", dir=self._path)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            # Pods of another user read it.
-            os.fchmod(stream.fileno(), 0o644)
-        self.add(Path(written), name)
+        replace_file(self._path / name, data)
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -6,12 +6,9 @@ followed by the next: a serving process keeps the counters itself, runs of the C
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -352,6 +349,11 @@ def _of_memory(remembered: Remembered, evicted: Iterable[Outcome]) -> Mapping[Me
 _GROUP = "/metrics/job/"
 
 
+def as_text(metrics: CollectorRegistry) -> bytes:
+    """Return the metrics in Prometheus' text format."""
+    return generate_latest(metrics)
+
+
 def push(url: str, metrics: CollectorRegistry, stop: Stop, cluster: str = "") -> None:
     """Replace the metrics group at ``url`` with these metrics.
 
@@ -362,7 +364,7 @@ def push(url: str, metrics: CollectorRegistry, stop: Stop, cluster: str = "") ->
         SendingError: the Pushgateway did not accept the metrics.
     """
     headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
-    send("PUT", with_group(url, cluster), generate_latest(metrics), headers, stop)
+    send("PUT", with_group(url, cluster), as_text(metrics), headers, stop)
 
 
 def with_group(url: str, cluster: str = "") -> str:
@@ -376,22 +378,3 @@ def with_group(url: str, cluster: str = "") -> str:
     if cluster:
         path = f"{path}/cluster/{cluster}"
     return urlunsplit(parts._replace(path=path))
-
-
-def write_file(path: Path, metrics: CollectorRegistry) -> None:
-    """Write the metrics to ``path`` by way of a temporary file, so the collector never reads half a file.
-
-    Raises:
-        OSError: the file could not be written.
-    """
-    # The collector reads *.prom only.
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as stream:
-            stream.write(generate_latest(metrics))
-            # The collector runs as another user than we do.
-            os.fchmod(stream.fileno(), 0o644)
-        os.replace(name, path)  # noqa: PTH105  # a descriptor's name, not a Path
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from rebalancer.base.environment import Environment, SystemClock
@@ -16,10 +16,8 @@ from rebalancer.base.errors import (
     ExitCode,
     MarksError,
     ProviderError,
-    RebalancerError,
 )
 from rebalancer.base.output import say
-from rebalancer.base.spans import SpanRecorder, Value
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.plan import Outcome
 from rebalancer.planner.plan import PlanObserver
@@ -28,8 +26,9 @@ from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext, instance, name_in_lasting_marks, run_context
-from rebalancer.run.ending import publisher, report, report_lease_taken, with_spans
-from rebalancer.run.options import Ending, Publishing, RunOptions
+from rebalancer.run.ending import report, report_lease_taken
+from rebalancer.run.options import Ending, RunOptions
+from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
 from rebalancer.snapshot.model import Snapshot
@@ -40,11 +39,9 @@ if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.plan.totals import Totals
     from rebalancer.report.model import RunReport
-    from rebalancer.run.ending import Publisher
     from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.execution.marks import Marker
-    from rebalancer.run.memory.document import Document
     from rebalancer.run.memory.store import MemoryStore
 
 
@@ -101,72 +98,6 @@ def run_once(
         environment,
         lambda: run_unpublished(options, environment, loaded, scale),
     ).code
-
-
-def publish_run(
-    flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
-) -> EndedRun:
-    """Run, then send metrics, a notice and the trace as ``flags`` say. ``deadline``: seconds for all of it.
-
-    Raises:
-        RebalancerError: raised by the run, or a flag is invalid.
-    """
-    publish = publisher(flags, deadline, environment)
-    if publish is None:
-        return run()
-    try:
-        with environment.spans.part("run") as attributes:
-            ended = _run_published(publish, environment, run)
-            if isinstance(environment.spans, SpanRecorder):
-                attributes.update(_describe(ended))
-    except BaseException:
-        if not environment.stop.is_set():
-            publish.trace()
-        raise
-    publish.trace()
-    return ended
-
-
-def _describe(ended: EndedRun) -> dict[str, Value]:
-    """Return the attributes of a run in its trace."""
-    ending: dict[str, Value] = {"rebalancer.exit_code": int(ended.code)}
-    if ended.report is None:
-        return {**ending, "rebalancer.lease_taken": True}
-    from rebalancer.report.traces import describe_report  # noqa: PLC0415
-
-    return {**ending, **describe_report(ended.report)}
-
-
-def _run_published(
-    publish: Publisher, environment: Environment, run: Callable[[], EndedRun]
-) -> EndedRun:
-    """Run, then send metrics and a notice."""
-    try:
-        ended = run()
-    except RebalancerError as error:
-        if not environment.stop.is_set():
-            publish.failure(str(error), int(error.exit_code))
-        raise
-    except Exception as error:
-        publish.failure(f"{type(error).__name__}: an error of the program", int(ExitCode.BUG))
-        raise
-    if ended.report is not None:
-        written = replace(ended.report, exit_code=int(ended.code))
-        publish.report(written, ended.remembered, ended.totals)
-    return ended
-
-
-@dataclass(frozen=True, slots=True)
-class EndedRun:
-    """A run that has ended."""
-
-    code: ExitCode
-    report: RunReport | None = None
-    """None where another run has the Lease: metrics and notices are that run's matter."""
-    remembered: Document | None = None
-    """What earlier runs left; None without a memory."""
-    totals: Totals | None = None
-    """What runs have done, this one included; None where that is not known."""
 
 
 _SIGNALS_UNHEARD = "signals have no effect in a single run: only `serve` (the chart's kind: Deployment) watches for machines that go"
