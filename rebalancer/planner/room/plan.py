@@ -132,8 +132,8 @@ class _RoomPlan:
         before: Sequence[Callable[[Draft], None]],
     ) -> None:
         self._before = before
-        self._draft, self._of, self._effort, self._stop = draft, of, effort, stop
-        self.stop, self.steps = stop, effort.room_in_all
+        self._draft, self.of, self.effort, self.stop = draft, of, effort, stop
+        self.steps = effort.room_in_all
         """What the searches of this plan have left."""
         self.walks = effort.room_walks
         """So many ways may still be gone, in all searches, to see whether they can be."""
@@ -148,16 +148,18 @@ class _RoomPlan:
             if of.selected is None
             else of.selected.pods(draft.snapshot)
         )
-        self._evictable: Bools = problem.movable & (problem.protected == 0) & mine
+        self.evictable: Bools = problem.movable & (problem.protected == 0) & mine
+        """(P,) the pods that may leave for others."""
         self.gangs = RoomGangs(draft, mine)
         """Those of which all pods may leave for others, at once."""
-        self._evictable[self.gangs.pods] = True
+        self.evictable[self.gangs.pods] = True
         for ask in asks:
             if (pod := max(ask.pod, ask.about)) >= 0:
-                self._evictable[pod] = False
-        self._closed: Bools = nodes.leaving | draft.view.to_be_empty()
+                self.evictable[pod] = False
+        self.closed: Bools = nodes.leaving | draft.view.to_be_empty()
+        """(N,) the nodes on which nothing should land."""
         if nodes.avoided is not None:
-            self._closed = self._closed | nodes.avoided
+            self.closed = self.closed | nodes.avoided
 
     def made(self) -> MadeRooms:
         best, outside = self._best()
@@ -199,7 +201,7 @@ class _RoomPlan:
             tried, left = self._in_order(order)
             if _rank(tried) < _rank(best):
                 best, outside = tried, left
-            if outside.keys() == self._held.keys() or self._stop() is not None:
+            if outside.keys() == self._held.keys() or self.stop() is not None:
                 break
         return self._together(best, outside)
 
@@ -209,7 +211,7 @@ class _RoomPlan:
         if not outside or len(numbers) == 1:
             return
         firsts = [sorted(outside), *([number] for number in numbers if number not in outside)]
-        for first in firsts[: self._effort.room_orders]:
+        for first in firsts[: self.effort.room_orders]:
             order = [*first, *(number for number in numbers if number not in first)]
             if order != numbers:
                 yield [self._asks[number] for number in order]
@@ -221,7 +223,7 @@ class _RoomPlan:
         alike: set[object] = set()
         for number in sorted(outside.keys() - self._held.keys()) if made.entries else ():
             ask = self._asks[number]
-            if kind_of(ask) in alike or self._stop() is not None:
+            if kind_of(ask) in alike or self.stop() is not None:
                 continue
             again = MadeRooms(self._first_wave)
             asks = [ask, *(entry.ask for entry in made.entries)]
@@ -245,7 +247,7 @@ class _RoomPlan:
             if kind in alike:
                 outside[number] = alike[kind]
                 continue
-            if self._stop() is not None:
+            if self.stop() is not None:
                 outside[number] = (Code.NOT_EXAMINED, "planning ended before it was looked at")
                 continue
             way = _Way(self, made, [ask])
@@ -281,7 +283,7 @@ class _RoomPlan:
                 namespace=snapshot.classes[int(snapshot.pods.cls[pod])].namespace,
                 pod=snapshot.pods.name[pod],
                 node=snapshot.nodes.names[node] if node >= 0 else "",
-                strategy=self._of.strategy,
+                strategy=self.of.strategy,
                 code=refused[0],
                 message=refused[1],
             )
@@ -295,7 +297,7 @@ class _RoomPlan:
         )
         for text, number in texts.items():
             times = f" ({number} of them)" if number > 1 else ""
-            yield f"{self._of.strategy}: no room for {text}{times}"
+            yield f"{self.of.strategy}: no room for {text}{times}"
 
     # -- asked by ways ---------------------------------------------------------------------------------
 
@@ -311,32 +313,6 @@ class _RoomPlan:
             done(draft)
         made.onto(draft, ended=ended)
         return draft
-
-    @property
-    def strategy(self) -> str:
-        return self._of.strategy
-
-    @property
-    def observed(self) -> bool:
-        return self._of.observed
-
-    @property
-    def evictable(self) -> Bools:
-        """(P,) the pods that may leave for others."""
-        return self._evictable
-
-    @property
-    def closed(self) -> Bools:
-        """(N,) the nodes on which nothing should land."""
-        return self._closed
-
-    @property
-    def effort(self) -> Effort:
-        return self._effort
-
-    @property
-    def of(self) -> Contribution:
-        return self._of
 
 
 _NOT_YET: Refused = (
