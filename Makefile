@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-capi e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs docs-site pictures release image-index clean
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -33,6 +33,9 @@ test: $(STAMP)  ## unit, property, contract and chart tests on all processors, n
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
+
+docs-walk: $(STAMP)  ## what the commands of docs/replace-nodes.md print, on a real control plane; make e2e compares
+	$(BIN)/python -m tests.docs.walk
 
 docs-site: $(STAMP)  ## README and docs as a site in dist/site, by mkdocs; a link that leads nowhere fails
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/docs/site/requirements.txt
