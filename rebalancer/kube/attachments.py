@@ -7,6 +7,7 @@ import msgspec
 from rebalancer.kube.client import Client
 from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.wire.kinds import VOLUME_ATTACHMENTS
+from rebalancer.wire.lists import JsonDecoder
 from rebalancer.wire.objects import ListMeta
 
 
@@ -58,12 +59,9 @@ class _Page(msgspec.Struct):
     metadata: ListMeta
 
 
-_pages = msgspec.json.Decoder(_Page)
+_pages = JsonDecoder(_Page)
 
 
 def _decode(body: bytes) -> tuple[tuple[_Attachment, ...], ListMeta]:
-    try:
-        page = _pages.decode(body)
-    except RecursionError as error:
-        raise msgspec.DecodeError(str(error)) from None
+    page = _pages.decode(body)
     return page.items, page.metadata

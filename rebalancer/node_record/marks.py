@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
-from rebalancer.kube.resources import AccessRule
 from rebalancer.wire import marks
 from rebalancer.wire.kinds import NODES
+from rebalancer.wire.lists import JsonDecoder
 from rebalancer.wire.marks import EFFECT, Mark, ScaleInRecord, is_mark, parse_mark, scale_in_of
-
-LIST_NODES = AccessRule("list", "", NODES.plural)
-_PAGE = 500
+from rebalancer.wire.objects import ListMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +87,21 @@ def list_marks(client: Client) -> Iterator[NodeMark]:
     Raises:
         ClusterReadError: the nodes could not be listed.
     """
-    token: str | None = ""
-    while token is not None:
-        query: dict[str, str | int] = {"limit": _PAGE, **({"continue": token} if token else {})}
-        body = client.expect(client.get(NODES.path(), query=query), LIST_NODES).body
-        try:
-            page = _pages.decode(body)
-        except (ValueError, RecursionError) as error:
-            raise ClusterReadError(
-                f"the API server's answer is not a list of nodes: {error}"
-            ) from None
-        for node in page.items:
-            for taint in node.spec.taints or ():
-                if is_mark(taint.key, taint.effect):
-                    yield NodeMark(node.metadata.name, taint.value)
-            annotations = node.metadata.annotations or {}
-            if marks.is_written(annotations, (t.key for t in node.spec.taints or ())):
-                written = annotations.get(marks.SCALE_IN, "")
-                yield NodeMark(node.metadata.name, written, of_scale_in=True)
-        token = page.metadata.continue_ or None
+    pages = read_pages(
+        client,
+        Listing(NODES),
+        lambda response: _decode(response.body),
+        page_size=PAGE,
+        may_restart=False,
+    )
+    for node in (node for page in pages for node in page):
+        for taint in node.spec.taints or ():
+            if is_mark(taint.key, taint.effect):
+                yield NodeMark(node.metadata.name, taint.value)
+        annotations = node.metadata.annotations or {}
+        if marks.is_written(annotations, (t.key for t in node.spec.taints or ())):
+            written = annotations.get(marks.SCALE_IN, "")
+            yield NodeMark(node.metadata.name, written, of_scale_in=True)
 
 
 def _is_mark(taint: TaintJson) -> bool:
@@ -138,13 +132,14 @@ class _Node(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class _ListMeta(msgspec.Struct):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
 class _Page(msgspec.Struct):
     items: tuple[_Node, ...]
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: ListMeta = ListMeta()
 
 
-_pages = msgspec.json.Decoder(_Page)
+_pages = JsonDecoder(_Page)
+
+
+def _decode(body: bytes) -> tuple[tuple[_Node, ...], ListMeta]:
+    page = _pages.decode(body)
+    return page.items, page.metadata

@@ -71,4 +71,5 @@ class Nodes:
         names = sorted(self.taints)
         start = int(asked.query.get("continue", 0))
         rest = {"continue": str(start + 1)} if start + 1 < len(names) else {}
-        return Say({"items": [self._object(names[start])], "metadata": rest})
+        metadata = {"resourceVersion": "9", **rest}
+        return Say({"items": [self._object(names[start])], "metadata": metadata})
