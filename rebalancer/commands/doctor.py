@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,12 +24,14 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.doctor.cluster import check_cluster
-from rebalancer.doctor.movers import read_jobs
 from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context, terminal_look
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
+
+if TYPE_CHECKING:
+    from rebalancer.wire.objects import ObjectMeta
 
 _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
 
@@ -118,17 +120,12 @@ def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
         from rebalancer.doctor.server import check_server  # noqa: PLC0415  # only a cluster needs it
 
         of_server = check_server(run, client, source.usage)
+    jobs: list[ObjectMeta] | None = None if client is None else []
     try:
-        reading = source.read()
+        reading = source.read(jobs)
     except ClusterReadError as error:
         return (*of_server, Check("reading", (Finding(Grade.PROBLEM, str(error)),))), False
-    jobs, unread = None, ""
-    if client is not None:
-        try:
-            jobs = read_jobs(client)
-        except ClusterReadError as error:
-            unread = str(error)
     skew = None if client is None else reading.clock_skew
     loaded = reading.run.loaded
-    checks = check_cluster(reading.snapshot, loaded, Registry.installed(), skew, jobs, unread)
+    checks = check_cluster(reading.snapshot, loaded, Registry.installed(), skew, jobs)
     return (*of_server, *checks), True

@@ -41,12 +41,11 @@ def check_cluster(
     registry: Registry,
     clock_skew: float | None,
     jobs: Sequence[ObjectMeta] | None = None,
-    jobs_unread: str = "",
 ) -> tuple[Check, ...]:
     """Return the checks of ``snapshot``, the most urgent first.
 
     ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file. ``jobs``: all Jobs of the cluster, of
-    which a snapshot keeps those with pods only; None if they are not known. ``jobs_unread``: why they could not be read.
+    which a snapshot keeps those with pods only; None if they are not known.
     """
     policy = loaded.policy
     protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
@@ -79,7 +78,7 @@ def check_cluster(
         ),
         check(
             "otherMovers",
-            find_movers(snapshot, loaded.policy, jobs, jobs_unread),
+            find_movers(snapshot, loaded.policy, jobs),
             no_movers(jobs),
         ),
     )

@@ -13,15 +13,11 @@ import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.doctor.report import Finding, Grade
-from rebalancer.kube.client import Client
-from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.planner.findings import against_autoscalers
 from rebalancer.policy.model import Policy
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.kinds import JOBS
-from rebalancer.wire.lists import decode_objects
-from rebalancer.wire.objects import ObjectMeta, Workload
+from rebalancer.wire.objects import ObjectMeta
 
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _OURS, _PEER = "kube-rebalancer", "descheduler"
@@ -30,32 +26,13 @@ _OF_PEER = re.compile(r"descheduler(-cronjob)?-\d+")
 """Jobs of the descheduler's CronJobs: that of its chart, and that of its manifests, which has no labels."""
 
 
-def read_jobs(client: Client) -> list[ObjectMeta]:
-    """Return the metadata of all Jobs.
-
-    Raises:
-        ForbiddenError: RBAC denied it; names the rule.
-        ClusterReadError: the list could not be read.
-    """
-    pages: Iterator[tuple[Workload, ...]] = read_pages(
-        client,
-        Listing(JOBS),
-        lambda response: decode_objects(JOBS.kind, response.body),
-        page_size=PAGE,
-        may_restart=False,
-    )
-    return [job.metadata for page in pages for job in page]
-
-
 def find_movers(
-    snapshot: Snapshot, policy: Policy, jobs: Sequence[ObjectMeta] | None, unread: str = ""
+    snapshot: Snapshot, policy: Policy, jobs: Sequence[ObjectMeta] | None
 ) -> Iterator[Finding]:
     """Yield a finding for each other program that moves pods.
 
-    ``jobs``: all Jobs; None if they are not known. ``unread``: why the cluster's could not be read.
+    ``jobs``: all Jobs; None if they are not known.
     """
-    if unread:
-        yield Finding(Grade.NOT_JUDGED, f"programs that a CronJob starts: {unread}")
     for one in autoscalers(snapshot):
         yield Finding(Grade.NOTE, f"{one.name} removes and adds nodes here ({one.sign})")
     for text in against_autoscalers(policy, snapshot):

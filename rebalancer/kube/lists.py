@@ -29,8 +29,8 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response, Stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.wire import lists, pods
-from rebalancer.wire.kinds import ASKED_FOR, ESSENTIAL, INDEPENDENT, PODS, Resource
-from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.kinds import ASKED_FOR, ESSENTIAL, INDEPENDENT, JOBS, PODS, Resource
+from rebalancer.wire.objects import ListMeta, ObjectMeta, Workload
 from rebalancer.wire.pods import FINISHED, PodRecord
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 
@@ -366,14 +366,33 @@ def _until(objects: Iterable[Any], stop: threading.Event) -> Iterator[Any]:
             return
 
 
-def read_late(client: Client, resource: Resource, how: ListOptions, fold: Fold) -> Listing:
-    """Add ReplicaSets or Jobs to ``fold``. A second attempt adds some twice: the fold identifies them by uid."""
+def read_late(
+    client: Client,
+    resource: Resource,
+    how: ListOptions,
+    fold: Fold,
+    also: list[ObjectMeta] | None = None,
+) -> Listing:
+    """Add ReplicaSets or Jobs to ``fold``. A second attempt adds some twice: the fold identifies them by uid.
+
+    ``also`` gets the metadata of all Jobs, too.
+    """
     decoders = object_decoders(resource.kind, fold.controllers)
 
     def begin() -> tuple[Fold, _Take[Any]]:
-        return fold, lambda arrived: fold.add(resource.kind, arrived)
+        if also is None or resource is not JOBS:
+            return fold, lambda arrived: fold.add(resource.kind, arrived)
+        also.clear()
+        return fold, lambda arrived: fold.add(resource.kind, _noting(arrived, also))
 
     return _read(client, resource, how, decoders, begin)[0]
+
+
+def _noting(objects: Iterable[Workload], kept: list[ObjectMeta]) -> Iterator[Workload]:
+    """Yield the objects, and add their metadata to ``kept``."""
+    for one in objects:
+        kept.append(one.metadata)
+        yield one
 
 
 def _read(

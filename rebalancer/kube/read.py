@@ -43,7 +43,7 @@ from rebalancer.wire.kinds import (
     PODS,
 )
 from rebalancer.wire.lists import decode_objects
-from rebalancer.wire.objects import PodEvent
+from rebalancer.wire.objects import ObjectMeta, PodEvent
 from rebalancer.wire.pods import PodRecord
 
 
@@ -106,6 +106,7 @@ def read_cluster(
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
     progress: Callable[[], object] = lambda: None,
+    jobs: list[ObjectMeta] | None = None,
 ) -> ClusterReading:
     """Read everything that a plan needs.
 
@@ -116,7 +117,7 @@ def read_cluster(
     none. With ``keep``, the data are kept, so that changes can be followed. Measured usage is read from ``usage``;
     if it is unavailable, a note says so, and usage is unknown. Of finished pods only those in the phases
     ``finished`` are read, and HorizontalPodAutoscalers only with ``autoscalers``. ``progress`` is called while pods
-    arrive.
+    arrive. ``jobs`` gets the metadata of all Jobs, of which the snapshot keeps those with pods.
 
     Raises:
         ForbiddenError: some lists are forbidden; the message names all of them.
@@ -132,7 +133,7 @@ def read_cluster(
         autoscalers=autoscalers,
     )
     try:
-        fold, listings, missing, metrics = _read_lists(client, how, threads, usage, progress)
+        fold, listings, missing, metrics = _read_lists(client, how, threads, usage, progress, jobs)
     except ForbiddenError as error:
         every = missing_lists(
             client,
@@ -214,6 +215,7 @@ def _read_lists(
     threads: int,
     usage: UsageSource | None,
     progress: Callable[[], object],
+    jobs: list[ObjectMeta] | None,
 ) -> tuple[Fold, list[Listing], tuple[str, ...], list[MetricsList]]:
     """Return the fold of everything, the listings (pods first), resources that are not served, and metrics lists.
 
@@ -234,7 +236,7 @@ def _read_lists(
             fold, pods = read_pods(
                 client, how, lambda records: _watching(records, others, progress)
             )
-            late = [read_late(client, resource, how, fold) for resource in AFTER_PODS]
+            late = [read_late(client, resource, how, fold, jobs) for resource in AFTER_PODS]
             early = [future.result() for future in futures]
             metrics = [future.result() for future in of_usage]
         except BaseException:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.resources import AccessRule
     from rebalancer.kube.view import RunView
     from rebalancer.policy.cluster import UsageSettings
+    from rebalancer.wire.objects import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,8 @@ class Source:
     followed: Followed | None = None
     """None where this run is the first to read the cluster."""
 
-    def read(self) -> Reading:
-        """Read the state.
+    def read(self, jobs: list[ObjectMeta] | None = None) -> Reading:
+        """Read the state. ``jobs`` gets the metadata of all Jobs of a cluster that is read for the first time.
 
         Raises:
             ClusterReadError: the cluster could not be read.
@@ -84,7 +85,7 @@ class Source:
             elif self.followed is not None:
                 reading = self._of_followed(self.client, self.followed)
             else:
-                reading = self._of_cluster(self.client)
+                reading = self._of_cluster(self.client, jobs)
         self._check_reviewed_plan(reading.run, reading.snapshot)
         return reading
 
@@ -107,7 +108,7 @@ class Source:
         finished = self.run.rules.finished
         return load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
 
-    def _of_cluster(self, client: Client) -> Reading:
+    def _of_cluster(self, client: Client, jobs: list[ObjectMeta] | None) -> Reading:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
         run = self._with_scheduler(client)
@@ -118,6 +119,7 @@ class Source:
             usage=self.usage,
             finished=run.rules.finished,
             autoscalers=run.rules.autoscalers,
+            jobs=jobs,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(

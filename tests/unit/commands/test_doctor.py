@@ -11,6 +11,7 @@ from rebalancer.commands.doctor import doctor
 from rebalancer.doctor.report import Grade
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.run.options import RunOptions
+from rebalancer.testing.objects import job
 from tests.unit.commands.embedded import third_zone_joined
 
 FILE = "docs/examples/zone-back.zip"
@@ -95,16 +96,14 @@ def test_what_cannot_be_read_is_a_problem_and_the_other_checks_go_on():
     assert seen["rights"] == "ok"
 
 
-def test_jobs_that_cannot_be_read_leave_only_other_movers_not_judged():
+def test_the_jobs_of_cron_jobs_are_seen_in_the_one_list_of_jobs():
     with third_zone_joined("web") as cluster:
-        cluster.faults.add(
-            Fault(method="GET", path="^/apis/batch/v1/jobs$", status=403, skip=1, times=99)
-        )
-        code, text = examine(cluster, Grade.PROBLEM, settings=("protect.minPodAge=0s",))
-    assert code == 0
-    assert grades(text)["nodes"] == "ok"
-    assert grades(text)["otherMovers"] == "notJudged"
-    assert messages(text, "otherMovers")[0].startswith("programs that a CronJob starts: ")
+        cluster.apply(job("descheduler-29012345"))
+        cluster.settle()
+        _, text = examine(cluster, settings=("protect.minPodAge=0s",))
+        assert cluster.faults.count_seen("GET", "^/apis/batch/v1/jobs$") == 1
+    (message,) = messages(text, "otherMovers")
+    assert message == "the descheduler runs here, too (namespace default)"
 
 
 def test_a_file_is_judged_without_a_cluster_and_says_that_rights_are_not(capsys):
