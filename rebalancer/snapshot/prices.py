@@ -45,9 +45,13 @@ def node_prices(prices: Prices, snapshot: Snapshot) -> NodePrices | None:
     """Return the prices of the nodes; None if the policy names none."""
     if not prices.given:
         return None
-    labels, nodes = snapshot.nodes.labels, range(len(snapshot.nodes))
-    hourly = np.array([price_of(prices, labels.of(node)) for node in nodes], np.float64)
-    return NodePrices(hourly, prices.least_saving)
+    labels = snapshot.nodes.labels
+    keys = [*([] if prices.label is None else [prices.label]), *_TYPES, *_SPOT]
+    # Nodes of one kind have one price: thousands of them are a handful of questions.
+    kinds = np.stack([labels.column(key) for key in keys])
+    _, first, of_node = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+    asked = [price_of(prices, labels.of(node)) for node in first.tolist()]
+    return NodePrices(np.array(asked, np.float64)[of_node.reshape(-1)], prices.least_saving)
 
 
 def price_of(prices: Prices, labels: Mapping[str, str]) -> float:

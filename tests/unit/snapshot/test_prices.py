@@ -54,6 +54,17 @@ def test_the_price_of_a_node(prices, labels, price):
     assert known.known[0] == (price or 0.0)
 
 
+def test_nodes_of_one_kind_have_one_price_and_others_their_own():
+    kinds = [{TYPE: "m5.large"}, {TYPE: "c5.large"}, {TYPE: "m5.large"}, {}, {TYPE: "m5.large"}]
+    nodes = [node(f"n{n}", labels={**of, "name": f"n{n}"}) for n, of in enumerate(kinds)]
+    known = node_prices(TABLE, snapshot_of(nodes))
+    assert known is not None
+    assert known.known.tolist() == [0.1, 0.09, 0.1, 0.0, 0.1]
+    empty = node_prices(TABLE, snapshot_of([]))
+    assert empty is not None
+    assert empty.hourly.shape == (0,)
+
+
 def test_a_policy_without_prices_has_none():
     assert node_prices(Prices(), snapshot_of([node("n0")])) is None
 
