@@ -11,6 +11,7 @@ import numpy as np
 from rebalancer.plan.plan import NEVER_ALLOWS
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.notices import pods_selected, scope_notes, selects_of
+from rebalancer.planner.rules import NEEDS_MARKS, find_emptier
 from rebalancer.policy.model import Budgets, Mode, Policy, Steer, StrategyBudgets
 from rebalancer.policy.values import Direction, Limit
 from rebalancer.registry import Registry
@@ -160,10 +161,10 @@ def _without_marks(policy: Policy, registry: Registry) -> Iterator[str]:
     if policy.steer is Steer.MARKS:
         return
     for name in _active(policy):
-        strategy = registry.strategy(policy.strategy_of(name))
-        if strategy.marks_last(policy.strategies[name].params) is not None:
-            yield f"{name} empties no node without steer: marks, for the scheduler would fill it again"
-        elif strategy.makes_room and policy.mode_of(name) is Mode.ENFORCE:
+        makes_room = registry.strategy(policy.strategy_of(name)).makes_room
+        if find_emptier(policy, registry, name) is not None:
+            yield f"{name}: {NEEDS_MARKS}"
+        elif makes_room and policy.mode_of(name) is Mode.ENFORCE:
             yield f"{name} only observes without steer: marks, for others would take the room"
 
 

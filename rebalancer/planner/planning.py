@@ -16,7 +16,7 @@ from rebalancer.planner.notices import scope_notes
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import recheck
-from rebalancer.planner.rules import NO_HISTORY, History, RunRules
+from rebalancer.planner.rules import NEEDS_MARKS, NO_HISTORY, History, RunRules
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import unmet_of
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
@@ -167,7 +167,7 @@ class _Making:
             problem = made_on(None)
             made = self._search_or_review(problem, settings)
             return problem, made if emptying is None else _noted(
-                made, f"{emptying}: {_NEEDS_MARKS}"
+                made, f"{emptying}: {NEEDS_MARKS}; nodes that are marked stay so"
             )
 
         def decided(problem: Problem) -> Decision:
@@ -199,9 +199,6 @@ def _idle(rules: RunRules) -> list[str]:
         f"{name}: it empties no node, for {first} does: only one strategy of a policy can"
         for name in others
     ]
-
-
-_NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would fill it again; nodes that are marked stay so"
 
 
 def _noted(made: Decision, note: str) -> Decision:

@@ -274,9 +274,18 @@ class RunRules:
         return sorted(names, key=lambda name: self.policy.mode_of(name) is not Mode.ENFORCE)
 
     def _emptier(self, name: str) -> Strategy | None:
-        strategy = self.registry.strategy(self.policy.strategy_of(name))
-        params = self.policy.strategies[name].params
-        return strategy if strategy.marks_last(params) is not None else None
+        return find_emptier(self.policy, self.registry, name)
+
+
+NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would fill it again"
+"""What is said of a strategy that empties nodes under a policy that marks none."""
+
+
+def find_emptier(policy: Policy, registry: Registry, name: str) -> Strategy | None:
+    """Return the strategy behind ``name`` if it empties nodes, which are marked then; else None."""
+    strategy = registry.strategy(policy.strategy_of(name))
+    params = policy.strategies[name].params
+    return strategy if strategy.marks_last(params) is not None else None
 
 
 def _but_for(

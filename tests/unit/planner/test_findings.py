@@ -166,7 +166,7 @@ def test_a_strategy_that_stands_twice_for_the_same_pods_is_named():
     [
         (
             "strategies: {consolidation: {}}",
-            "consolidation empties no node without steer: marks, for the scheduler would fill it again",
+            "consolidation: no node is emptied without steer: marks, for the scheduler would fill it again",
         ),
         (
             "strategies: {make-room: {}}",
