@@ -15,7 +15,6 @@ from rebalancer.cost.groups import Domains, Kind, fill, spread_minimum
 from rebalancer.cost.term import Entry
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.protect import LEFT_OUT
 from rebalancer.wire.objects import TopologySpreadConstraint
 
 # So many domains are named.
@@ -216,10 +215,10 @@ class SpreadGroup:
             cause = f"{len(names)} domains, minDomains {self._min_domains}"
         else:
             pods, _ = self._immobile_pods()
-            if LEFT_OUT in (kept_by := self._view.kept_by(pods)):
+            if self._view.leaves_out(pods):
                 return None  # What the user left out of this run is no reason why the rule cannot hold.
             cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
-            cause += _reasons(kept_by, len(pods))
+            cause += _reasons(self._view.kept_by(pods), len(pods))
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
 
     def _unmodelled(self) -> Sequence[str]:

@@ -97,6 +97,8 @@ class View:
         default=lambda _: {}, repr=False, compare=False
     )
     """What keeps pods in place, as a sentence -> how many of them; of a pod that nothing but a rule keeps, nothing."""
+    leaves_out: Callable[[Int32s], bool] = field(default=lambda _: False, repr=False, compare=False)
+    """Whether the flags of the command leave one of these pods out, which nothing else keeps in place."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 

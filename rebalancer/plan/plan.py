@@ -218,6 +218,8 @@ class Skip:
     strategy: str
     code: Code
     message: str
+    left_out: bool = False
+    """Only the flags of the command leave it out."""
 
 
 @dataclass(frozen=True, slots=True)

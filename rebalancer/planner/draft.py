@@ -32,6 +32,7 @@ from rebalancer.snapshot.protect import (
     ALONE,
     BY_UNIT,
     GANG,
+    LEFT_OUT,
     UNSETTLED,
     names_of,
     sentence_of,
@@ -99,6 +100,7 @@ class Draft:
             unready=unready,
             by_unit=by_unit,
             kept_by=partial(self._kept_by, of),
+            leaves_out=self.leaves_out,
         )
 
     def fits(self, cls: int) -> Bools:
@@ -134,6 +136,12 @@ class Draft:
         if GANG in texts and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
             texts[GANG] += f", and the whole stays: {why}"
         return texts
+
+    def leaves_out(self, pods: Int32s) -> bool:
+        """Return whether the flags of the command leave one of ``pods`` out, which nothing else keeps in place."""
+        bits = self.problem.protected[pods]
+        own = np.where(self.lifted[pods], bits & ~UNSETTLED, bits)
+        return bool((own == LEFT_OUT).any())
 
     def _kept_by(self, of: Contribution, pods: Int32s) -> Counter[str]:
         """Return reason -> number of ``pods`` that it keeps in place (``View.kept_by``); equal pods are judged once."""

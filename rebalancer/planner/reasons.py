@@ -7,6 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+import numpy as np
+
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import (
     Backlog,
@@ -205,6 +207,7 @@ def _skip(
         strategy=strategy,
         code=code,
         message=text,
+        left_out=draft.leaves_out(np.array([pod])),
     )
 
 

@@ -11,7 +11,6 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
 from rebalancer.policy.model import Eagerness, Mode, Steer
 from rebalancer.report.model import RunReport, rules_left
-from rebalancer.snapshot.protect import LEFT_OUT
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
@@ -216,7 +215,7 @@ def _about_pending_pods(report: RunReport) -> Iterator[str]:
 
 
 def _about_what_stays(report: RunReport) -> Iterator[str]:
-    by_cause = Counter(_cause(skip) for skip in report.plan.skips if skip.message != LEFT_OUT)
+    by_cause = Counter(_cause(skip) for skip in report.plan.skips if not skip.left_out)
     for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
         pods = count(number, "pod")
         are = "is" if number == 1 else "are"

@@ -194,8 +194,8 @@ def sentence_of(texts: Mapping[str, str]) -> str:
     return f"{', '.join(texts)}: {'; '.join(texts.values())}"
 
 
-LEFT_OUT = sentence_of({_SELECTOR: TEXTS[_SELECTOR]})
-"""The sentence on a pod that nothing else keeps in place."""
+LEFT_OUT = bits_of(_SELECTOR)
+"""The protection of a pod that only the flags of the command leave out."""
 
 
 def text_of(snapshot: Snapshot, pod: int, name: str) -> str:

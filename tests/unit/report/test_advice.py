@@ -8,7 +8,6 @@ from rebalancer.plan.plan import NEVER_ALLOWS, Code, UnmetRule
 from rebalancer.policy.model import Eagerness, Steer
 from rebalancer.report.plan_file import ReviewedPlan
 from rebalancer.report.skips import next_steps
-from rebalancer.snapshot.protect import LEFT_OUT
 from tests.unit.report.report_examples import move, skip
 
 YOUNG = "young: younger than protect.minPodAge"
@@ -62,7 +61,8 @@ def test_where_nothing_would_improve_marks_are_named_and_where_to_look(report):
 
 
 def test_what_the_user_left_out_needs_no_advice(report):
-    assert next_steps(report(skips=[skip("a", Code.PROTECTED, LEFT_OUT)], outcomes=[])) == ()
+    left_out = replace(skip("a", Code.PROTECTED, "selector: not selected"), left_out=True)
+    assert next_steps(report(skips=[left_out], outcomes=[])) == ()
 
 
 def test_rules_without_pods_that_stay_have_advice_too(report):
