@@ -25,7 +25,7 @@ from rebalancer.machines.aws.groups import (
 )
 from rebalancer.machines.aws.outdated import INSTANCES, MEDDLING, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
-from rebalancer.machines.surge import surging
+from rebalancer.machines.surge import held_note, surging
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
@@ -752,6 +752,26 @@ def test_a_forged_note_ends_no_machine(cloud, tmp_path, order):
         assert "is not from a replacement of this group in this cluster" in got.err
         assert ground.ended == []
         assert ground.fleet.machines("pool") == ground.old
+
+
+def test_a_note_that_others_remove_is_not_begun_anew(cloud, tmp_path, monkeypatch):
+    """Its new machine would count as one that was there before, and stay for ever."""
+    monkeypatch.setattr(held_note, "_LATE", 0.2)
+    with grounded(cloud, tmp_path) as ground:
+
+        def called(call, form):
+            if call == ACTS[0]:
+                tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+                cloud.client("autoscaling").delete_tags(Tags=[tag])
+            ground.called(call, form)
+
+        cloud.after_call = called
+        done = ground.replace()
+        assert done.code == 4
+        assert "the note of this replacement on pool is gone" in done.report["ended"]
+        assert "pool is not restored" in done.out
+        assert done.err.count("begun ") == 1
+        assert ground.ended == []
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["beside others", "alone"])

@@ -78,6 +78,11 @@ class HeldNote:
         note = self._notes.parse(group.name, group.note)
         return note is None or note.by == self._by
 
+    def was_removed(self, group: NodeGroup) -> bool:
+        """Return whether another client has removed what this process has written on the group."""
+        texts = self._texts.get(group.name)
+        return bool(texts) and not group.note and "" not in (texts or ())
+
     def leave(self, name: str) -> None:
         """Let go of a group that another process is at work on."""
         self.group = None

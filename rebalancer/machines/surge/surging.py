@@ -305,6 +305,12 @@ class Surge:
             raise ProviderError(
                 f"the provider's answer on {name} is from before its note, which was written since"
             )
+        if self._note.was_removed(group):
+            # Begun anew it would take the machines that it has added for some that were there before.
+            raise ProviderRefusalError(
+                f"the note of this replacement on {name} is gone: another client has removed it, or the provider's"
+                " answers are old"
+            )
         groups = Groups(snapshot, [group], self._options.startup_taints)
         note = self._notes.parse(name, group.note)
         if note is None and (self.reason or not self._old.get(name) or not group.is_sized):

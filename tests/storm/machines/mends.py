@@ -489,4 +489,10 @@ MENDS: tuple[Mend, ...] = (
         ],
         [48],
     ),
+    Mend(
+        "a replacement whose note is gone is not begun anew",
+        "S6",
+        [("        if self._note.was_removed(group):\n", "        if False:\n")],
+        [52],
+    ),
 )

@@ -443,6 +443,7 @@ _WRITTEN: tuple[Scenario, ...] = (
         ),
         acts=(Act("registers again", "patch node 1"),),
     ),
+    Scenario(52, "surge", cloud=(CloudFault(LAST_LOOK, "stale", "later"),)),
 )
 """Written seeds; CI plays those from 0 to 11."""
 
