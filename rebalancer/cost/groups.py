@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -66,11 +65,6 @@ class Domains:
             made = Domains(np.arange(len(names), dtype=np.int32), names)
             view.made["nodes as domains"] = made
         return made
-
-    @cached_property
-    def are_nodes(self) -> bool:
-        """Whether no two nodes share a domain."""
-        return len(self.names) == int(np.count_nonzero(self.of_node >= 0))
 
     def count(self, view: View, classes: Int32s) -> Ints:
         """Return the current number of pods of ``classes`` in each domain (D,)."""

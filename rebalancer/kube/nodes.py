@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,6 @@ from rebalancer.kube.failures import StatusError, TransportError, says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import NODES
 
-Annotated = TypeVar("Annotated", bound=msgspec.Struct)
 TaintJson = Mapping[str, Any]
 """A taint as in JSON."""
 
@@ -53,14 +52,6 @@ class NodeView:
     volumes: tuple[str, ...] = ()
     """Those that are attached to it, as the attach-detach controller names them."""
     conditions: tuple[ConditionJson, ...] = ()
-
-    def parse_annotation(self, name: str, kind: type[Annotated]) -> Annotated | None:
-        """Return the parsed content of our annotation; None if it is missing or malformed."""
-        text = self.annotations.get(name)
-        try:
-            return None if text is None else msgspec.json.decode(text, type=kind)
-        except (ValueError, RecursionError):
-            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.groups import Domains, fill, gains_at
-from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, workload
+from rebalancer.testing.snapshots import ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("x1")]
@@ -29,7 +29,6 @@ def test_nodes_without_the_label_are_in_no_domain(draft):
     zones = Domains.of(draft.view, ZONE, everywhere(draft))
     assert list(zones.names) == ["a", "b"]
     assert zones.of_node.tolist() == [0, 0, 1, -1]
-    assert not zones.are_nodes
 
 
 def test_nodes_that_do_not_count_take_their_domain_with_them(draft):
@@ -42,11 +41,6 @@ def test_equal_domains_are_made_once(draft):
     assert Domains.of(draft.view, ZONE, everywhere(draft)) is Domains.of(
         draft.view, ZONE, everywhere(draft)
     )
-
-
-def test_hostnames_are_nodes(draft):
-    assert Domains.of(draft.view, HOSTNAME, everywhere(draft)).are_nodes
-    assert Domains.nodes(draft.view).are_nodes
 
 
 def test_pods_are_counted_where_they_are_now(draft):
