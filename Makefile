@@ -54,9 +54,9 @@ e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at th
 	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
 
 # Not every way to score resources: that code is the same in both versions.
-e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest: story, budgets, gangs, what controllers do, the scheduler model
+e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest: story, budgets, gangs, conditions of nodes, what controllers do, the scheduler model
 	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -o cache_dir=.pytest_cache/e2e-newest -m e2e --kubernetes 1.37.2 -k "not way_to_score" $(PYTEST_ARGS) \
-		$(addprefix tests/e2e/test_,$(addsuffix .py,budgets control_plane_contract fields pods_that_stay restarts scheduler_model story))
+		$(addprefix tests/e2e/test_,$(addsuffix .py,budgets condition_types control_plane_contract fields pods_that_stay restarts scheduler_model story))
 
 e2e-capi: $(STAMP)  ## the provider cluster-api on Cluster API's own controllers, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/capi -m capi $(PYTEST_ARGS) tests/capi
