@@ -17,7 +17,7 @@ from rebalancer.commands.flags import (
     examples,
     with_flags,
 )
-from rebalancer.commands.run import run_once, watch_report
+from rebalancer.commands.run import run_once, watch
 from rebalancer.run.options import RunOptions
 
 
@@ -47,5 +47,5 @@ def command(every_report: float | None, **flags: Any) -> int:
     """
     options = RunOptions.of(dry_run=True, **flags)
     if every_report is not None:
-        return watch_report(options, every_report)
+        return int(watch(options, system_environment(), every_report))
     return int(run_once(options, system_environment()))

@@ -30,10 +30,10 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
-from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
+from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.planner.findings import against_autoscalers
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.forms import policy_hash

@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Self
 
 from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
@@ -107,12 +106,7 @@ class BudgetWatcher:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join(30)
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from tests.controlplane import ApiClient, objects, operations
@@ -44,12 +43,7 @@ class LeastReady:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The watch is of the past: all that has happened comes before this mark.
         self._api.post(self._path, self._end)
         self._thread.join(30)

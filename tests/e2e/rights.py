@@ -13,9 +13,9 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.client import USER_AGENT
-from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.resources import AccessRule
+from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.wire.kinds import ALL_POD_GROUPS, POD_GROUPS
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed

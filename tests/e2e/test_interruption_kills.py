@@ -25,7 +25,7 @@ from rebalancer.kube.access import (
     config_map_rules,
 )
 from rebalancer.kube.client import USER_AGENT
-from rebalancer.kube.delete import DELETE
+from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from rebalancer.wire.times import rfc3339

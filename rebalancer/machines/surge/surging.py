@@ -27,9 +27,8 @@ from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.groups import Groups, known_nodes
 from rebalancer.machines.surge.held_note import STALE, HeldNote
-from rebalancer.machines.surge.newcomers import Newcomers
 from rebalancer.machines.surge.note import GroupNote, GroupNotes
-from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView
+from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView, Newcomers
 from rebalancer.providers.contract import Guarded, NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
 

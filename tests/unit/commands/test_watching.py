@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.commands.watching import mark_changes, watch
+from rebalancer.commands.run import mark_changes, watch
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.snapshots import apart, node, workload
 
@@ -124,7 +124,7 @@ def test_a_cluster_that_cannot_be_read_for_a_moment_is_tried_again(path, write, 
             raise latest
         return latest
 
-    monkeypatch.setattr("rebalancer.commands.watching._report", report)
+    monkeypatch.setattr("rebalancer.commands.run._report", report)
     _, screens, _ = shown(path, lambda: None, lambda: None)
     assert screens == [
         "  fine\n",
@@ -137,6 +137,6 @@ def test_a_cluster_that_cannot_be_read_at_first_ends_it(path, monkeypatch):
     def report(*_):
         raise ClusterReadError("the API server is away")
 
-    monkeypatch.setattr("rebalancer.commands.watching._report", report)
+    monkeypatch.setattr("rebalancer.commands.run._report", report)
     with pytest.raises(ClusterReadError):
         shown(path)

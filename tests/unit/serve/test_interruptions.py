@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.kube.access import MARK_RULES
-from rebalancer.kube.delete import DELETE
+from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.registry import Registry
 from rebalancer.run.options import PolicyFlags
 from rebalancer.serve.interruptions import Interruptions, SignalPipeline

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
-from rebalancer.kube.delete import DELETE, delete_pod
-from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import ForbiddenError, status_of
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, read_node
 from rebalancer.kube.resources import AccessRule
@@ -31,6 +32,7 @@ from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import GracePeriod, PositiveDuration
 from rebalancer.snapshot.leaving import LEAVE, NOW
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import PODS
 
 _ALL = Orders(
     force=True,
@@ -290,3 +292,30 @@ class Escalate:
             asked.add(pod.uid)
         else:
             refused[pod.ref] = why
+
+
+DELETE = AccessRule("delete", "", PODS.plural)
+_TIMEOUT = 10.0
+
+
+def delete_pod(client: Client, namespace: str, name: str, uid: str, *, grace: int) -> str | None:
+    """Delete the pod if it still has this ``uid``; return None, or why it was not deleted.
+
+    A pod that is gone counts as deleted, also if another pod has its name now. ``grace``: grace period in seconds.
+    """
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": grace,
+        "preconditions": {"uid": uid},
+    }
+    try:
+        response = client.delete(
+            PODS.path(namespace, name), msgspec.json.encode(options), seconds=_TIMEOUT
+        )
+        if response.status in (404, 409) and status_of(response.body).code == response.status:
+            return None
+        client.expect(response, DELETE)
+    except ClusterReadError as error:
+        return str(error).splitlines()[0]
+    return None
