@@ -67,6 +67,33 @@
 {{- and (not (not $keeps)) (eq (include "rebalancer.kind" .) "Deployment") -}}
 {{- end -}}
 
+{{- /* What a run would refuse of these values, and no schema can say: strategies that undo each other, machines without a provider. */ -}}
+{{- define "rebalancer.checkStrategies" -}}
+{{- $packs := list -}}
+{{- $spreads := list -}}
+{{- $provided := not (empty (.Values.policy | default dict).provider) -}}
+{{- $mode := include "rebalancer.mode" . -}}
+{{- range $name, $given := merge (dict) (.Values.strategies | default dict) (dict "low-utilisation" (dict)) -}}
+{{- $of := $given | default dict -}}
+{{- $strategy := default $name $of.strategy -}}
+{{- $enforces := and (eq $mode "enforce") (not (has (toString $of.mode) (list "off" "false" "observe"))) -}}
+{{- $off := or (eq $mode "off") (has (toString $of.mode) (list "off" "false")) -}}
+{{- if and (has $strategy (list "scale-in" "scale-out")) (not $off) (not $provided) -}}
+{{- fail (printf "strategies.%s: %s needs policy.provider, who has the machines: policy: {provider: {aws: {tags: [k8s.io/cluster-autoscaler/enabled]}}}" $name $strategy) -}}
+{{- end -}}
+{{- $one := dict "name" $name "selects" (not (empty $of.select)) -}}
+{{- if and $enforces (eq $strategy "consolidation") -}}{{- $packs = append $packs $one -}}{{- end -}}
+{{- if and $enforces (eq $strategy "low-utilisation") -}}{{- $spreads = append $spreads $one -}}{{- end -}}
+{{- end -}}
+{{- range $one := $packs -}}
+{{- range $other := $spreads -}}
+{{- if not (and $one.selects $other.selects) -}}
+{{- fail (printf "%s spreads nodes that strategies.%s packs: add strategies: {%s: {mode: \"off\"}} (or observe), or let them select different nodes, such as select: {nodes: {pool: a}}" $other.name $one.name $other.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "rebalancer.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rebalancer.fullname" .) .Values.serviceAccount.name -}}
@@ -113,6 +140,15 @@ annotations:
 {{- /* YAML 1.1 reads an unquoted off as false. */ -}}
 {{- define "rebalancer.mode" -}}
 {{- ternary "off" (toString .Values.mode) (eq (toString .Values.mode) "false") -}}
+{{- end -}}
+
+{{- /* A policy's file, in which off stays off. */ -}}
+{{- define "rebalancer.policyFile" -}}
+{{- $file := . -}}
+{{- range $key := list "mode" "steer" -}}
+{{- if eq (toString (index $file $key)) "false" -}}{{- $_ := set $file $key "off" -}}{{- end -}}
+{{- end -}}
+{{- toYaml $file -}}
 {{- end -}}
 
 {{- define "rebalancer.policyName" -}}

@@ -22,6 +22,7 @@ from rebalancer.kube.access import (
     lease_rules,
     missing_rules,
 )
+from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.lease import Lease, holder_of
@@ -34,7 +35,7 @@ from rebalancer.run.memory.remember import describe_cooling
 from rebalancer.wire.kinds import METRICS
 
 _SHOWN = 3
-_GRANT = "the chart grants what its values ask for; by hand, add to a role:"
+_GRANT = "the chart grants what its values ask for{values}; by hand, add to a role:"
 
 
 def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> tuple[Check, ...]:
@@ -75,7 +76,9 @@ def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Itera
         if missing := missing_rules(client, rules):
             lacking = and_more([str(rule) for rule in missing], _SHOWN)
             rules_to_add = tuple(rule.as_yaml() for rule in missing)
-            yield Finding(grade, f"may not {feature}: {lacking}", _GRANT, rules_to_add)
+            values = ", ".join(name_values(missing))
+            cure = _GRANT.format(values=f" ({values})" if values else "")
+            yield Finding(grade, f"may not {feature}: {lacking}", cure, rules_to_add)
 
 
 def _features(

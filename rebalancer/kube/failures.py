@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError, RebalancerError
+from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import Resource
 
@@ -35,8 +36,10 @@ class ForbiddenError(ClusterReadError):
         listed = "\n".join(f"  {rule.as_yaml()}" for rule in self.missing)
         verbs = "; ".join(str(rule) for rule in self.missing)
         answer = f"\nThe API server says: {said}" if said else ""
+        values = ", ".join(name_values(self.missing))
+        chart = f"\nWith the chart, set instead: {values}" if values else ""
         super().__init__(
-            f"forbidden: our account may not {verbs}.{answer}\nAdd to its role:\n{listed}"
+            f"forbidden: our account may not {verbs}.{answer}\nAdd to its role:\n{listed}{chart}"
         )
 
 

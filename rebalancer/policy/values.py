@@ -82,7 +82,7 @@ LimitField = Annotated[
         {
             "oneOf": [
                 {"type": "integer", "minimum": 0, "maximum": _COUNT_MAX},
-                {"type": "string", "pattern": r"^\d{1,3}(\.\d{1,6})?\s*%$"},
+                {"type": "string", "pattern": r"^(100(\.0{1,6})?|0?\d{1,2}(\.\d{1,6})?)\s*%$"},
             ],
             "examples": [5, "10%"],
         }
@@ -90,17 +90,17 @@ LimitField = Annotated[
 ]
 """A :class:`Limit` in a policy model."""
 
+_DURATION_SCHEMA = {
+    "type": "string",
+    "pattern": r"^(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
+    "examples": ["90s", "5m", "1h30m"],
+}
+
 Duration = Annotated[
     timedelta,
     PlainValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
-            "examples": ["90s", "5m", "1h30m"],
-        }
-    ),
+    WithJsonSchema(_DURATION_SCHEMA),
 ]
 """A time span in a policy model."""
 
@@ -113,7 +113,11 @@ def _positive(span: timedelta) -> timedelta:
     return span
 
 
-PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+PositiveDuration = Annotated[
+    Duration,
+    AfterValidator(_positive),
+    WithJsonSchema({**_DURATION_SCHEMA, "allOf": [{"pattern": "[1-9]"}]}),
+]
 """A time span above 0 and of at most a year."""
 
 
@@ -231,7 +235,13 @@ Percent = Annotated[
     BeforeValidator(_fraction),
     Field(ge=0, le=1),
     PlainSerializer(format_percent, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$", "examples": ["20%"]}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^0*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%$",
+            "examples": ["20%"],
+        }
+    ),
 ]
 """A fraction from 0 to 1, written in the file as ``0%`` to ``100%``; strategies may use it, too."""
 

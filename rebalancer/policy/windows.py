@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.values import PositiveDuration, Section
@@ -68,10 +68,31 @@ def _valid_zone(name: str) -> str:
     return name
 
 
-Cron = Annotated[str, AfterValidator(_valid_cron)]
+_MINUTE, _HOUR, _OTHER = r"[0-5]?\d", r"([01]?\d|2[0-3])", r"[0-9A-Za-z*,/?#-]+"
 
 
-class Window(Section):
+def _list_of(value: str) -> str:
+    """Return a regular expression of a field of cron: values, ranges and steps, separated by commas."""
+    part = rf"(\*|\?|{value}(-{value})?)(/\d+)?"
+    return f"{part}(,{part})*"
+
+
+_CRON_PATTERN = r"^\s*" + r"\s+".join([_list_of(_MINUTE), _list_of(_HOUR), *[_OTHER] * 3]) + r"\s*$"
+"""What an editor and Helm check before a run does: five fields, minutes below 60 and hours below 24."""
+
+Cron = Annotated[
+    str,
+    AfterValidator(_valid_cron),
+    WithJsonSchema({"type": "string", "pattern": _CRON_PATTERN, "examples": ["0 22 * * *"]}),
+]
+
+
+_EITHER = [
+    {"required": [key], "properties": {key: {"type": "string"}}} for key in ("allow", "deny")
+]
+
+
+class Window(Section, json_schema_extra={"oneOf": _EITHER}):
     """A time in which moves are allowed or denied. It opens when ``allow`` or ``deny`` matches, for the time ``for``.
 
     The expression is in wall-clock time of ``timeZone``, ``for`` is elapsed time. When clocks are set forward, an

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from rebalancer.commands.fleet import command as fleet_command
 from rebalancer.commands.node_agent import command as agent_command
@@ -23,6 +24,7 @@ from rebalancer.kube.access import (
     EVENT_RULES,
     FOLLOW_RULES,
     MARK_RULES,
+    POD_GROUP_RULES,
     READ_RULES,
     SCALE_OUT_RULES,
     USAGE_RULES,
@@ -30,6 +32,7 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
+from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
@@ -46,6 +49,7 @@ from tests.chart.values import own_paths, shipped
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
 NAME = "rebalancer-kube-rebalancer"
+_PROVIDED: dict[str, Any] = {"policy": {"provider": {"aws": {}}}}
 fleet_run = fleet_command.commands["run"]
 
 
@@ -121,7 +125,7 @@ def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
     assert DRAIN_RULES[1] == AccessRule("patch", "", "nodes")
     enabled = render({"drain": {"enabled": True}})
     name = f"rebalancing-{NAME}-drain"
-    wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES}
+    wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES, *ATTACHMENT_RULES}
     assert rules(one(enabled, "ClusterRole", name)) == wanted
     assert rules(one(enabled, "Role", name)) == set(lease_rules("rebalancing", NAME))
     account = {"kind": "ServiceAccount", "name": f"{NAME}-drain", "namespace": "rebalancing"}
@@ -473,7 +477,7 @@ def test_drains_restart_as_runs_do_and_a_run_of_one_namespace_restarts_there_onl
     moves = {EVICT, *(RESTART_RULES if values else ())}
     everywhere = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES} - {EVICT}
     draining = rules(one(manifests, "ClusterRole", f"{name}-drain"))
-    assert draining == everywhere | moves | set(DRAIN_RULES)
+    assert draining == everywhere | moves | {*DRAIN_RULES, *ATTACHMENT_RULES}
     acting = rules(one(manifests, "ClusterRole", name))
     assert acting == everywhere | (set() if namespace else moves)
     if namespace:
@@ -520,12 +524,15 @@ def test_what_announced_machines_and_steps_take_is_kept_only_where_there_is_some
         ({}, False),
         ({"kind": "Deployment"}, False),
         ({"mode": "observe"}, False),
-        ({"strategies": {"scale-out": {}}}, True),
-        ({"strategies": {"scale-out": {}}, "mode": "observe"}, True),
-        ({"strategies": {"scale-out": {}}, "kind": "Deployment"}, True),
-        ({"strategies": {"scale-out": {}}, "mode": "observe", "kind": "Deployment"}, True),
-        ({"strategies": {"scale-out": None}}, True),
-        ({"strategies": {"more": {"strategy": "scale-out"}}}, True),
+        ({**_PROVIDED, "strategies": {"scale-out": {}}}, True),
+        ({**_PROVIDED, "strategies": {"scale-out": {}}, "mode": "observe"}, True),
+        ({**_PROVIDED, "strategies": {"scale-out": {}}, "kind": "Deployment"}, True),
+        (
+            {**_PROVIDED, "strategies": {"scale-out": {}}, "mode": "observe", "kind": "Deployment"},
+            True,
+        ),
+        ({**_PROVIDED, "strategies": {"scale-out": None}}, True),
+        ({**_PROVIDED, "strategies": {"more": {"strategy": "scale-out"}}}, True),
         ({"strategies": {"scale-out": {"mode": "off"}}}, False),
         ({"strategies": {"scale-out": {"mode": False}}}, False),
         ({"existingPolicy": "mine"}, False),
@@ -959,10 +966,10 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
     [
         ({}, False, False),
         ({"kind": "Deployment"}, False, False),
-        ({"strategies": {"scale-in": {}}}, True, False),
-        ({"strategies": {"mine": {"strategy": "scale-in"}}}, True, False),
-        ({"strategies": {"scale-in": {"mode": "observe"}}}, False, False),
-        ({"strategies": {"scale-out": {}}}, False, False),
+        ({**_PROVIDED, "strategies": {"scale-in": {}}}, True, False),
+        ({**_PROVIDED, "strategies": {"mine": {"strategy": "scale-in"}}}, True, False),
+        ({**_PROVIDED, "strategies": {"scale-in": {"mode": "observe"}}}, False, False),
+        ({**_PROVIDED, "strategies": {"scale-out": {}}}, False, False),
         ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}, True, False),
         ({"policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, False, False),
         ({"kind": "Deployment", "policy": ESCALATE}, False, False),
@@ -1047,11 +1054,90 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
         ({"fleet": {**FLEET["fleet"], "member": {"enabled": True}}}, "use two releases"),
         ({"fleet": {"policies": [{"policy": {"eagernes": "timid"}}]}}, "eagernes"),
         ({"existingPolicy": "mine", "policy": {"eagerness": "eager"}}, "existingPolicy"),
+        # What the policy would refuse at each run.
+        ({"policy": {"windows": [{"allow": "60 1 * * *", "for": "1h"}]}}, "windows/0/allow"),
+        ({"policy": {"windows": [{"allow": "0 1 * *", "for": "1h"}]}}, "windows/0/allow"),
+        ({"policy": {"windows": [{"for": "1h"}]}}, "windows/0"),
+        ({"policy": {"windows": [{"allow": "0 1 * * *", "for": "0s"}]}}, "windows/0/for"),
+        ({"policy": {"budgets": {"perRun": "101%"}}}, "budgets/perRun"),
+        (
+            {"strategies": {"consolidation": {}}},
+            "low-utilisation spreads nodes that strategies.consolidation packs",
+        ),
+        ({"strategies": {"pack": {"strategy": "consolidation"}}}, "strategies.pack packs"),
+        (
+            {"strategies": {"consolidation": {"select": {"nodes": {"pool": "a"}}}}},
+            "strategies.consolidation packs",
+        ),
+        ({"strategies": {"scale-in": {}}}, "scale-in needs policy.provider"),
+        ({"strategies": {"more": {"strategy": "scale-out"}}}, "scale-out needs policy.provider"),
     ],
 )
 def test_wrong_values_are_refused_and_named(values, message):
     with pytest.raises(HelmError, match=message):
         render(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"strategies": {"consolidation": {}, "low-utilisation": {"mode": "off"}}},
+        {"strategies": {"consolidation": {"mode": "observe"}}},
+        {"mode": "observe", "strategies": {"consolidation": {}}},
+        {
+            "strategies": {
+                "consolidation": {"select": {"nodes": {"pool": "a"}}},
+                "low-utilisation": {"select": {"nodes": {"pool": "b"}}},
+            }
+        },
+        {"strategies": {"scale-in": {"mode": False}}},
+        {"policy": {"provider": {"aws": {}}}, "strategies": {"scale-out": {}}},
+        {"policy": {"windows": [{"deny": "*/5,59 0-23/2 * jan-mar mon", "for": "1m"}]}},
+    ],
+)
+def test_what_the_policy_takes_is_not_refused_before(values, tmp_path):
+    policy_of(render(values), tmp_path)
+
+
+def test_what_is_off_says_so_in_the_files():
+    values = {
+        "policy": {"steer": False, "eagerness": "eager"},
+        "strategies": {"duplicates": {"mode": False}, "leaving": {"mode": False}},
+    }
+    data = one(render(values), "ConfigMap", f"{NAME}-policy")["data"]
+    assert 'steer: "off"' in data["rebalancer.yaml"]
+    assert 'mode: "off"' in data["duplicates.yaml"]
+    assert 'mode: "off"' in data["leaving.yaml"]
+    assert "false" not in data["leaving.yaml"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        USAGE_RULES,
+        AUTOSCALER_RULES,
+        SCALE_OUT_RULES,
+        POD_GROUP_RULES,
+        MARK_RULES,
+        CONDITION_RULES,
+        ATTACHMENT_RULES,
+        RESTART_RULES,
+        DRAIN_RULES,
+        ACT_RULES,
+        (DELETE,),
+        (AccessRule("list", "cluster.x-k8s.io", "machines", "capi"),),
+    ],
+)
+def test_values_that_an_error_names_grant_what_is_missing(asked):
+    values: dict[str, Any] = {"existingPolicy": "mine", "kind": "Deployment"}
+    for value in name_values(asked):
+        path, _, said = value.partition(": ")
+        *section, key = path.split(".")
+        under = values.setdefault(section[0], {}) if section else values
+        under[key] = yaml.safe_load(said)
+    roles = (m for m in render(values) if m["kind"] in ("ClusterRole", "Role"))
+    granted = {replace(rule, name="") for role in roles for rule in rules(role)}
+    assert set(asked) <= granted
 
 
 @pytest.mark.parametrize("on_host", [False, True])

@@ -64,6 +64,7 @@ _ESCALATES: dict[str, Any] = {
 }
 _SCHEDULER = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
 _CLUSTER_API: dict[str, Any] = {"provider": {"cluster-api": {"cluster": "clusters/work"}}}
+_AWS: dict[str, Any] = {"provider": {"aws": {}}}
 _SCALED = [f"{kind}.cluster.x-k8s.io" for kind in ("machinedeployments", "machines", "machinesets")]
 _READS_MACHINES = {"get clusters.cluster.x-k8s.io"} | {
     f"{verb} {kind}" for verb in ("get", "list") for kind in _SCALED
@@ -73,7 +74,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     ("steer: marks", {"policy": {"steer": "marks"}}, {_RELEASE: _CHANGES_NODES}),
     (
         "scale-in closes nodes, and keeps the status of machines",
-        {"strategies": {"scale-in": {}}},
+        {"policy": _AWS, "strategies": {"scale-in": {}}},
         {
             _RELEASE: {*_CHANGES_NODES, "list volumeattachments.storage.k8s.io"},
             "rebalancer-kube-rebalancer-machines": _MACHINES,
@@ -81,7 +82,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     ),
     (
         "scale-out keeps back-offs",
-        {"strategies": {"scale-out": {}}},
+        {"policy": _AWS, "strategies": {"scale-out": {}}},
         {"rebalancer-kube-rebalancer-machines": _MACHINES},
     ),
     (
@@ -276,7 +277,13 @@ def test_a_fleet_s_pods_may_write_their_records_and_a_member_has_the_rights_of_a
 
 
 def test_no_rule_has_a_wildcard_and_secrets_are_read_by_none():
-    every = {"drain": {"enabled": True}, "nodeAgent": {"enabled": True}, **_ESCALATES}
-    rights = _rights(render({**every, "strategies": {"scale-in": {}, "scale-out": {}}}))
+    every: dict[str, Any] = {
+        "drain": {"enabled": True},
+        "nodeAgent": {"enabled": True},
+        **_ESCALATES,
+    }
+    every["policy"] = {**every["policy"], **_AWS}
+    every["strategies"] = {"scale-in": {}, "scale-out": {}}
+    rights = _rights(render(every))
     rules = set().union(*rights.values())
     assert not [rule for rule in rules if "*" in rule or "secrets" in rule or "impersonate" in rule]

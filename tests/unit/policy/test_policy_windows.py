@@ -1,3 +1,4 @@
+import re
 from datetime import datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -226,3 +227,26 @@ def test_a_time_zone_that_the_iana_database_lacks_is_refused(zone):
 def test_a_window_lasts_longer_than_nothing_and_at_most_a_year(duration):
     with pytest.raises(ValidationError, match="should be"):
         window("0 0 * * *", duration)
+
+
+FIELDS = ["*", "*/5", "0", "59", "0-30/5", "1,2", "?", "07", "7", "23", "L", "sun", "fri#2", "22-2"]
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("field", [*FIELDS, "24", "31", "32", "60", "JAN", "12,*"])
+def test_no_schema_refuses_what_the_policy_takes(field, place):
+    fields = ["0", "0", "1", "1", "*"]
+    fields[place] = field
+    text = " ".join(fields)
+    pattern = Window.model_json_schema()["properties"]["allow"]["anyOf"][0]["pattern"]
+    try:
+        Window.model_validate({"allow": text, "for": "1h"})
+    except ValueError:
+        return
+    assert re.match(pattern, text)
+
+
+@pytest.mark.parametrize("text", ["60 * * * *", "0 24 * * *", "0 0 * *", "@daily", "", "a 0 * * *"])
+def test_an_editor_sees_what_is_no_cron_expression(text):
+    pattern = Window.model_json_schema()["properties"]["allow"]["anyOf"][0]["pattern"]
+    assert not re.match(pattern, text)

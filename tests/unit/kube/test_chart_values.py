@@ -1,0 +1,53 @@
+import pytest
+
+from rebalancer.kube.access import (
+    ACT_RULES,
+    ATTACHMENT_RULES,
+    AUTOSCALER_RULES,
+    CONDITION_RULES,
+    DRAIN_RULES,
+    MARK_RULES,
+    POD_GROUP_RULES,
+    READ_RULES,
+    SCALE_OUT_RULES,
+    USAGE_RULES,
+)
+from rebalancer.kube.chart_values import name_values
+from rebalancer.kube.evict import RESTART_RULES
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.resources import AccessRule
+from rebalancer.machines.interruption.steps.pods import DELETE
+
+MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")
+
+
+@pytest.mark.parametrize(
+    ("rules", "values"),
+    [
+        (READ_RULES, ()),
+        (ACT_RULES, ("mode: enforce",)),
+        (USAGE_RULES, ("rbac.usage: true",)),
+        (AUTOSCALER_RULES, ("rbac.autoscalers: true",)),
+        (SCALE_OUT_RULES, ("rbac.events: true",)),
+        (POD_GROUP_RULES, ("rbac.podGroups: true",)),
+        (MARK_RULES, ("rbac.marks: true",)),
+        (CONDITION_RULES, ("rbac.marks: true", "rbac.nodeConditions: true")),
+        (CONDITION_RULES[1:], ("rbac.nodeConditions: true",)),
+        (ATTACHMENT_RULES, ("rbac.volumeAttachments: true",)),
+        (RESTART_RULES, ("rbac.restarts: true",)),
+        (DRAIN_RULES[-1:], ("drain.enabled: true",)),
+        ((DELETE,), ("rbac.deletePods: true",)),
+        ((MACHINES,), ("rbac.clusterApi: capi",)),
+    ],
+)
+def test_the_values_that_grant_rights_are_named(rules, values):
+    assert name_values(rules) == values
+
+
+def test_an_error_names_the_rules_and_the_values():
+    text = str(ForbiddenError(USAGE_RULES))
+    assert text.endswith(
+        '- {apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"]}\n'
+        "With the chart, set instead: rbac.usage: true"
+    )
+    assert "chart" not in str(ForbiddenError(READ_RULES))
