@@ -124,6 +124,18 @@ PROTECTION_ADVICE: Mapping[str, str] = {
     "optedOut": "the annotation `rebalancer/evict` on them, their owners or namespaces keeps them in place: remove it there",
     "safeToEvict": "Cluster Autoscaler's annotation on them keeps them in place: remove it there",
     "doNotDisrupt": "Karpenter's annotation on them keeps them in place: remove it there",
+    "unscheduled": "they need a node first: `rebalancer capacity` says what they wait for",
+    "schedulingGate": "they need a node first: whoever has gated them lifts that",
+    "terminating": "they are on their way out",
+    "evictionInProgress": "they can move once the live migration that an eviction asked for is over",
+    "self": "the next run, in another pod, may move it",
+    "mirror": "nothing moves them: their node's kubelet starts them from a file there",
+    "daemonSet": "nothing moves them: their DaemonSet has one on each of its nodes",
+    "noController": "a controller, such as a Deployment, would make them again",
+    "young": "they can move once they are older than `protect.minPodAge`",
+    "notSelected": "`select` of the policy says which pods move",
+    "selector": "-n, -l and --select say which pods this run moves",
+    "pods": "`protect.pods` of the policy names them",
     "coolDown": "earlier moves did not do what was predicted: `rebalancer history --memory NAMESPACE/NAME` shows until when they cool down",
 }
 """Name of a protection -> what lifts it."""

@@ -8,8 +8,10 @@ from rebalancer.plan.plan import NEVER_ALLOWS, Code, UnmetRule
 from rebalancer.policy.model import Eagerness, Steer
 from rebalancer.report.plan_file import ReviewedPlan
 from rebalancer.report.skips import next_steps
+from rebalancer.snapshot.protect import NAMES
 from tests.unit.report.report_examples import move, skip
 
+WITH_CODES_OF_THEIR_OWN = {"notRecreated", "justScaled", "gang", "resizeDeferred"}
 YOUNG = "young: younger than protect.minPodAge"
 
 
@@ -33,6 +35,12 @@ def test_the_most_frequent_causes_come_first_and_four_at_most(report):
     ]
     steps = next_steps(report(skips=skips, outcomes=[]))
     assert [step.partition(" (")[0] for step in steps] == ["5 pods", "4 pods", "3 pods", "2 pods"]
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - WITH_CODES_OF_THEIR_OWN))
+def test_every_protection_has_its_own_advice(report, name):
+    (step,) = next_steps(report(skips=[skip("a", Code.PROTECTED, f"{name}: why")], outcomes=[]))
+    assert "protection's key" not in step
 
 
 @pytest.mark.parametrize("code", Code)
