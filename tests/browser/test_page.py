@@ -287,6 +287,7 @@ def served():
 
 NOW = "document.getElementById('now')?.textContent"
 STEPS = "[...document.querySelectorAll('#steps li')].map(e => e.textContent)"
+NEWER = "document.getElementById('newer')"
 RUNS = "document.querySelectorAll('.runs ol svg').length"
 
 
@@ -308,13 +309,25 @@ def test_a_page_that_stays_shows_what_goes_on_and_the_next_report_by_itself(page
     assert page.log == []
 
 
+def test_a_page_that_is_read_from_its_top_stays_there(page):
+    live = LivePage()
+    health = Health(SystemClock(), deadline=120, page=live)
+    with answer_requests(("127.0.0.1", 0), health.paths(), health.folders()) as port:
+        page.open(f"http://127.0.0.1:{port}/")
+        for number in (1, 2):
+            live.keep(report_of(60), 1_800_000_000.0 + number)
+            page.wait(f"{RUNS} === {number} && document.readyState === 'complete'")
+            assert page.evaluate("scrollY") == 0
+            assert page.evaluate(f"getComputedStyle({NEWER}).display") == "none"
+
+
 def test_a_page_that_somebody_works_with_is_not_taken_away(page, served):
     live, address = served
     page.open(address)
     page.evaluate("document.getElementById('search').focus()")
     page.key("a", 65)
     live.keep(report_of(30), 1_800_000_060.0)
-    page.wait("!document.getElementById('newer').hidden")
+    page.wait(f"getComputedStyle({NEWER}).display !== 'none'")
     assert page.evaluate(STATUS).startswith("60 moves")
     page.evaluate("document.getElementById('newer').click()")
     page.wait(f"document.readyState === 'complete' && {STATUS} === '30 moves, 10 shown'")

@@ -13,7 +13,12 @@
       now.textContent = state.now;
       steps.replaceChildren(...state.steps.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
       if (String(state.last) !== last) {
-        if (!touched) { location.reload(); return; }
+        if (!touched) {
+          // Else the browser keeps in its place what stood on top, and the strip of runs grows out of the screen.
+          history.scrollRestoration = scrollY === 0 ? "manual" : "auto";
+          location.reload();
+          return;
+        }
         newer.hidden = false;
       }
     } catch {
