@@ -54,7 +54,7 @@ def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) 
         "kind": "Policy",
         "mode": "observe" if observes else None,
         "steer": "marks" if Direction.PACK in _directions(strategies.values(), known) else None,
-        "budgets": budgets(peer.top, notes),
+        "budgets": budgets(peer.top),
         "method": _method(peer.top, notes),
         "usage": measured.usage,
         "protect": {

@@ -25,8 +25,6 @@ from rebalancer.migrate.plugins import (
 )
 from rebalancer.migrate.usage import METRIC, by_prometheus, resource_of
 from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Use
-from rebalancer.policy.document import KeyPath
-from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Params
 
 _MAX_NUMBER = 1_000_000
@@ -266,8 +264,7 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
         text = "one node that is under-used is enough"
         notes.add(args.at("numberOfNodes"), KeyFate.LOST, text)
     if given.eviction_limits.node is not None:
-        path = args.at("evictionLimits", "node")
-        options["budgets"] = per_node(given.eviction_limits.node, path, notes)
+        options["budgets"] = {"perNodeInRun": min(given.eviction_limits.node, _MAX_NUMBER)}
     return options
 
 
@@ -364,22 +361,14 @@ _EQUIVALENTS = {
 _OF_ENDED = Equivalent("failed-pods", lifetime_of_ended)
 
 
-def budgets(top: FilePart[PeerPolicy], notes: Notes) -> dict[str, Any]:
+def budgets(top: FilePart[PeerPolicy]) -> dict[str, Any]:
     """Return the budgets that differ from our defaults."""
     policy = top.value
     converted: dict[str, Any] = {}
     if (most := policy.max_no_of_pods_to_evict_per_node) is not None:
-        converted |= per_node(most, top.at("maxNoOfPodsToEvictPerNode"), notes)
+        converted["perNodeInRun"] = min(most, _MAX_NUMBER)
     if (most := policy.max_no_of_pods_to_evict_total) is not None:
         converted["perRun"] = min(most, _MAX_NUMBER)
     if (most := policy.max_no_of_pods_to_evict_per_namespace) is not None:
         converted["perNamespace"] = min(most, _MAX_NUMBER)
     return converted
-
-
-def per_node(most: int, path: KeyPath, notes: Notes) -> dict[str, Any]:
-    """Return the budget ``perNode``; empty if ``most`` is not below our default."""
-    default = Budgets().per_node.count or 0
-    text = f"budgets.perNode is {min(most, default)}, and counts pods in flight, not evictions of a run"
-    notes.add(path, KeyFate.DIFFERS, text)
-    return {"perNode": most} if most < default else {}

@@ -55,7 +55,7 @@ class RunTime:
 
 
 class Places:
-    """The use of one set of budgets, by namespace and by zone."""
+    """The use of one set of budgets, by namespace, by node and by zone."""
 
     def __init__(self, problem: Problem, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -67,6 +67,8 @@ class Places:
         nodes = problem.snapshot.pods.node
         zones = self._zone_of[nodes[nodes >= 0]] if self._zones else self._zone_of
         self._pods_in = np.bincount(zones[zones >= 0], minlength=len(self._zones))
+        self._pods_on = np.bincount(nodes[nodes >= 0], minlength=len(problem.snapshot.nodes))
+        self._moved_from: Counter[int] = Counter()
         self._moved: Counter[str] = Counter()
         self._left: Counter[int] = Counter()
 
@@ -88,7 +90,9 @@ class Places:
         return self._budgets.per_namespace_of(self._movable.get(namespace, 0))
 
     def waits(self, node: int) -> str | None:
-        """Return the in-flight limit that a pod leaving ``node`` would exceed; None if it exceeds none."""
+        """Return the limit that a pod leaving ``node`` would exceed, in flight or in this run; None if it exceeds none."""
+        if (limit := self.over_from(node)) is not None:
+            return limit
         zone = int(self._zone_of[node]) if self._zones else -1
         if zone < 0:
             return None
@@ -102,13 +106,23 @@ class Places:
         if self._zones:
             self._left[int(self._zone_of[node])] += 1
 
-    def count(self, cls: int) -> None:
-        """Count a move of a pod of ``cls`` in this run."""
-        self.count_in(self._snapshot.classes[cls].namespace)
+    def over_from(self, node: int) -> str | None:
+        """Return the per-run limit that a pod leaving ``node`` would exceed; None if it exceeds none."""
+        if self._budgets.per_node_in_run is None or node < 0:
+            return None
+        most = self._budgets.per_node_in_run_of(int(self._pods_on[node]))
+        if most is None or self._moved_from[node] < most:
+            return None
+        return f"perNodeInRun {most} from {self._snapshot.nodes.names[node]}"
 
-    def count_in(self, namespace: str) -> None:
-        """Count a pod of ``namespace`` that leaves in this run."""
+    def count(self, cls: int, node: int) -> None:
+        """Count a move of a pod of ``cls`` from ``node`` in this run."""
+        self.count_in(self._snapshot.classes[cls].namespace, node)
+
+    def count_in(self, namespace: str, node: int) -> None:
+        """Count a pod of ``namespace`` that leaves ``node`` in this run; -1: a node that is not known."""
         self._moved[namespace] += 1
+        self._moved_from[node] += 1
 
     def land(self) -> None:
         """Reset the counts in flight: all replacements have landed."""
@@ -219,16 +233,16 @@ class _Tally:
         self._in_flight -= 1
         self._owners[owner] -= 1
 
-    def count(self, cls: int) -> None:
-        """Count a move of a pod of ``cls`` in this run."""
+    def count(self, cls: int, node: int) -> None:
+        """Count a move of a pod of ``cls`` from ``node`` in this run."""
         self._run += 1
         self._of_wave += 1
-        self.places.count(cls)
+        self.places.count(cls, node)
 
-    def remove(self, namespace: str) -> None:
+    def remove(self, namespace: str, node: int) -> None:
         """Count a finished pod that is deleted; it is not in flight."""
         self._run += 1
-        self.places.count_in(namespace)
+        self.places.count_in(namespace, node)
 
     @property
     def in_flight(self) -> int:
@@ -386,11 +400,18 @@ class Allowance:
                 return limit
         return None
 
-    def remove(self, strategy: str, namespace: str) -> None:
+    def over_ended(self, strategy: str, namespace: str, node: int) -> str | None:
+        """Return the exhausted per-run limit for a finished pod that a strategy deletes; None if none is exhausted."""
+        if (limit := self.over_in(strategy, namespace)) is not None:
+            return limit
+        limits = (tally.places.over_from(node) for tally in self._tallies(strategy))
+        return next((limit for limit in limits if limit is not None), None)
+
+    def remove(self, strategy: str, namespace: str, node: int) -> None:
         """Count a finished pod that is deleted."""
         self._time.evict()
         for tally in self._tallies(strategy):
-            tally.remove(namespace)
+            tally.remove(namespace, node)
 
     def left(self, strategy: str) -> int:
         """Return the number of moves of a strategy that this run may still make."""
@@ -438,7 +459,7 @@ class Allowance:
             self._starting[cls, node] -= 1
             self._all.give_up(self._snapshot.classes[cls].owner)
         for tally in self._tallies(strategy):
-            tally.count(cls)
+            tally.count(cls, node)
             tally.fly(self._snapshot.classes[cls].owner, node)
         for budget in self._disruptions.spent_by(cls, ready=ready):
             self._disrupted[budget] += 1

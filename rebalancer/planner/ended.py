@@ -88,15 +88,16 @@ class EndedPods:
             if only is not None and snapshot.pods.uid[pod] not in only:
                 continue
             namespace = snapshot.classes[snapshot.pods.cls[pod]].namespace
+            node = self._problem.snapshot.nodes.index.get(self._names(pod)[2], -1)
             if bits := self._protected(pod):
                 name = names_of(bits)[0]
                 text = f"{name}: {text_of(snapshot, pod, name)}"
                 skips.append(self._skip(pod, of, Code.PROTECTED, text))
-            elif (limit := allowance.over_in(of.strategy, namespace)) is not None:
+            elif (limit := allowance.over_ended(of.strategy, namespace, node)) is not None:
                 skips.append(self._skip(pod, of, Code.BUDGET, limit))
                 waiting += not of.observed
             else:
-                allowance.remove(of.strategy, namespace)
+                allowance.remove(of.strategy, namespace, node)
                 del self._left[pod]
                 moves.append(self._move(pod, of))
         return Removals(tuple(moves), tuple(skips), waiting)

@@ -86,6 +86,7 @@ _BEFORE = {
     "per_owner": "in_flight",
     "per_zone": "in_flight",
     "per_namespace": "per_run",
+    "per_node_in_run": "per_run",
 }
 """Budget -> the one that it is a part of: what is not smaller is never used up."""
 

@@ -156,6 +156,10 @@ class Budgets(Section):
         default=None,
         description="Evictions in one run in one namespace, of its movable pods; a share is at least 1; absent: any.",
     )
+    per_node_in_run: LimitField | None = Field(
+        default=None,
+        description="Evictions in one run from one node, of its pods; a share is at least 1; absent: any.",
+    )
     per_zone: LimitField | None = Field(
         default=None,
         description="Pods in flight that left one zone, of its pods; a share is at least 1; absent: any.",
@@ -193,6 +197,10 @@ class Budgets(Section):
         """
         return None if self.per_namespace is None else self.per_namespace.of(movable)
 
+    def per_node_in_run_of(self, pods: int) -> int | None:
+        """Return the maximum number of evictions per run from one node, given its pods; None: no limit."""
+        return None if self.per_node_in_run is None else self.per_node_in_run.of(pods)
+
     def per_zone_of(self, pods: int) -> int | None:
         """Return the maximum number of pods in flight from one zone, given its pods; None: no limit."""
         return None if self.per_zone is None else self.per_zone.of(pods)
@@ -211,6 +219,9 @@ class StrategyBudgets(Section):
     per_run: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_hour: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_namespace: LimitField | None = Field(
+        default=None, description="As in the policy's budgets."
+    )
+    per_node_in_run: LimitField | None = Field(
         default=None, description="As in the policy's budgets."
     )
     per_zone: LimitField | None = Field(default=None, description="As in the policy's budgets.")

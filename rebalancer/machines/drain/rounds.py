@@ -149,7 +149,8 @@ def ordered_policy(
     as in any run. How single replicas are moved is as in any run, too; grace periods are the command's.
     """
     given = loaded.policy
-    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
+    everything: dict[str, Limit | None] = dict.fromkeys(("per_node", "per_run", "per_hour"), _ALL)
+    everything |= dict.fromkeys(("per_namespace", "per_node_in_run"))
     params = known[STRATEGY].model_validate(
         {
             "nodes": list(nodes),

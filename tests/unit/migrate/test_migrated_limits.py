@@ -120,8 +120,8 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
     [
         ("maxNoOfPodsToEvictTotal: 7", "budgets: {perRun: 7}\n", None),
         ("maxNoOfPodsToEvictTotal: 0", "budgets: {perRun: 0}\n", None),
-        ("maxNoOfPodsToEvictPerNode: 2", "budgets: {perNode: 2}\n", "differs: budgets.perNode is 2, and counts pods in flight, not evictions of a run"),
-        ("maxNoOfPodsToEvictPerNode: 5000", "", "differs: budgets.perNode is 5, and counts pods in flight, not evictions of a run"),
+        ("maxNoOfPodsToEvictPerNode: 2", "budgets: {perNodeInRun: 2}\n", None),
+        ("maxNoOfPodsToEvictPerNode: 5000", "budgets: {perNodeInRun: 5000}\n", None),
         ("maxNoOfPodsToEvictPerNamespace: 9", "budgets: {perNamespace: 9}\n", None),
         ("maxNoOfPodsToEvictPerNamespace: 0", "budgets: {perNamespace: 0}\n", None),
         ("gracePeriodSeconds: 5", "method: {gracePeriod: 5s}\n", None),

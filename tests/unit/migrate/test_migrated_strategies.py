@@ -44,7 +44,7 @@ def plugin(migrate):
         (TAINTS, "{includedTaints: [dedicated, a=b, dedicated]}", "  taints:\n    include: [dedicated, a=b]\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 12.5}, targetThresholds: {cpu: 12.5}}", "  low-utilisation:\n    under: {cpu: 12.5%}\n    over: {cpu: 12.5%}\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 30}, targetThresholds: {cpu: 10}, useDeviationThresholds: true}", "  low-utilisation:\n    under: {cpu: 30%}\n    over: {cpu: 10%}\n    deviation: true\n"),
-        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 1}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    budgets: {perNode: 1}\n"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 1}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    budgets: {perNodeInRun: 1}\n"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {source: KubernetesMetrics}}", "  low-utilisation:\n    under: {cpu: 1%}\n    over: {cpu: 2%}\n    signal: usage\n"),
         ("PodLifeTime", "{maxPodLifeTimeSeconds: 86400}", "  lifetime: {maxPodLifeTime: 24h}\n"),
         ("PodLifeTime", "{states: [Pending, OOMKilled, Failed], includingInitContainers: true}", "  lifetime:\n    states: [Pending, OOMKilled]\n    includingInitContainers: true\n"),
@@ -103,7 +103,6 @@ def test_taints_that_are_left_out_join_those_that_we_leave_out(plugin):
         ("PodLifeTime", "{states: [OOMKilled]}", "states: differs: OOMKilled: of pods that run; failed-pods, with reasons, removes those that have ended"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, numberOfNodes: 3}", "numberOfNodes: not carried over: one node that is under-used is enough"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {metricsServer: true}}", "metricsUtilization: differs: a node gives once it was over-used in three runs in a row (runs), which needs --memory"),
-        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 9}}", "evictionLimits.node: differs: budgets.perNode is 5, and counts pods in flight, not evictions of a run"),
     ],
 )  # fmt: skip
 def test_what_differs_is_reported(plugin, name, args, note):

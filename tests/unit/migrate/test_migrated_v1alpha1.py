@@ -38,7 +38,7 @@ strategies:
     )
     elsewhere = "    select:\n      namespaces:\n        exclude: [kube-system]\n"
     assert ours == (
-        "budgets: {perNode: 3}\n"
+        "budgets: {perNodeInRun: 3}\n"
         "protect: {volumes: false, localStorage: false}\n"
         "strategies:\n"
         f"  duplicates:\n{elsewhere}    excludeOwnerKinds: [StatefulSet]\n"
@@ -47,7 +47,6 @@ strategies:
         f"  topology-spread:\n{elsewhere}"
     )
     assert [note.partition(": differs: protected")[0] for note in notes] == [
-        "5: maxNoOfPodsToEvictPerNode: differs: budgets.perNode is 3, and counts pods in flight, not evictions of a run",
         "9: strategies.RemoveDuplicates.weight: had no effect there: nothing reads it",
         (
             "15: strategies.LowNodeUtilization.params: differs: LowNodeUtilization: an over-used node also gives "

@@ -59,6 +59,7 @@ def test_a_cool_down_is_of_moves():
         ("budgets: {perNamespace: 1}", "{}", Code.BUDGET),
         ("", "{budgets: {perRun: 1}}", Code.BUDGET),
         ("", "{budgets: {perNamespace: 1}}", Code.BUDGET),
+        ("budgets: {perNodeInRun: 1}", "{}", Code.BUDGET),
     ],
 )
 def test_budgets_of_a_run_hold_and_the_oldest_go_first(more, options, code):

@@ -1,4 +1,4 @@
-"""Budgets per namespace, of a run, and per zone, of what is in flight."""
+"""Budgets per namespace and node, of a run, and per zone, of what is in flight."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_a_namespace_has_a_limit_for_the_run(limit, most):
     of, web, _ = places({"perNamespace": limit})
     for left in range(most, 0, -1):
         assert (of.left(web), of.over_in("default")) == (left, None)
-        of.count(web)
+        of.count(web, A1)
     assert of.over_in("default") == f"perNamespace {most} in default"
     of.land()
     assert of.over_in("default") is not None, "a landing gives nothing of it back"
@@ -49,9 +49,23 @@ def test_a_namespace_has_a_limit_for_the_run(limit, most):
 
 def test_without_a_limit_any_number_goes():
     of, web, _ = places({})
-    of.count(web)
+    of.count(web, A1)
     assert of.left(web) == math.inf
     assert of.waits(A1) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [(2, 2), ("100%", 2), ("1%", 1), (0, 0)],  # of two pods on a1; a share is at least 1
+)
+def test_a_node_has_a_limit_for_the_run(limit, most):
+    of, web, shop = places({"perNodeInRun": limit})
+    for cls in (web, shop)[:most]:
+        assert of.waits(A1) is None
+        of.count(cls, A1)
+        of.land()
+    assert of.waits(A1) == f"perNodeInRun {most} from a1"
+    assert (of.waits(A2) is None) == (most > 0), "another node"
 
 
 def test_lifted_budgets_are_those_of_the_run_and_the_hour_alone(plan):

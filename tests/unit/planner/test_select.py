@@ -186,7 +186,7 @@ def test_protected_pods_are_named_by_the_same_words():
     assert moved(planned(objects, text)) == {("default", "one")}
 
 
-def test_a_budget_per_namespace_is_of_the_run_and_one_per_zone_of_a_wave():
+def test_budgets_per_namespace_and_node_are_of_the_run_and_one_per_zone_is_of_a_wave():
     objects = [*NODES]
     for index in range(3):
         objects += crowded(f"shop{index}", "shop")
@@ -203,6 +203,10 @@ def test_a_budget_per_namespace_is_of_the_run_and_one_per_zone_of_a_wave():
     assert {s.message for s in limited.skips if s.code is Code.BUDGET} == {"perNamespace 2 in shop"}
     by_zone = planned(objects, f"budgets: {{perZone: 1}}\n{strategies}")
     assert sorted(move.wave for move in by_zone.moves) == [1, 2, 3, 4]
+    by_node = planned(objects, f"budgets: {{perNodeInRun: 1}}\n{strategies}")
+    assert sorted(move.node for move in by_node.moves) == ["a1", "a2"]
+    kept = {skip.message for skip in by_node.skips if skip.code is Code.BUDGET}
+    assert kept == {f"perNodeInRun 1 from {name}" for name in ("a1", "a2")}
 
 
 def test_a_closed_window_says_when_the_next_one_opens():
