@@ -54,7 +54,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "before": _scores(plan.before),
         "after": _scores(plan.after),
         "now": None if report.now is None else _scores(report.now),
-        "unmet": [_unmet(rule) for rule in rules_left(report)],
+        "unmet": [unmet_data(rule) for rule in rules_left(report)],
         "lowerBound": plan.lower_bound,
         "moves": map(move_data, report.outcomes),
         "skipped": map(_skip, plan.skips),
@@ -143,7 +143,8 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
     }
 
 
-def _unmet(rule: UnmetRule) -> dict[str, Any]:
+def unmet_data(rule: UnmetRule) -> dict[str, Any]:
+    """Return a rule that is still unmet, as a report has it."""
     return {
         "strategy": rule.strategy,
         "rule": rule.rule,

@@ -10,7 +10,7 @@ from rebalancer.base.environment import Timings
 from rebalancer.base.stop import Stop
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
-from rebalancer.plan.plan import Cost, Move, Outcome, Score, Status
+from rebalancer.plan.plan import Cost, Move, Outcome, Score, Status, UnmetRule
 from rebalancer.planner.planning import Planned, make_plan
 from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
@@ -255,6 +255,8 @@ class Simulation:
     document: Document
     waiting: tuple[Waiting, ...] = ()
     """The pods that no node takes at the end."""
+    unmet: tuple[UnmetRule, ...] = ()
+    """The rules that are unmet at the end, where no further run would move anything."""
     warnings: tuple[str, ...] = ()
     """What the runs warned of, once each."""
 
@@ -350,6 +352,8 @@ class Loop:
             pods=len(self._world.moves),
             document=self._document,
             waiting=tuple(self._world.waiting()),
+            # Of a plan that has moves these are what is left after it.
+            unmet=following.plan.unmet if not following.plan.moves else (),
             warnings=tuple(self._warnings),
         )
 

@@ -13,7 +13,9 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import and_more, columns, count, percent, printable_lines
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.report import words
+from rebalancer.report.as_json import unmet_data
 from rebalancer.report.changes import NO_ZONE, WorkloadChange, group_alike, nodes_by_owner
+from rebalancer.report.model import group_rules
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.cycles import Cycle, Simulation, total
 from rebalancer.wire.times import rfc3339
@@ -41,6 +43,7 @@ def render_simulation(simulation: Simulation, output: str, *, source: str, polic
     warnings = [f"Warning: {text}" for text in simulation.warnings]
     lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(simulation.cycles), ""]
     lines += [f"  {name}: {text}" for name, text in scores_of_end(simulation)]
+    lines += _unmet_lines(simulation)
     lines += [
         f"Waiting: {count(one.pods, 'pod')} of {one.owner}: {one.reason}"
         for one in simulation.waiting
@@ -67,6 +70,7 @@ def as_data(simulation: Simulation, *, source: str, policy: str) -> dict[str, An
             {"owner": one.owner, "pods": one.pods, "reason": one.reason}
             for one in simulation.waiting
         ],
+        "unmet": [unmet_data(rule) for rule in simulation.unmet],
         "warnings": list(simulation.warnings),
         "cycles": [_cycle(cycle) for cycle in cycles],
         "end": _scores(_end(simulation)),
@@ -152,6 +156,22 @@ def _score_words(score: Score) -> str:
     return f"{words}, pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed} needed"
 
 
+def list_unmet(simulation: Simulation) -> list[tuple[str, str]]:
+    """Return (what rules stay unmet at the end, which and why), those of one reason together."""
+    return [
+        (group.heading, f"{and_more(group.names, _MAX_UNMET)}{group.why and f': {group.why}'}")
+        for group in group_rules(simulation.unmet)
+    ]
+
+
+def _unmet_lines(simulation: Simulation) -> Iterator[str]:
+    groups = list_unmet(simulation)
+    for heading, text in groups[:_FEW]:
+        yield f"Unmet: {heading}: {text}"
+    if (left := len(groups) - _FEW) > 0:
+        yield f"... and {left:,} more reasons (-o json has all)"
+
+
 def _evictions(simulation: Simulation) -> int:
     return sum(cycle.evictions for cycle in simulation.cycles)
 
@@ -235,6 +255,7 @@ def _silence_line(simulation: Simulation) -> str:
 _FEW = 10
 _MAX_ROWS = 150
 _MAX_NAMES = 20
+_MAX_UNMET = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +311,7 @@ def simulation_page(
         head=head_of_cycles(),
         cycles=rows_of_cycles(simulation),
         scores=scores_of_end(simulation),
+        unmet=list_unmet(simulation),
     )
 
 

@@ -142,6 +142,22 @@ def test_a_lost_zone_says_who_waits_and_why(tmp_path, capsys):
     assert back["waiting"] == []
 
 
+def test_what_stays_unmet_at_the_end_is_named_with_its_reason(path, capsys):
+    args = ["--snapshot", str(path)]
+    rule = "Deployment/default/web apart over topology.kubernetes.io/zone (preferred, weight 100)"
+    kept = [*args, "--set=protect.minPodAge=9999h", "--add-node=n-c:zone=c"]
+    text = " ".join(simulated(capsys, *kept).split())
+    assert f"Unmet: anti-affinity: 1 rule, Protected: {rule}: young: " in text
+    assert f"<strong>anti-affinity: 1 rule, Protected</strong>: {rule}" in simulated(
+        capsys, *kept, "-o", "html"
+    )
+    data = json.loads(simulated(capsys, *kept, "-o", "json"))
+    (unmet,) = (one for one in data["unmet"] if one["strategy"] == "anti-affinity")
+    assert (unmet["rule"], unmet["codes"]) == (rule, {"Protected": 2})
+    # What a further run would fix is not what stays.
+    assert json.loads(simulated(capsys, *args, "-o", "json"))["unmet"] == []
+
+
 def test_what_was_measured_was_measured_before_the_edits(tmp_path):
     file = tmp_path / "measured.json"
     metrics = [node_metrics("n-a", "1"), node_metrics("n-b", "1")]
