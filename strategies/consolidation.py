@@ -41,7 +41,8 @@ class ConsolidationParams(Params):
 
     under: dict[str, Percent] = Field(
         default={},
-        description="Only nodes whose requests are at most so much of each of these are emptied; none: any node.",
+        description="Only nodes whose requests are at most so much of each of these that they have are emptied, and none that has"
+        " none of them; none named: any node.",
     )
     min_node_age: Duration = Field(
         default=timedelta(minutes=10), description="Younger nodes stay: they may be new on purpose."
@@ -144,10 +145,14 @@ def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, st
         yield kept, f"it is {text}"
     young = params.min_node_age.total_seconds()
     yield snapshot.captured_at - nodes.created < young, f"younger than minNodeAge, {young:.0f} s"
+    has_none = np.full(len(nodes), bool(params.under))
     for name, share in params.under.items():
         used, room = _share_of(view, name)
+        has_none &= room <= 0
         above = used > share * room + 1e-9
         yield above, f"more than {share:.0%} of its {name} is requested"
+    # Of nothing nothing is requested: under a threshold for GPUs alone each node without one would be emptied.
+    yield has_none, f"it has no {' and no '.join(params.under)}"
 
 
 def _find_opt_outs(snapshot: Snapshot) -> dict[str, _Bools]:

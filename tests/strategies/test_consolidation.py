@@ -339,6 +339,28 @@ def test_nodes_that_are_not_to_be_emptied(options, extra, why):
 
 
 @pytest.mark.parametrize(
+    ("under", "emptied", "kept"),
+    [
+        ("{nvidia.com/gpu: 40%}", ["g0"], "it has no nvidia.com/gpu"),
+        ("{nvidia.com/gpu: 40%, amd.com/gpu: 40%}", ["g0"], "it has no nvidia.com/gpu and no amd.com/gpu"),
+        ("{nvidia.com/gpu: 10%}", [], "it has no nvidia.com/gpu"),
+        ("{amd.com/gpu: 40%}", [], "it has no amd.com/gpu"),
+        ("{nvidia.com/gpu: 40%, cpu: 40%}", ["c0", "g0"], "more than 40% of its cpu is requested"),
+    ],
+)  # fmt: skip
+def test_a_threshold_for_gpus_empties_no_node_that_has_none(under, emptied, kept):
+    of_gpu = [node("g0"), node("g1")]
+    for one in of_gpu:
+        one["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    asks = {"requests": {"cpu": "100m"}, "limits": {"nvidia.com/gpu": "1"}}
+    spec = {"containers": [{"name": "main", "resources": asks}]}
+    objects = [*of_gpu, node("c0"), node("c1"), *workload("infer", ["g0", "g1", "g1"], spec=spec)]
+    plan = planned([*objects, *workload("web", ["c0", "c1"], cpu="300m"), *workload("busy", ["c1", "c1"], cpu="900m")], f"{{under: {under}}}")  # fmt: skip
+    assert left_by(plan) == emptied
+    assert kept in plan.nodes["c1"].message
+
+
+@pytest.mark.parametrize(
     "key", ["cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"]
 )
 def test_nodes_that_their_annotations_keep(key):
