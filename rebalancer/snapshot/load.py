@@ -9,6 +9,7 @@ API servers never store objects that break the fold, so objects are searched for
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +30,7 @@ from msgspec import Raw
 from rebalancer.base.data_text import read_rest, unpack, yaml_documents
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
+from rebalancer.policy.document import without_nulls
 from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.measured import PodUse
 from rebalancer.snapshot.model import Snapshot
@@ -84,6 +86,8 @@ _versions = JsonDecoder(_Version)
 _PROJECTS = frozenset(one.group for one in ALL_POD_GROUPS)
 
 
+_Decoded = TypeVar("_Decoded")
+
 KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
 """Kind and object, as it stands in a file; decoded where the file is in protobuf."""
 
@@ -112,7 +116,7 @@ class Collected:
         if kind not in API_VERSIONS:
             return
         if kind == "Pod":
-            record = _pods.decode(text).record()
+            record = _decode(_pods, text).record()
             if not record.uid:
                 # Plans and reports tell pods apart by it; files that programs write may have none.
                 record = record._replace(uid=f"{record.namespace}/{record.name}")
@@ -121,7 +125,7 @@ class Collected:
             return
         if kind == POD_GROUPS.kind and not _is_read(text):
             return
-        decoded = item_decoder(kind).decode(text)
+        decoded = _decode(item_decoder(kind), text)
         if kind in self.keeps:
             self.kept.append((kind, text))
         if kind == "Node":
@@ -205,6 +209,19 @@ class Collected:
             return NEWEST_VERSION
         # The newer of two that are equally many: kubelets are never newer than the server.
         return max(self._kubelets, key=lambda version: (self._kubelets[version], version))
+
+
+def _decode(decoder: JsonDecoder[_Decoded], text: bytes | Raw) -> _Decoded:
+    """Decode an object; a key whose value is null counts as absent, as for API servers.
+
+    Raises:
+        msgspec.DecodeError: the text is not such an object.
+    """
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        # Manifests that people write have some (a "spec:" with nothing below it); API servers write few.
+        return decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(text))))
 
 
 def _is_read(text: bytes | Raw) -> bool:
@@ -420,7 +437,7 @@ def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 _ADVICE = (
     "expected what `rebalancer snapshot -o FILE` writes, or what `kubectl get"
-    " pods,nodes,... -A -o json` prints"
+    " pods,nodes,... -A -o json` prints, also several of these one after the other"
 )
 _KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
 """How API servers and kubectl begin an object."""
@@ -522,19 +539,24 @@ def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
         loader.read(stream, seekable=True)
 
 
-def _objects_of_lines(text: bytes) -> list[Raw] | None:
+_GAP = re.compile(r"\s*")
+_Listed = tuple[bytes | Raw, str]
+"""An object, and the kind of the list that contains it, or ""."""
+
+
+def _objects_of_lines(text: bytes) -> list[_Listed] | None:
     """Return the objects of JSON lines, such as ``jq -c '.items[]'`` writes; None if the first line is no object, or a list.
 
     Raises:
         ValueError: a later line is none; the message names it.
     """
-    objects: list[Raw] = []
+    objects: list[_Listed] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
             kind = _kinds.decode(line).kind
-            objects += _raws.decode_lines(line)
+            objects += [(one, "") for one in _raws.decode_lines(line)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if not objects:
                 return None
@@ -542,6 +564,44 @@ def _objects_of_lines(text: bytes) -> list[Raw] | None:
         if kind.endswith("List"):
             return None
     return objects
+
+
+def _objects_of_stream(text: bytes) -> list[_Listed] | None:
+    """Return the objects of JSON texts one after the other, as of several calls of kubectl; None if the first is none of its objects.
+
+    Raises:
+        ValueError: a later text is damaged; the message names it.
+    """
+    decode = json.JSONDecoder().raw_decode
+    objects: list[_Listed] = []
+    number = at = 0
+    try:
+        whole = text.decode().rstrip()
+        while at < len(whole):
+            one, at = decode(whole, at)
+            objects += _list_objects(one)
+            at, number = _GAP.match(whole, at).end(), number + 1  # type: ignore[union-attr]
+    except (ValueError, TypeError, RecursionError) as error:
+        if not number:
+            return None
+        raise ValueError(f"document {number + 1}: damaged or cut off: {error}") from None
+    return objects
+
+
+def _list_objects(one: Any) -> Iterator[_Listed]:
+    """Yield the objects of one JSON text, a list or an object.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    kind = one.get("kind") if isinstance(one, dict) else None
+    if not isinstance(kind, str):
+        raise ValueError("no API object")  # noqa: TRY004 (as all errors of the text)
+    if not kind.endswith("List"):
+        yield msgspec.json.encode(one), ""
+        return
+    for item in one.get("items") or ():
+        yield msgspec.json.encode(item), kind
 
 
 class _Loader:
@@ -587,28 +647,30 @@ class _Loader:
             envelope = _envelopes.decode(text)
         except msgspec.DecodeError as error:
             try:
-                lines = _objects_of_lines(text)
-            except ValueError as of_line:
-                raise PolicyError([f"{self._name}: {of_line}"]) from None
-            if lines is not None:
-                self._add(lines, "")
+                objects = _objects_of_lines(text)
+                if objects is None:
+                    objects = _objects_of_stream(text)
+            except ValueError as of_part:
+                raise PolicyError([f"{self._name}: {of_part}"]) from None
+            if objects is not None:
+                self._add(objects)
                 return
             cut = "cut off" if "truncated" in str(error) else "not one JSON list"
             raise PolicyError([f"{self._name}: {cut}: {error}: {_ADVICE}"]) from None
         if not envelope.kind.endswith("List"):
             self._refuse(envelope.kind)
         self._meta = envelope.metadata or _Envelope.Meta()
-        self._add(envelope.items or (), envelope.kind)
+        self._add([(item, envelope.kind) for item in envelope.items or ()])
 
     def _read_yaml(self, text: bytes) -> None:
-        objects: list[bytes] = []
-        documents, list_kind = 0, ""
+        objects: list[_Listed] = []
+        documents = 0
         try:
             for document in yaml_documents(text):
                 if document is None:
                     continue
                 documents += 1
-                list_kind = self._take_document(document, objects) or list_kind
+                self._take_document(document, objects)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             where = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
@@ -619,18 +681,18 @@ class _Loader:
             raise PolicyError([f"{self._name}: neither JSON nor YAML: {what}{at}"]) from None
         if not documents:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
-        self._add(objects, list_kind)
+        self._add(objects)
 
-    def _take_document(self, document: Any, objects: list[bytes]) -> str:
-        """Append the objects of a document to ``objects``; return its kind if it is a list, else ""."""
+    def _take_document(self, document: Any, objects: list[_Listed]) -> None:
+        """Append the objects of a document to ``objects``."""
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             self._refuse("")
         kind = document["kind"]
         if not kind.endswith("List"):
             if kind not in API_VERSIONS:
                 self._refuse(kind)
-            objects.append(self._as_json(document, len(objects)))
-            return ""
+            objects.append((self._as_json(document, len(objects)), ""))
+            return
         metadata, items = document.get("metadata") or {}, document.get("items") or []
         try:
             self._meta = msgspec.convert(metadata, _Envelope.Meta, strict=False)
@@ -639,8 +701,7 @@ class _Loader:
         if not isinstance(items, list):
             raise PolicyError([f"{self._name}: items: no list: {_ADVICE}"])
         for item in items:
-            objects.append(self._as_json(item, len(objects)))
-        return kind
+            objects.append((self._as_json(item, len(objects)), kind))
 
     def _as_json(self, item: object, number: int) -> bytes:
         """Return an object of YAML as JSON for the decoders; YAML has values that JSON has not."""
@@ -651,17 +712,17 @@ class _Loader:
 
     # -- the objects -------------------------------------------------------------------------------
 
-    def _add(self, objects: Sequence[bytes | Raw], list_kind: str) -> None:
-        """Add objects, possible owners of pods last; ``list_kind``: the kind of the list that contains them."""
+    def _add(self, objects: Sequence[_Listed]) -> None:
+        """Add objects, possible owners of pods last."""
         late: list[tuple[int, str]] = []
-        for number, text in enumerate(objects):
+        for number, (text, list_kind) in enumerate(objects):
             kind = self._kind_of(number, text, list_kind)
             if kind in OWNING_KINDS:
                 late.append((number, kind))
             else:
                 self._add_object(number, kind, text)
         for number, kind in late:
-            self._add_object(number, kind, objects[number])
+            self._add_object(number, kind, objects[number][0])
 
     def _add_object(self, number: int, kind: str, text: bytes | Raw) -> None:
         try:

@@ -33,9 +33,35 @@ def as_file(folder: Path, text: str | bytes, name: str = "file.json") -> Path:
     return path
 
 
+def list_of_one(item: dict[str, Any], indent: int) -> str:
+    """Return an object as API servers list it: the list alone names the kind."""
+    bare = {key: value for key, value in item.items() if key not in ("kind", "apiVersion")}
+    listing = {"kind": f"{item['kind']}List", "apiVersion": item["apiVersion"], "items": [bare]}
+    return json.dumps(listing, indent=indent or None)
+
+
+def with_nulls(listing: dict[str, Any]) -> dict[str, Any]:
+    """Return a listing with keys that have no value, as in manifests that people write."""
+    empty = {"spec": None, "status": None}
+    items = [{**empty, **item, "metadata": {**item["metadata"], "generation": None}} for item in listing["items"]]  # fmt: skip
+    return {**listing, "items": items}
+
+
 @pytest.mark.parametrize("workloads_first", [True, False])
 @pytest.mark.parametrize(
-    "shape", ["compact", "pretty", "sorted", "yaml", "gzip", "documents", "lines"]
+    "shape",
+    [
+        "compact",
+        "pretty",
+        "sorted",
+        "yaml",
+        "gzip",
+        "documents",
+        "lines",
+        "stream",
+        "lists",
+        "nulls",
+    ],
 )
 def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first: bool) -> None:
     listing = kubectl_list(workloads_first=workloads_first)
@@ -47,6 +73,9 @@ def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first
         "gzip": gzip.compress(json.dumps(listing).encode()),
         "documents": yaml.safe_dump_all(listing["items"]),
         "lines": "\n".join(json.dumps(item) for item in listing["items"]),
+        "stream": "".join(json.dumps(item, indent=1) for item in listing["items"]),
+        "lists": "\n".join(list_of_one(item, indent=n) for n, item in enumerate(listing["items"])),
+        "nulls": yaml.safe_dump(with_nulls(listing)),
     }
     snapshot = load_snapshot(as_file(tmp_path, text[shape]))
     assert list(snapshot.pods.name) == ["a", "b"]
@@ -102,8 +131,10 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         (WHOLE[: len(WHOLE) // 2], "cut off: Input data was truncated"),
         (gzip.compress(WHOLE.encode())[:-20], "cut off"),
         (b"\x1f\x8b" + b"nonsense" * 20, "damaged|cannot be read|not"),
-        (WHOLE + WHOLE, "not one JSON list"),
-        (OURS + "]}\n" + OURS + "]}", "not one JSON list"),
+        (WHOLE + WHOLE, "Pod default/a and 1 more: stands in the file more than once"),
+        (OURS + "]}\n" + WHOLE[:-9], "document 2: damaged or cut off: "),
+        (OURS + "]}\n==== START logs", "document 2: damaged or cut off: "),
+        (OURS + "]}\n[1]", "document 2: damaged or cut off: no API object"),
         ('{"kind":"Pod"}\n{"kind":"Pod"', "line 2: damaged or cut off"),
         ('{"kind":"Pod","metadata":{}}\n{"metadata":{}}', "have no kind"),
         (WHOLE.replace('"kind": "List"', '"kind" "List"'), "not one JSON list"),
