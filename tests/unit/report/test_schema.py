@@ -62,5 +62,5 @@ def test_the_schema_says_what_a_move_is_and_lets_readers_see_newer_keys():
 
 
 def test_the_command_prints_it(capsys):
-    assert command(["report", "schema"]) == 0
+    assert command(["schema", "report"]) == 0
     assert json.loads(capsys.readouterr().out) == report_schema()
