@@ -230,6 +230,11 @@ spec:
 - --yes
 - --policy=/etc/rebalancer/policy
 {{- if ne (include "rebalancer.isFleet" .) "true" }}
+{{- $mode := include "rebalancer.mode" . }}
+{{- /* A policy that says enforce where the release may only look would fail at each run. */ -}}
+{{- if and .Values.existingPolicy (ne $mode "enforce") }}
+- --mode={{ $mode }}
+{{- end }}
 - --memory={{ include "rebalancer.state" . }}-memory
 {{- end }}
 {{- if eq (include "rebalancer.keepsCapacityStatus" .) "true" }}

@@ -631,6 +631,18 @@ def test_a_policy_of_ones_own_replaces_the_charts():
     assert volume["configMap"] == {"name": "mine"}
 
 
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+@pytest.mark.parametrize(
+    ("mode", "flags"),
+    [("enforce", []), ("observe", ["--mode=observe"]), (False, ["--mode=off"])],
+)
+def test_a_policy_of_ones_own_only_observes_where_the_release_may_not_act(kind, mode, flags):
+    spec = one(render({"existingPolicy": "mine", "kind": kind, "mode": mode}), kind)["spec"]
+    template = spec.get("jobTemplate", {"spec": spec})["spec"]["template"]
+    (only,) = template["spec"]["containers"]
+    assert [arg for arg in only["args"] if arg.startswith("--mode")] == flags
+
+
 def test_every_argument_is_one_that_the_command_knows():
     known = {name for parameter in run_command.params for name in parameter.opts}
     arguments = container(render())["args"]
