@@ -11,7 +11,7 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError, RebalancerError
-from rebalancer.migrate.options import budgets, defaults, equivalent
+from rebalancer.migrate.options import budgets, defaults, list_equivalents
 from rebalancer.migrate.plugins import PeerPolicy
 from rebalancer.migrate.pods import Evictor, limits, protections, select_of
 from rebalancer.migrate.usage import read_usage
@@ -99,8 +99,8 @@ def _strategies(
 ) -> dict[str, _Strategy]:
     """Return name -> strategy; plug-ins with different options or pods get strategies with different names."""
     strategies: dict[str, _Strategy] = {}
-    for use in peer.uses:
-        ours = equivalent(use)
+    pairs = ((use, ours) for use in peer.uses for ours in list_equivalents(use))
+    for use, ours in pairs:
         default = defaults(known[ours.strategy])
         options = ours.options(use, default, notes)
         if options is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -78,7 +78,7 @@ def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | N
     """Return the options of lifetime for PodLifeTime; None if it concerns no pod that lifetime may move."""
     args: FilePart[LifeTimeArgs] = use.args
     given = args.value
-    states = _states(args, notes)
+    states = _states(args, notes, carried=_ended_states(use))
     conditions = list(_conditions(args, notes))
     if (given.states and not states) or (given.conditions and not conditions):
         return None
@@ -98,12 +98,12 @@ def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | N
     return options
 
 
-def only_ended(use: Use) -> bool:
-    """Return whether PodLifeTime concerns finished pods only, in states that failed-pods supports."""
+def _ended_states(use: Use) -> set[str]:
+    """Return the states of finished pods in a PodLifeTime; none if failed-pods cannot express them together."""
     states, reasons = set(use.args.value.states), set(_REASONS_OF_ENDED)
     # Its phases and reasons must both be true of a pod, and of the states there one is enough.
     mixed = "Succeeded" in states and "Failed" not in states and bool(states & reasons)
-    return bool(states) and states <= {*_FINISHED, *reasons} and not mixed
+    return set() if mixed else states & {*_FINISHED, *reasons}
 
 
 def lifetime_of_ended(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
@@ -146,11 +146,12 @@ def _duration(seconds: int) -> str:
     return format_duration(timedelta(seconds=min(seconds, _MAX_SECONDS)))
 
 
-def _states(args: FilePart[LifeTimeArgs], notes: Notes) -> list[str]:
-    """Return the states in the arguments that a running or pending pod can have."""
+def _states(args: FilePart[LifeTimeArgs], notes: Notes, *, carried: Collection[str]) -> list[str]:
+    """Return the states in the arguments that a running or pending pod can have; ``carried``: failed-pods has them."""
     given = list(dict.fromkeys(args.value.states))
-    if finished := [state for state in given if state in (*_FINISHED, *_REASONS_OF_ENDED)]:
-        text = f"{' and '.join(finished)}: lifetime is about pods that run; failed-pods, with phases and reasons, removes what has ended"
+    finished = [state for state in given if state in (*_FINISHED, *_REASONS_OF_ENDED)]
+    if lost := [state for state in finished if state not in carried]:
+        text = f"{' and '.join(lost)}: lifetime is about pods that run; failed-pods, with phases and reasons, removes what has ended"
         notes.add(args.at("states"), KeyFate.LOST, text)
     if either := [state for state in given if state in _OF_CONTAINERS]:
         text = f"{' and '.join(either)}: of pods that run; failed-pods, with reasons, removes those that have ended"
@@ -195,11 +196,14 @@ class Equivalent:
     """Converts the arguments, given our defaults; None if the strategy would have nothing to do."""
 
 
-def equivalent(use: Use) -> Equivalent:
-    """Return the strategy that replaces a plug-in."""
-    if use.plugin == "PodLifeTime" and only_ended(use):
-        return _OF_ENDED
-    return _EQUIVALENTS[use.plugin]
+def list_equivalents(use: Use) -> tuple[Equivalent, ...]:
+    """Return the strategies that replace a plug-in: two for a PodLifeTime on pods that run and on pods that have ended."""
+    ended = _ended_states(use) if use.plugin == "PodLifeTime" else set()
+    if not ended:
+        return (_EQUIVALENTS[use.plugin],)
+    if ended == set(use.args.value.states):
+        return (_OF_ENDED,)
+    return _EQUIVALENTS[use.plugin], _OF_ENDED
 
 
 def defaults(params: type[Params]) -> dict[str, Any]:

@@ -295,14 +295,17 @@ def peer_moves(policy, pod):
     for profile in policy["profiles"]:
         args = {config["name"]: config["args"] for config in profile["pluginConfig"]}
         if evictor_admits(args.pop("DefaultEvictor", {}), pod):
-            yield from (ours(name, args[name]) for name in args if plug_in_admits(args[name], pod))
+            for name, given in args.items():
+                if plug_in_admits(given, pod):
+                    yield from ours(name, given)
 
 
 def ours(name, args):
-    """The strategy in the place of a plug-in."""
-    states = set(args.get("states") or ())
-    of_ended = name == "PodLifeTime" and states and states <= {"Failed", "Succeeded"}
-    return "failed-pods" if of_ended else OURS[name]
+    """The strategies in the place of a plug-in."""
+    states, ended = set(args.get("states") or ()), {"Failed", "Succeeded"}
+    if name != "PodLifeTime" or not states & ended:
+        return {OURS[name]}
+    return {"failed-pods", *({OURS[name]} if states - ended else ())}
 
 
 def label_matches(select, labels):
