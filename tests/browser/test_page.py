@@ -236,6 +236,13 @@ def test_a_large_cluster_is_read_without_long_scrolling(page, file_of, width):
     assert sum(int(text.removesuffix(" workloads")) for text in named) == MOVES // 10 - 1
 
 
+def test_the_workloads_of_a_row_are_read_when_it_is_opened(page, file_of):
+    page.open(file_of(MOVES), width=1440)
+    page.evaluate("document.querySelectorAll('.heat .names').forEach(e => { e.open = true; })")
+    cut = "[...document.querySelectorAll('.heat tbody th')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert page.evaluate(f"{cut}.length") == 0
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 def test_the_first_screen_says_why_and_shows_the_picture(page, small, width):
     page.open(small, width=width)
