@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -98,6 +99,7 @@ def _sentences(summary: Summary, evicted: int) -> Sequence[str]:
         said.append(f"Nothing is moved: {'; '.join(report.standstill)}.")
     if evicted:
         said.append(f"Of {len(report.outcomes):,} planned: {describe_done(report)}")
+        said.append(_workloads(report))
     wrong = [one for one in report.outcomes if one.status.is_failure]
     said += [
         f"{one.move.ref}: {one.status.value}{f' ({one.message})' if one.message else ''}."
@@ -112,6 +114,13 @@ def _sentences(summary: Summary, evicted: int) -> Sequence[str]:
         said.append(f"Of {count(len(unknown), 'pod')} it is not known whether it was evicted.")
     said.append(_unmet(summary))
     return said
+
+
+def _workloads(report: RunReport) -> str:
+    """Return the workloads whose pods were evicted, those with most of them first."""
+    evicted = Counter(one.move.owner for one in report.outcomes if one.status.may_have_evicted)
+    most = sorted(evicted.items(), key=lambda item: (-item[1], item[0]))
+    return f"Evicted: {and_more([f'{pods:,} of {owner}' for owner, pods in most], _NAMED)}."
 
 
 def _unmet(summary: Summary) -> str:

@@ -42,6 +42,7 @@ def test_the_summary_is_what_a_reader_wants_to_know():
     values = notice.values()
     assert values["summary"] == (
         "Of 2 planned: 1 evicted, 1 failed, 1 of 1 landed on one of several likely nodes. "
+        "Evicted: 1 of Deployment/shop/web. "
         "shop/two: failed (answered 500). "
         "Rules unmet: 2 before, 1 planned; they were not counted again."
     )
