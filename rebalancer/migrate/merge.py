@@ -136,7 +136,7 @@ def _evictors(strategies: Iterable[_Strategy]) -> list[Evictor]:
 
 def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
     """Return whether at least one limit cannot be expressed, and add a note for each such limit."""
-    inexpressible = [limit for use in uses for limit in limits(use.evictor)]
+    inexpressible = [limit for use in uses for limit in (*limits(use.evictor), *use.filters)]
     for path, text in inexpressible:
         notes.add(path, KeyFate.LOST, f"{text}; {_OBSERVED}")
     return bool(inexpressible)

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import Field
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.similar import did_you_mean
+from rebalancer.base.similar import closest, did_you_mean
 from rebalancer.migrate.plugins import (
     EVICTOR,
     STRATEGIES,
@@ -123,6 +123,8 @@ class Use:
     args: FilePart[Any]
     """A model of ``plugins``."""
     evictor: FilePart[EvictorArgs]
+    filters: tuple[tuple[KeyPath, str], ...] = ()
+    """Filters of its profile of which nothing is known: their paths, and what may be said of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,16 @@ def in_order(problems: list[FileProblem]) -> list[str]:
     return [str(one) for one in sorted(problems, key=lambda one: (one.line, str(one.path)))]
 
 
+_KNOWN = (EVICTOR, *STRATEGIES)
+_FILTERS = ("filter", "preevictionfilter")
+_FOREIGN = "is none of the descheduler's own plug-ins"
+
+
+def _is_foreign(name: str) -> bool:
+    """Return whether a plug-in is one that others compile into the descheduler, and no misspelt one of its own."""
+    return name not in _KNOWN and closest(name, _KNOWN) is None
+
+
 class _Reader:
     def __init__(self, document: YamlDocument, notes: Notes, problems: list[FileProblem]) -> None:
         self._document, self._notes, self._problems = document, notes, problems
@@ -166,12 +178,21 @@ class _Reader:
         """Yield the plug-ins that one profile uses."""
         configured = dict(self._read_plugins(profile, base))
         evictor = configured.pop(EVICTOR, None) or FilePart(EvictorArgs(), base)
+        filters = dict(self._list_filters(profile, base))
+        for name in filters:
+            configured.pop(name, None)
+        limits = tuple(
+            (at, f"{name} {_FOREIGN}, and may keep pods") for name, at in filters.items()
+        )
         for name, at in dict(self._list_enabled(profile, base)).items():
-            if name not in configured:
+            if _is_foreign(name):
+                configured.pop(name, None)
+                self._notes.add(at, KeyFate.LOST, f"{name} {_FOREIGN}")
+            elif name not in configured:
                 message = f"{name} is enabled, but not configured; add it to pluginConfig"
                 self._problems.append(self._document.problem(at, message))
             elif (args := configured.pop(name)) is not None:
-                yield Use(name, args, evictor)
+                yield Use(name, args, evictor, limits)
         for index, config in enumerate(profile.plugin_config):
             if config.name in configured:
                 at = (*base, "pluginConfig", index)
@@ -195,9 +216,10 @@ class _Reader:
             seen.add(config.name)
 
     def _config(self, config: PeerPluginConfig, at: KeyPath) -> FilePart[Any] | None:
-        known = [EVICTOR, *STRATEGIES]
-        if config.name not in known:
-            message = f"unknown plug-in {config.name}{did_you_mean(config.name, known)}"
+        if config.name not in _KNOWN:
+            if _is_foreign(config.name):
+                return None
+            message = f"unknown plug-in {config.name}{did_you_mean(config.name, _KNOWN)}"
             self._problems.append(self._document.problem((*at, "name"), message))
             return None
         model: type[PeerArgs] = (
@@ -212,8 +234,11 @@ class _Reader:
             for index, name in enumerate(getattr(profile.plugins, point).enabled):
                 at = (*base, "plugins", point, "enabled", index)
                 wanted = self._points_of(name)
-                if point not in wanted:
-                    known = [one for one in (EVICTOR, *STRATEGIES) if point in self._points_of(one)]
+                if _is_foreign(name):
+                    if point not in _FILTERS:
+                        yield name, at
+                elif point not in wanted:
+                    known = [one for one in _KNOWN if point in self._points_of(one)]
                     hint = f"; it belongs to {wanted[0]}" if wanted else did_you_mean(name, known)
                     message = f"{name} is no plug-in for {point}{hint}"
                     self._problems.append(self._document.problem(at, message))
@@ -221,9 +246,17 @@ class _Reader:
                     yield name, at
 
     @staticmethod
+    def _list_filters(profile: PeerProfile, base: KeyPath) -> Iterator[tuple[str, KeyPath]]:
+        """Yield the filters that are none of the descheduler's own."""
+        for point in reversed(_FILTERS):
+            for index, name in enumerate(getattr(profile.plugins, point).enabled):
+                if _is_foreign(name):
+                    yield name, (*base, "plugins", point, "enabled", index)
+
+    @staticmethod
     def _points_of(name: str) -> tuple[str, ...]:
         if name == EVICTOR:
-            return ("filter", "preevictionfilter")
+            return _FILTERS
         return (STRATEGIES[name][0],) if name in STRATEGIES else ()
 
     def _idle(self, profile: PeerProfile, base: KeyPath) -> None:

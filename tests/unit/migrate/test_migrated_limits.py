@@ -271,3 +271,26 @@ def test_pods_that_the_descheduler_evicts_last_are_said_to_stay(profiles):
     assert sum(words in note for note in notes) == 1
     _, given = profiles((TAINTS, "{}", "{noEvictionPolicy: Mandatory}"))
     assert not any(words in note for note in given)
+
+
+FOREIGN = (
+    "profiles:\n- pluginConfig:\n  - {{name: RemoveDuplicates}}\n  - {{name: LoadAware, args: {{a: 1}}}}\n"
+    "  plugins:\n    balance: {{enabled: [RemoveDuplicates{balance}]}}\n    filter: {{enabled: [DefaultEvictor{filter}]}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("balance", "filters", "ours", "said"),
+    [
+        ("", "", "strategies:\n  duplicates: {}\n", "6: profiles[0].pluginConfig[1]: had no effect there: LoadAware is configured, but enabled nowhere"),
+        (", LoadAware", "", "strategies:\n  duplicates: {}\n", "8: profiles[0].plugins.balance.enabled[1]: not carried over: LoadAware is none of the descheduler's own plug-ins"),
+        (", Unconfigured", "", "strategies:\n  duplicates: {}\n", "8: profiles[0].plugins.balance.enabled[1]: not carried over: Unconfigured is none of the descheduler's own plug-ins"),
+        ("", ", LoadAware", "mode: observe\nstrategies:\n  duplicates: {}\n", "9: profiles[0].plugins.filter.enabled[1]: not carried over: LoadAware is none of the descheduler's own plug-ins, and may keep pods; what it limited gets mode: observe, and moves nothing until you change that"),
+    ],
+)  # fmt: skip
+def test_plug_ins_of_others_are_named_and_what_their_filters_may_have_kept_is_only_observed(
+    migrate, balance, filters, ours, said
+):
+    text, notes = migrate(FOREIGN.format(balance=balance, filter=filters))
+    assert text == ours
+    assert said in notes
