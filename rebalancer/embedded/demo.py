@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rebalancer.base.errors import ExitCode, RebalancerError
+from rebalancer.base.plain_text import WIDTH
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
@@ -254,12 +255,10 @@ def move_zones(
     return zoned
 
 
-def draw_zones(
-    pods: Sequence[PlacedPod], zones: Sequence[str], present: Sequence[str], new: frozenset[str]
-) -> list[str]:
+def draw_zones(pods: Sequence[PlacedPod], present: Sequence[str], new: frozenset[str]) -> list[str]:
     """Return the zones with their pods, one per line; those with a uid in ``new`` are marked."""
     lines = []
-    for zone in zones:
+    for zone in ZONES:
         shown = [
             f"{p.name} ({p.node}{', new' if p.uid in new else ''})" for p in pods if p.zone == zone
         ]
@@ -279,9 +278,9 @@ def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return [f"  {line}" for line in lines]
 
 
-def format_counts(counts: Mapping[str, int], zones: Sequence[str]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """Return replicas per zone as ``2/1/0``."""
-    return "/".join(str(counts.get(zone, 0)) for zone in zones)
+    return "/".join(str(counts.get(zone, 0)) for zone in ZONES)
 
 
 Run = Callable[[Sequence[str]], int]
@@ -296,7 +295,6 @@ def run_demo(
     run: Run,
     *,
     speed: float = 1.0,
-    console_width: int = 80,
     out: TextIO | None = None,
     now: Callable[[], float] = time.time,
     report: Path | None = None,
@@ -308,7 +306,7 @@ def run_demo(
     ``speed`` divides the times that pods take to start and to stop. A run that fails ends the demo with its exit
     code; any other difference from the description returns 1.
     """
-    screen = _Screen(out if out is not None else sys.stdout, console_width)
+    screen = _Screen(out if out is not None else sys.stdout)
     demo = _Demo(screen, run, speed, now)
     try:
         demo.first()
@@ -336,18 +334,18 @@ class _DemoFailedError(Exception):
 class _Screen:
     """Writes wrapped paragraphs; headings are bold on a terminal."""
 
-    def __init__(self, out: TextIO, width: int) -> None:
-        self.out, self._width = out, width
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
         self._bold, self._plain = ("\x1b[1m", "\x1b[0m") if out.isatty() else ("", "")
 
     def title(self, text: str) -> None:
         """Write the heading of a part."""
-        self._write(f"\n{self._bold}{text}{self._plain}\n{'=' * min(self._width, len(text))}\n")
+        self._write(f"\n{self._bold}{text}{self._plain}\n{'=' * min(WIDTH, len(text))}\n")
 
     def say(self, text: str) -> None:
         """Write a paragraph."""
         # A path stays whole.
-        lines = textwrap.fill(text, self._width, break_on_hyphens=False, break_long_words=False)
+        lines = textwrap.fill(text, WIDTH, break_on_hyphens=False, break_long_words=False)
         self._write(f"\n{lines}\n")
 
     def show(self, lines: Sequence[str]) -> None:
@@ -393,7 +391,7 @@ class _Demo:
                 f'Two zones are up. The three replicas of "{SHOP}" prefer different '
                 "zones (preferred anti-affinity); with two zones, two of them share one:"
             )
-            screen.show(draw_zones(before, ZONES, ZONES[:2], frozenset()))
+            screen.show(draw_zones(before, ZONES[:2], frozenset()))
             third_zone(cluster)
             if _has_moved(before, list_placed(cluster)):
                 raise _DemoFailedError("Kubernetes moved a pod by itself")
@@ -401,7 +399,7 @@ class _Demo:
                 "A node of a third zone joins. Ten minutes later, by the cluster's clock, Kubernetes "
                 "has moved nothing: its scheduler places a pod once, when it is created."
             )
-            screen.show(draw_zones(before, ZONES, ZONES, frozenset()))
+            screen.show(draw_zones(before, ZONES, frozenset()))
             cluster.catch_up()
             moves = self._rebalance(cluster)
             if len(moves) != 1:
@@ -411,7 +409,7 @@ class _Demo:
             screen.say(
                 f"The plan had named {moves[0]['to_zone']}; the replacement landed in {', '.join(landed)}:"
             )
-            screen.show(draw_zones(after, ZONES, ZONES, _new(before, after)))
+            screen.show(draw_zones(after, ZONES, _new(before, after)))
             if sorted(pod.zone for pod in after) != list(ZONES):
                 raise _DemoFailedError("the replicas are not in three zones")
             if len(landed) != 1:
@@ -454,9 +452,9 @@ class _Demo:
             (
                 name,
                 RULES[name],
-                format_counts(was[name], ZONES),
-                format_counts(expected[name], ZONES),
-                format_counts(now[name], ZONES),
+                format_counts(was[name]),
+                format_counts(expected[name]),
+                format_counts(now[name]),
             )
             for name in sorted(was)
         ]

@@ -181,9 +181,9 @@ def resource_quota(name: str, *, namespace: str = "default", **hard: str) -> Man
     }
 
 
-def prefer_apart(labels: Labels, topology_key: str = ZONE, weight: int = 100) -> Manifest:
+def prefer_apart(labels: Labels, topology_key: str = ZONE) -> Manifest:
     """Return preferred anti-affinity to pods with the labels."""
-    term = {"weight": weight, "podAffinityTerm": _term(labels, topology_key)}
+    term = {"weight": 100, "podAffinityTerm": _term(labels, topology_key)}
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 

@@ -208,11 +208,9 @@ class ApiError(Exception):
         return int(self.details.get("retryAfterSeconds", 0))
 
 
-def success(details: Mapping[str, Any] | None = None, code: int | None = None) -> Json:
+def success(code: int | None = None) -> Json:
     """Return the Status object of a success."""
     status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    if details:
-        status["details"] = dict(details)
     if code is not None:
         status["code"] = code
     return status
