@@ -48,7 +48,7 @@ def _extremes(view: View, domains: Domains, members: Sequence[Int32s]) -> tuple[
     nodes = view.snapshot.pods.node[pods]
     domain = domains.of_node[nodes]
     inside = (nodes >= 0) & (domain >= 0)
-    of_group, counts = _counted(group[inside].astype(np.int64) * size + domain[inside], size)
+    of_group, counts = _count_keys(group[inside].astype(np.int64) * size + domain[inside], size)
     most = np.zeros(len(members), np.int64)
     np.maximum.at(most, of_group, counts)
     least = np.full(len(members), np.iinfo(np.int64).max)
@@ -64,7 +64,7 @@ def _pairs(members: Sequence[Int32s]) -> tuple[Ints, Int32s]:
     return np.repeat(np.arange(len(members)), sizes), cls
 
 
-def _counted(keys: Ints, size: int) -> tuple[NDArray[np.int64], Ints]:
+def _count_keys(keys: Ints, size: int) -> tuple[NDArray[np.int64], Ints]:
     """Return the group of each distinct (group, domain) key, and the number of its occurrences."""
     if len(keys) and int(keys.max()) < _TABLE:
         table = np.bincount(keys)
@@ -164,12 +164,12 @@ class DomainTerm(Term):
         """Return the violated groups as rules with names."""
         values = self._potentials()
         return [
-            Unmet(group.label, group.movers, self._left_by(group))
+            Unmet(group.label, group.movers, self._nodes_to_leave(group))
             for group, value in zip(self._groups, values, strict=True)
             if value > 0
         ]
 
-    def _left_by(self, group: Group) -> Int32s:
+    def _nodes_to_leave(self, group: Group) -> Int32s:
         """Return the nodes that a mover of ``group`` should leave."""
         nodes = unite(self._view.state.home_nodes(cls) for cls in group.movers.tolist())
         return nodes[gains_at(group, nodes) > 0] if len(nodes) else nodes
@@ -225,14 +225,14 @@ class DomainTerm(Term):
 
     def groups_of_move(self, cls: int, replacement: int) -> Iterator[Group]:
         """Yield the groups that a move of a pod of ``cls`` may change."""
-        return (self._groups[index] for index in self._concerned(cls, replacement))
+        return (self._groups[index] for index in self._find_concerned(cls, replacement))
 
     def concerns(self, cls: int, replacement: int) -> bool:
         """Return whether a move may change the potential; if not, every :meth:`delta` is 0."""
         indices = self._of_move.get((cls, replacement))
-        return bool(self._concerned(cls, replacement) if indices is None else indices)
+        return bool(self._find_concerned(cls, replacement) if indices is None else indices)
 
-    def _concerned(self, cls: int, replacement: int) -> Sequence[int]:
+    def _find_concerned(self, cls: int, replacement: int) -> Sequence[int]:
         indices = self._of_move.get((cls, replacement))
         if indices is None:
             indices = self._indices((cls, replacement))

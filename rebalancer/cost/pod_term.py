@@ -90,7 +90,7 @@ class PodTerm(Term):
         """Return which judged pods (in order) have not moved."""
         return self._view.state.at_home(self._pods)
 
-    def _left(self) -> Bools:
+    def _find_left(self) -> Bools:
         """Return which judged pods (in order) still have to move, including those with a bad landing."""
         left = self._at_home()
         for cls, bad in self._bad.items():
@@ -107,7 +107,7 @@ class PodTerm(Term):
 
     def potential(self) -> float:
         """Return the number of pods that still have to move."""
-        return float(np.count_nonzero(self._left()))
+        return float(np.count_nonzero(self._find_left()))
 
     def violated(self) -> int:
         """Return the number of pods that still have to move: each pod is a rule of its own."""
@@ -134,7 +134,7 @@ class PodTerm(Term):
         may_move = self._view.movable
         if self.cause is Cause.STATE and self._view.unready is not None:
             may_move = may_move | self._view.unready
-        free = self._left() & may_move[self._pods]
+        free = self._find_left() & may_move[self._pods]
         for cls in self._classes.tolist():
             if moves := int(np.count_nonzero(free & (self._cls == cls))):
                 yield Bound(float(moves), np.array([cls], np.int32), 1.0)

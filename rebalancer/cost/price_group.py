@@ -57,9 +57,9 @@ class PriceGroup:
         view = self._view
         pods = np.concatenate([view.state.living_of(cls) for cls in self.members.tolist()])
         nodes = view.state.node_of[pods[view.movable[pods]]]
-        return float(np.minimum(1.0, self._spared()[nodes[nodes >= 0]]).sum())
+        return float(np.minimum(1.0, self._find_savings()[nodes[nodes >= 0]]).sum())
 
-    def _spared(self) -> Floats:
+    def _find_savings(self) -> Floats:
         """Return per node (N,) the price that a pod saves by moving to the best node that could take it."""
         return np.maximum(0.0, self._price - self._least)
 
@@ -73,7 +73,7 @@ class PriceGroup:
         """Return per node (N,) the maximum gain of moving one pod off the node."""
         if (left := self.potential()) <= 0:
             return np.zeros(len(self._price))
-        return np.where(self._spared() > 0, np.minimum(self._price, left), 0.0)
+        return np.where(self._find_savings() > 0, np.minimum(self._price, left), 0.0)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""

@@ -62,7 +62,7 @@ class RoomTerm(Term):
                 kinds.setdefault(key, []).append(ask)
         self._kinds = [_Kind(alike[0], len(alike)) for alike in kinds.values()]
 
-    def _left(self) -> Int32s:
+    def _find_left(self) -> Int32s:
         return self._pods[self._view.state.node_of[self._pods] < 0]
 
     def potential(self) -> float:
@@ -72,7 +72,7 @@ class RoomTerm(Term):
     def violated(self) -> int:
         """Return how many rooms there are not."""
         lacking = sum(int(kind.lacks(self._now(kind).sum())) for kind in self._kinds)
-        return len(self._left()) + lacking
+        return len(self._find_left()) + lacking
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:  # noqa: ARG002
         """Return no candidates: the planner searches for several moves together."""
@@ -115,7 +115,7 @@ class RoomTerm(Term):
         no_class = np.zeros(0, np.int32)
         waiting = [
             Unmet(f"{snapshot.pod_ref(pod)} waits for room", snapshot.pods.cls[[pod]], nowhere)
-            for pod in self._left().tolist()
+            for pod in self._find_left().tolist()
         ]
         lacking = [
             Unmet(f"there is no room for {kind.ask.text}", no_class, nowhere, of_workload=False)

@@ -103,7 +103,7 @@ class _SeparableGroup:
                 row[at.searchsorted(of_role[0])] = of_role[1]
         return at, counts
 
-    def _shown(self, words: Callable[[Column], str], nothing: str, *, crowded: bool = False) -> str:
+    def _show(self, words: Callable[[Column], str], nothing: str, *, crowded: bool = False) -> str:
         """Return ``words`` for the contents of up to six domains, those with most to fix first.
 
         ``crowded``: only domains with something to fix. ``nothing`` is returned if there are none.
@@ -239,7 +239,7 @@ class CapGroup(_SeparableGroup):
 
     def standing(self) -> str:
         """Return the number of pods in the fullest domains."""
-        return self._shown(lambda counts: f"{counts[0]}", "none anywhere")
+        return self._show(lambda counts: f"{counts[0]}", "none anywhere")
 
 
 class ConflictGroup(_SeparableGroup):
@@ -330,12 +330,12 @@ class ConflictGroup(_SeparableGroup):
     def standing(self) -> str:
         """Return the numbers of pods in the domains with conflicts."""
         if not self._mutual:
-            return self._shown(
+            return self._show(
                 lambda c: f"{c[0] + c[1]} beside {c[0] + c[2] + c[3]} that they repel",
                 "none that repel each other",
                 crowded=True,
             )
-        return self._shown(lambda counts: f"{counts[0]}", "none anywhere")
+        return self._show(lambda counts: f"{counts[0]}", "none anywhere")
 
 
 class AttractionGroup(_SeparableGroup):

@@ -207,7 +207,7 @@ class SpreadGroup:
         if self.satisfied(self._least(), most) or self.potential() > 0:
             return None
         closed = [n for n, takes in zip(names, self._takers.each, strict=True) if not takes]
-        if closed and len(self.movers) and (unknown := self._unmodelled()):
+        if closed and len(self.movers) and (unknown := self._find_unmodelled()):
             cause = f"where its pods may go is not known ({'; '.join(unknown)})"
         elif closed:
             cause = f"no node of {', '.join(closed[:3])} takes another of its pods"
@@ -221,7 +221,7 @@ class SpreadGroup:
             cause += _reasons(self._view.kept_by(pods), len(pods))
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
 
-    def _unmodelled(self) -> Sequence[str]:
+    def _find_unmodelled(self) -> Sequence[str]:
         """Return the features of the movable pods that the prediction does not model."""
         return self._view.scheduler.find_unmodelled(int(self.movers[0]))
 

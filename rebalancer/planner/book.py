@@ -317,7 +317,7 @@ class Book:
 
         Rows of ``retried`` classes that were refused before stay refused.
         """
-        new = self._named(classes)
+        new = self._collect_named(classes)
         if classes is None:
             self._asked[:] = self._moves
         else:
@@ -336,7 +336,7 @@ class Book:
             self._used = begins + len(new)
             self._arrange(np.arange(begins, self._used), np.unique(new.cls), begins)
 
-    def _named(self, classes: Int32s | None) -> _Rows:
+    def _collect_named(self, classes: Int32s | None) -> _Rows:
         """Return one row per pair of ``classes`` that terms name and that has pods to move, by class and node."""
         rows = [
             weighted.selected_rows(weighted.term.candidates(classes)) for weighted in self._terms

@@ -154,12 +154,12 @@ class Chains:
     def helps(self, step: FirstMove, pod: int, node: int) -> bool:
         """Return whether ``pod`` can move after ``step``, with a gain that is worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
-        with self._made(step):
+        with self._hold_made(step):
             verdict = self._judge.judge(pod, node, both)
         return verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE
 
     @contextmanager
-    def _made(self, step: FirstMove) -> Iterator[None]:
+    def _hold_made(self, step: FirstMove) -> Iterator[None]:
         """Hold the state after ``step``: the replacement is placed, the victim is gone."""
         state = self._view.state
         replacement = self._view.snapshot.classes[step.cls].replacement

@@ -65,7 +65,7 @@ class Commit:
         judging = self.draft.judging(pod, strategy)
         reason = self._reason(strategy, pair) if judging is None else judging.reason(pod)
         cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
-        made = self._carried_out(pod, pair, verdict, strategy, reason, wave, lands=lands)
+        made = self._carry_out(pod, pair, verdict, strategy, reason, wave, lands=lands)
         return replace(made, cause=cause)
 
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
@@ -73,9 +73,9 @@ class Commit:
         ref = self.draft.snapshot.pod_ref(other)
         reason = f"frees room for {ref}: {self._reason(strategy, pair)}"
         where = step.cls, step.node
-        return self._carried_out(step.pod, where, step.verdict, strategy, reason, wave, other)
+        return self._carry_out(step.pod, where, step.verdict, strategy, reason, wave, other)
 
-    def _carried_out(
+    def _carry_out(
         self,
         pod: int,
         pair: Pair,
@@ -92,7 +92,7 @@ class Commit:
         self.draft.move(pod, cls, verdict.prediction, lands)
         ready = self.draft.snapshot.pods.is_ready(pod)
         self.draft.allowance.spend(cls, node, strategy, ready=ready)
-        landings = self._kept(verdict.prediction)
+        landings = self._keep_likely(verdict.prediction)
         return Chosen(
             pod,
             cls,
@@ -107,7 +107,7 @@ class Commit:
             verdict.marks,
         )
 
-    def _kept(self, prediction: Prediction) -> Prediction:
+    def _keep_likely(self, prediction: Prediction) -> Prediction:
         """Return the most probable landings only: thousands of moves may have thousands of landings each."""
         most = self.most_landings
         if most is None or len(prediction.nodes) <= most:

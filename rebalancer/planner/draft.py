@@ -70,7 +70,7 @@ class Draft:
         self.ended = EndedPods(problem)
         self.judging_terms = tuple(one for one in self.terms if one.term.cause is not Cause.PLACE)
         """The terms that judge single pods, in their order."""
-        self.lifted = self._lifted()
+        self.lifted = self._find_exempt()
         """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
         self.movable = problem.movable | (self.lifted & unready)
         """(P,) see :attr:`Problem.movable`."""
@@ -99,7 +99,7 @@ class Draft:
             selected=of.selected,
             unready=unready,
             by_unit=by_unit,
-            kept_by=partial(self._kept_by, of),
+            kept_by=partial(self._count_kept, of),
             leaves_out=self.leaves_out,
         )
 
@@ -109,7 +109,7 @@ class Draft:
         model = self.scheduler.of(replacement)
         return model.columns.of(self.state, replacement).fits & model.static_mask(replacement)
 
-    def _lifted(self) -> Bools:
+    def _find_exempt(self) -> Bools:
         """Return the pods (P,) exempt from the rule on unsettled owners.
 
         Such a pod is judged by its state, and it alone keeps its owner unsettled. Evicting it removes no Ready pod.
@@ -143,7 +143,7 @@ class Draft:
         own = np.where(self.lifted[pods], bits & ~UNSETTLED, bits)
         return bool((own == LEFT_OUT).any())
 
-    def _kept_by(self, of: Contribution, pods: Int32s) -> Counter[str]:
+    def _count_kept(self, of: Contribution, pods: Int32s) -> Counter[str]:
         """Return reason -> number of ``pods`` that it keeps in place (``View.kept_by``); equal pods are judged once."""
         mine = self.problem.selected if of.selected is None else of.selected.pods(self.snapshot)
         columns = (self.snapshot.pods.cls, self.problem.protected, self.lifted, mine)

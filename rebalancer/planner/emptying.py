@@ -320,7 +320,7 @@ class Emptier:
         if (prices := self._emptiable.prices) is not None:
             dear = sorted(candidates, key=lambda node: (-prices.known[node], node))
             tried.append(self._grow(kept, _in_turn(dear, first)))
-        tried += [self._chosen(kept, order) for order in (candidates, by_load)]
+        tried += [self._choose(kept, order) for order in (candidates, by_load)]
         best = max(
             tried, key=lambda nodes: (self._sum_savings(nodes), -self._pods.costs[nodes].sum())
         )
@@ -337,7 +337,7 @@ class Emptier:
         # Sums of the same prices in another order are the same.
         return round(float(prices.known[list(nodes)].sum()), 9)
 
-    def _chosen(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
+    def _choose(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
         """Return ``kept`` and as many of ``candidates``, in order, as can be emptied as well."""
         most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
         first = self._few_enough(candidates[: max(0, most - len(kept))])
@@ -357,7 +357,7 @@ class Emptier:
     def _grow(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
         """Return ``kept`` and, one after the other, each of ``candidates`` that can be emptied beside those before it.
 
-        Where money counts the first ones must not fail for the sake of later, cheaper ones: :meth:`_chosen` begins with all.
+        Where money counts the first ones must not fail for the sake of later, cheaper ones: :meth:`_choose` begins with all.
         """
         most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
         chosen, start, step = list(kept), 0, 1

@@ -97,7 +97,7 @@ class Examination:
             self._closely -= 1
         if steered:
             cost = float(self._draft.problem.costs[pod])
-            verdict = self._steered(pair, promise, verdict, cost)
+            verdict = self._steer(pair, promise, verdict, cost)
         if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
         code, message = verdict.refused or (Code.PROTECTED, _UNREADY)
@@ -116,7 +116,7 @@ class Examination:
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
-    def _steered(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
+    def _steer(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
         """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is one."""
         if verdict.refused is None:
             by_landing = is_gamble(verdict) or falls_short(promise, verdict)

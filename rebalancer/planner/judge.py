@@ -57,7 +57,7 @@ class Judge:
 
     def judge_landings(self, moves: Sequence[Priced]) -> list[Verdict]:
         """Return the verdict on each of ``moves``, given the predictions of their landings."""
-        verdicts = [self._unpredicted(prediction) for *_, prediction in moves]
+        verdicts = [self._refuse_unpredicted(prediction) for *_, prediction in moves]
         rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
         landings = [(moves[row][0], moves[row][1], moves[row][3]) for row in rows]
         for row, effect in zip(rows, self.effects.of_many(landings), strict=True):
@@ -82,7 +82,7 @@ class Judge:
         No improvement is required, but no rule may get worse on any landing, and the replacement must not come back.
         """
         prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
-        if (missing := self._unpredicted(prediction)) is not None:
+        if (missing := self._refuse_unpredicted(prediction)) is not None:
             return missing
         effect = self.effects.of(pod, node, prediction)
         refused = self.unwanted(prediction)
@@ -94,7 +94,7 @@ class Judge:
             refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
         return Verdict(prediction, effect.gain, effect.gain, effect.by_strategy, refused)
 
-    def _unpredicted(self, prediction: Prediction) -> Verdict | None:
+    def _refuse_unpredicted(self, prediction: Prediction) -> Verdict | None:
         """Return a refusal if there is no landing to judge; else None."""
         if prediction.unmodelled:
             refused = Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"

@@ -144,10 +144,10 @@ def closed_windows(policy: Policy, now: float) -> Iterator[str]:
             when = f"the next one opens at {rfc3339(at)}" if at is not None else "none ever opens"
             opens.setdefault(when, []).append(name)
     for when, names in sorted(opens.items()):
-        yield f"{_listed(names, enforced)}: outside every window, {when}"
+        yield f"{_list_names(names, enforced)}: outside every window, {when}"
 
 
-def _listed(names: Iterable[str], all_names: list[str]) -> str:
+def _list_names(names: Iterable[str], all_names: list[str]) -> str:
     listed = list(names)
     return "all strategies" if listed == all_names else ", ".join(listed)
 

@@ -92,7 +92,7 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
 
     def whole() -> Explanation:
         with collector_paused():
-            return _explained(draft, result, moves, removals, before, bounds)
+            return _explain(draft, result, moves, removals, before, bounds)
 
     def brief() -> Explanation:
         return Explanation(
@@ -112,7 +112,7 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
     )
 
 
-def _explained(
+def _explain(
     draft: Draft,
     result: SearchResult,
     moved: Sequence[Move],

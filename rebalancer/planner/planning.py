@@ -166,7 +166,7 @@ class _Making:
         if emptying is None or not settings.steer:
             problem = made_on(None)
             made = self._search_or_review(problem, settings)
-            return problem, made if emptying is None else _noted(
+            return problem, made if emptying is None else _with_note(
                 made, f"{emptying}: {NEEDS_MARKS}; nodes that are marked stay so"
             )
 
@@ -201,5 +201,5 @@ def _idle(rules: RunRules) -> list[str]:
     ]
 
 
-def _noted(made: Decision, note: str) -> Decision:
+def _with_note(made: Decision, note: str) -> Decision:
     return replace(made, plan=replace(made.plan, warnings=(*made.plan.warnings, note)))

@@ -61,7 +61,7 @@ def stopped(
     end = f" {count(impossible, 'constraint')} cannot hold as things are." if impossible else ""
     if not after:
         return "Nothing was judged: no strategy is on."
-    if left == 0 and (unjudged := _unjudged(after)) is not None:
+    if left == 0 and (unjudged := _describe_unjudged(after)) is not None:
         return unjudged + end
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
@@ -94,7 +94,7 @@ def _waits(skip: Skip) -> bool:
     return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
 
 
-def _unjudged(after: Mapping[str, Score]) -> str | None:
+def _describe_unjudged(after: Mapping[str, Score]) -> str | None:
     """Return a sentence on what could not be judged; None if everything could."""
     unjudged = {name: score.not_judged for name, score in sorted(after.items()) if score.not_judged}
     if not unjudged:
@@ -134,7 +134,7 @@ def skips_of(
 
     ``refusals`` come from the search. The state is the one after the plan.
     """
-    left, why = _left(draft), _unselected(draft)
+    left, why = _find_left(draft), _find_unselected(draft)
     why |= _waiting(draft)
     why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
     of_place = {w.strategy for w in draft.terms if w.term.cause is Cause.PLACE}
@@ -151,7 +151,7 @@ def skips_of(
     return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
 
 
-def _left(draft: Draft) -> dict[Pair, str]:
+def _find_left(draft: Draft) -> dict[Pair, str]:
     """Return pair -> first strategy, for the pairs that terms still have as candidates."""
     strategies: dict[Pair, str] = {}
     for weighted in draft.terms:
@@ -161,7 +161,7 @@ def _left(draft: Draft) -> dict[Pair, str]:
     return strategies
 
 
-def _unselected(draft: Draft) -> dict[Pair, Refusal]:
+def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
     """Return the candidates that no term may move, because of its strategy's ``select``."""
     refusals: dict[Pair, Refusal] = {}
     may_move: set[Pair] = set()

@@ -184,7 +184,7 @@ class _Check:
         now = Method.RESTART if self._snapshot.classes[cls].restarts else Method.EVICT
         if now is not move.method:
             return f"planned as {move.method}, it would be {now} now: left to the next run"
-        verdict = self._judged(move, pod, cls, node)
+        verdict = self._judge_move(move, pod, cls, node)
         if isinstance(verdict, str):
             return verdict
         if verdict.refused is not None:
@@ -194,7 +194,7 @@ class _Check:
             return "it would fix less than planned where it would land now: left to the next run"
         return verdict
 
-    def _judged(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
+    def _judge_move(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         if move.room is not None:
             return self._rooms.verdict(move)
         if move.makes_way_for:

@@ -136,14 +136,14 @@ class _Review:
         self._moves = [move for move in self._moves if not draft.ended.has(move.uid)]
         standing = list(self._standing())
         observed = {m.uid for m in standing if self._problem.is_observed(m.strategy)}
-        draft, left = self._settled(draft, [m for m in standing if m.uid not in observed])
+        draft, left = self._settle(draft, [m for m in standing if m.uid not in observed])
         draft.state.reap()  # as a search leaves it
         known = {m.uid: m for m in standing} | {m.uid: m for m in left}
         moves, outcomes = self._outcomes(known, observed)
         removals = draft.ended.remove(draft.allowance, only={move.uid for move in ended}).in_wave(
             last_wave(moves) + 1
         )
-        refused = list(_refused(ended, removals.moves, draft))
+        refused = list(_refuse_deletions(ended, removals.moves, draft))
         outcomes |= {one.move.uid: one for one in refused}
         left += [move for move in removals.moves if not move.observed]
         observed |= {move.uid for move in removals.moves if move.observed}
@@ -152,7 +152,7 @@ class _Review:
             before=before,
             after=draft.scores(),
             lower_bound=lower_bound(bounds, draft.bounds()),
-            stopped=_stopped(reviewed, len(left), outcomes.values(), len(observed)),
+            stopped=_describe_stop(reviewed, len(left), outcomes.values(), len(observed)),
             backlog=self._backlog(draft),
             funnel={**size_of(self._problem), "planned": reviewed, "moves": len(left)},
             unmet=explained(draft, (), REVIEWED),
@@ -161,16 +161,16 @@ class _Review:
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))
         return Decision(plan, draft.streaks(), outcomes)
 
-    def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
+    def _settle(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
         """Return the valid moves in their waves, and the draft whose state includes them.
 
         When later moves were judged, the state included moves that a budget defers, and moves that only enable a
         deferred one. Those later moves are judged again without them.
         """
-        moves = self._linked(moves)
+        moves = self._keep_linked(moves)
         while True:
-            kept = self._rechecked(draft, moves)
-            left = self._linked(self._in_waves(draft, kept))
+            kept = self._judge_again(draft, moves)
+            left = self._keep_linked(self._in_waves(draft, kept))
             if _waves(left) == _waves(kept):
                 return draft, left
             draft, moves = Draft(self._problem, self._settings), left
@@ -194,18 +194,18 @@ class _Review:
             elif (why := _elsewhere(snapshot, pod, move)) is not None:
                 self._ended[move.uid] = why
             else:
-                yield _renewed(self._problem, pod, move)
+                yield _renew(self._problem, pod, move)
 
-    def _rechecked(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
+    def _judge_again(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
         kept: list[Move] = []
         for one in rechecked(draft, moves):
             if one.why is not None:
                 self._ended[one.move.uid] = Status.DROPPED, one.why
             else:
-                kept.append(_attributed(one))
+                kept.append(_attribute(one))
         return kept
 
-    def _linked(self, moves: Sequence[Move]) -> list[Move]:
+    def _keep_linked(self, moves: Sequence[Move]) -> list[Move]:
         """Return ``moves`` without first moves whose second move was dropped."""
         coming: set[str] = set()
         linked: list[Move] = []
@@ -281,7 +281,9 @@ class _Review:
         return Backlog(later, -(-later // max(1, draft.allowance.per_run)))
 
 
-def _refused(asked: Sequence[Move], removed: Sequence[Move], draft: Draft) -> Iterator[Outcome]:
+def _refuse_deletions(
+    asked: Sequence[Move], removed: Sequence[Move], draft: Draft
+) -> Iterator[Outcome]:
     """Yield the outcomes of finished pods that are not deleted."""
     done = {move.uid for move in removed}
     for move in asked:
@@ -321,7 +323,7 @@ def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Why | None:
     return None if name == move.node else (Status.CHANGED, f"the pod is on {name} now")
 
 
-def _renewed(problem: Problem, pod: int, move: Move) -> Move:
+def _renew(problem: Problem, pod: int, move: Move) -> Move:
     """Return the move with its pod's data from the cluster, which override the file's."""
     cls = int(problem.snapshot.pods.cls[pod])
     owner = problem.snapshot.owner_of(cls)
@@ -333,7 +335,7 @@ def _renewed(problem: Problem, pod: int, move: Move) -> Move:
     )
 
 
-def _attributed(one: Rechecked) -> Move:
+def _attribute(one: Rechecked) -> Move:
     """Return the move under the strategy it counts for: the one in the file, if that shares in the gain.
 
     An enabling move counts for the strategy of the move it enables.
@@ -352,7 +354,7 @@ def _waves(moves: Sequence[Move]) -> list[list[str]]:
     return [[m.uid for m in wave] for _, wave in groupby(moves, key=lambda move: move.wave)]
 
 
-def _stopped(planned: int, left: int, ended: Iterable[Outcome], observed: int) -> str:
+def _describe_stop(planned: int, left: int, ended: Iterable[Outcome], observed: int) -> str:
     """Return one line on how many moves of the plan were valid when judged again; some may be done since."""
     if not planned:
         return "Nothing to do: the plan has no moves."

@@ -107,12 +107,12 @@ class Rounds:
             self._judged.clear()
         self._in_vain = 0
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
-            picks, after = self._chosen(rung, wave, size)
+            picks, after = self._choose(rung, wave, size)
             if not picks:
                 break
             if self._in_vain >= self._effort.in_vain and not any(map(_for_rules, picks)):
                 break
-            made = self._made(self._paying(picks, rung), after, wave, rung)
+            made = self._make(self._paying(picks, rung), after, wave, rung)
             chosen += made
             if together == 1:
                 # Few nodes: one move changes most of what is known.
@@ -140,7 +140,7 @@ class Rounds:
 
     # -- choose -------------------------------------------------------------------------------------
 
-    def _chosen(self, rung: Rung, wave: Wave, size: int) -> tuple[list[_Pick], Key | None]:
+    def _choose(self, rung: Rung, wave: Wave, size: int) -> tuple[list[_Pick], Key | None]:
         """Return the best candidates, about ``size``, and the key of what comes after the best of each class.
 
         Where few classes are left, there are several of each: where one pays less than it promises, the next ones are known.
@@ -154,7 +154,7 @@ class Rounds:
                 fit.clear()
                 continue
             heads = heads[: self._effort.walked * size]
-            heads_picked, after = self._walked(heads.tolist(), rung, wave, size, fit)
+            heads_picked, after = self._walk(heads.tolist(), rung, wave, size, fit)
             if heads_picked is not None:
                 most = math.ceil(size / max(1, len(heads_picked)))
                 picks = [
@@ -162,7 +162,7 @@ class Rounds:
                 ]
                 return picks, after
 
-    def _walked(
+    def _walk(
         self, heads: Sequence[int], rung: Rung, wave: Wave, size: int, fit: dict[int, Promise]
     ) -> tuple[list[tuple[int, Promise]] | None, Key | None]:
         """Return the rows picked among ``heads``; None if some were left out, so that others are to be compared.
@@ -298,7 +298,7 @@ class Rounds:
 
     # -- make ---------------------------------------------------------------------------------------
 
-    def _made(
+    def _make(
         self,
         paying: Sequence[_Paying],
         after: Key | None,

@@ -216,7 +216,7 @@ class RunRules:
                 selected=select_pods(snapshot, of_strategy.select),
                 emptiable=self._emptiable(name),
                 asks=self._asks(name),
-                ended=self._ended(name, snapshot),
+                ended=self._find_ended(name, snapshot),
                 not_judged=self._explain_not_judged(name, snapshot),
             )
 
@@ -228,7 +228,7 @@ class RunRules:
             return ""
         return f"the file holds no pods that have ended ({', '.join(sorted(unknown))}): write it with `rebalancer snapshot --finished`"
 
-    def _ended(self, name: str, snapshot: Snapshot) -> Ended | None:
+    def _find_ended(self, name: str, snapshot: Snapshot) -> Ended | None:
         """Return the finished pods that a strategy deletes: no longer needed, and selected by it."""
         strategy = self.registry.strategy(self.policy.strategy_of(name))
         finished, of = snapshot.finished, self.policy.strategies[name]

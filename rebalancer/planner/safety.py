@@ -16,21 +16,21 @@ def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
         return ("there is no node",)
     if not len(snapshot.pods):
         return ("there is no pod",)
-    lost = _lost(snapshot)
+    lost = _count_lost(snapshot)
     placed = int(np.count_nonzero(snapshot.pods.node >= 0))
     return (lost_pods(snapshot),) if lost and not placed else ()
 
 
 def lost_pods(snapshot: Snapshot) -> str:
     """Return a sentence on pods whose nodes are not in the snapshot; empty if there are none."""
-    lost = _lost(snapshot)
+    lost = _count_lost(snapshot)
     if not lost:
         return ""
     are = "pod is" if len(snapshot.pods) == 1 else "pods are"
     return f"{lost} of {len(snapshot.pods)} {are} on nodes that are not in the snapshot"
 
 
-def _lost(snapshot: Snapshot) -> int:
+def _count_lost(snapshot: Snapshot) -> int:
     return int(np.count_nonzero(snapshot.pods.flags & PodFlag.LOST_NODE))
 
 

@@ -35,7 +35,7 @@ def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
             for weighted in draft.terms
             for unmet, rules in _rules_of(draft, weighted)
         ),
-        *_ended(draft, ()),
+        *_find_ended(draft, ()),
     )
 
 
@@ -47,11 +47,11 @@ def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tupl
     reasons = _by_pair(draft, skips)
     return (
         *(
-            _explained(draft, weighted, unmet, rules, reasons, otherwise)
+            _explain(draft, weighted, unmet, rules, reasons, otherwise)
             for weighted in draft.terms
             for unmet, rules in _rules_of(draft, weighted)
         ),
-        *_ended(draft, skips),
+        *_find_ended(draft, skips),
     )
 
 
@@ -63,12 +63,12 @@ def _rules_of(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int
     if (unmet := term.unmet()) is not None:
         yield from ((one, 1) for one in unmet)
     elif term.cause is not Cause.PLACE:
-        yield from _judged(draft, term)
+        yield from _judge_pods(draft, term)
     else:
         yield from _nodes(draft, weighted)
 
 
-def _judged(draft: Draft, term: Term) -> Iterator[tuple[Unmet, int]]:
+def _judge_pods(draft: Draft, term: Term) -> Iterator[tuple[Unmet, int]]:
     """Yield the pods that a term judges one by one, grouped by owner."""
     judged, pods = term.judged(), draft.snapshot.pods
     left = judged[draft.state.at_home(judged)]
@@ -93,7 +93,7 @@ def _nodes(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
         yield of_node, 1
 
 
-def _ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
+def _find_ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
     """Yield the finished pods that a strategy wants to delete and that remain, as rules."""
     for of in draft.problem.contributions:
         if left := draft.ended.left(of.strategy):
@@ -117,7 +117,7 @@ def _by_pair(draft: Draft, skips: Sequence[Skip]) -> _Reasons:
     return by_pair
 
 
-def _explained(
+def _explain(
     draft: Draft,
     weighted: WeightedTerm,
     unmet: Unmet,

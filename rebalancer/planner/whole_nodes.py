@@ -129,7 +129,7 @@ class _Planned:
 
     def _with(self, problem: Problem, made: Decision, choice: EmptyingChoice) -> Made:
         names = problem.snapshot.nodes.names
-        emptied = _named(names, choice.nodes)
+        emptied = _name(names, choice.nodes)
         plan = replace(
             made.plan,
             emptied=None if self._of.observed else emptied,
@@ -138,7 +138,7 @@ class _Planned:
         return problem, replace(made, plan=plan)
 
 
-def _named(names: Sequence[str], nodes: Bools) -> tuple[str, ...]:
+def _name(names: Sequence[str], nodes: Bools) -> tuple[str, ...]:
     return tuple(names[node] for node in np.flatnonzero(nodes).tolist())
 
 
