@@ -225,6 +225,7 @@ _OWN: dict[str, Schema] = {
     "rbac": _closed(
         {
             "autoscalers": _FLAG,
+            "capacityBuffers": _FLAG,
             "clusterApi": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"},
             "nodeConditions": _FLAG,
             "volumeAttachments": _FLAG,

@@ -22,6 +22,7 @@ from rebalancer.kube.access import (
     lease_rules,
     missing_rules,
 )
+from rebalancer.kube.buffers import BUFFER_RULES
 from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
@@ -81,18 +82,27 @@ def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Itera
             yield Finding(grade, f"may not {feature}: {lacking}", cure, rules_to_add)
 
 
+def _reads(
+    run: RunContext, usage: UsageSource | None
+) -> Iterator[tuple[str, Sequence[AccessRule]]]:
+    """Yield (feature, the rights) for what the policy has runs read."""
+    yield "read the cluster", READ_RULES
+    if usage is not None:
+        yield "read what is really used", usage.rules
+    if run.rules.autoscalers:
+        yield "read autoscalers (protect.afterScaling)", AUTOSCALER_RULES
+    if run.loaded.policy.capacity.buffers:
+        yield "read CapacityBuffers (capacity.buffers)", BUFFER_RULES
+    if run.rules.makes_room:
+        yield "see for which pods a machine is coming (make-room)", SCALE_OUT_RULES
+
+
 def _features(
     run: RunContext, usage: UsageSource | None
 ) -> Iterator[tuple[str, Grade, Sequence[AccessRule]]]:
     """Yield (feature, severity without its rights, the rights) for what the policy and the flags use."""
-    yield "read the cluster", Grade.PROBLEM, READ_RULES
-    if usage is not None:
-        yield "read what is really used", Grade.PROBLEM, usage.rules
-    if run.rules.autoscalers:
-        yield "read autoscalers (protect.afterScaling)", Grade.PROBLEM, AUTOSCALER_RULES
-    if run.rules.makes_room:
-        feature = "see for which pods a machine is coming (make-room)"
-        yield feature, Grade.PROBLEM, SCALE_OUT_RULES
+    for feature, rules in _reads(run, usage):
+        yield feature, Grade.PROBLEM, rules
     if run.loaded.policy.mode is not Mode.ENFORCE:
         return
     moves = act_rules(run.rules.namespace, restarts=run.restarts)

@@ -19,6 +19,8 @@ _VALUES = {
     ("list", "metrics.k8s.io", "nodes"): "rbac.usage: true",
     ("list", "metrics.k8s.io", "pods"): "rbac.usage: true",
     ("list", "events.k8s.io", "events"): "rbac.events: true",
+    ("list", "autoscaling.x-k8s.io", "capacitybuffers"): "rbac.capacityBuffers: true",
+    ("get", "", "podtemplates"): "rbac.capacityBuffers: true",
     ("list", "storage.k8s.io", "volumeattachments"): "rbac.volumeAttachments: true",
 }
 """(verb, group, resource) -> the value; rights that the chart always grants have none."""

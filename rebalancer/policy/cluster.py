@@ -558,6 +558,11 @@ class CapacitySettings(Section):
     balance: Balance = Field(
         default=Balance(), description="Which groups share new nodes, as similar ones."
     )
+    buffers: bool = Field(
+        default=False,
+        description="Whether CapacityBuffers (autoscaling.x-k8s.io) count: scale-out makes room for them, and scale-in keeps it."
+        " Needs list on capacitybuffers and get on podtemplates.",
+    )
     beside_autoscaler: Beside = Field(
         default=Beside.ADVISE,
         description="What scale-in and scale-out do where Cluster Autoscaler or Karpenter is seen: advise, or act (it looks after other machines).",

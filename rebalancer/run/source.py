@@ -123,7 +123,7 @@ class Source:
         )
         run.notes.extend(reading.readings.notes)
         return Reading(
-            self._with_groups(client, self._with_scale_outs(client, reading.snapshot)),
+            self._with_more(client, reading.snapshot),
             run,
             reading.readings.clock_skew or 0.0,
             reading.kept,
@@ -141,8 +141,22 @@ class Source:
             usage=self.usage,
         )
         run.notes.extend(readings.notes)
-        snapshot = self._with_groups(client, self._with_scale_outs(client, view.first))
-        return Reading(snapshot, run, readings.clock_skew or 0.0, view)
+        return Reading(self._with_more(client, view.first), run, readings.clock_skew or 0.0, view)
+
+    def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with what is not followed from run to run."""
+        snapshot = self._with_groups(client, self._with_scale_outs(client, snapshot))
+        return self._with_buffers(client, snapshot)
+
+    def _with_buffers(self, client: Client, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the CapacityBuffers, if the policy counts them."""
+        if not self.run.loaded.policy.capacity.buffers:
+            return snapshot
+        from rebalancer.kube.buffers import read_buffers  # noqa: PLC0415
+
+        buffers, notes = read_buffers(client, snapshot)
+        self.run.notes.extend(notes)
+        return replace(snapshot, buffers=buffers)
 
     def _with_scale_outs(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the pods for which a machine is on its way, if the policy asks who waits."""
@@ -248,6 +262,7 @@ def require_rights(
         lease_rules,
         require,
     )
+    from rebalancer.kube.buffers import BUFFER_RULES  # noqa: PLC0415
 
     with run.timings.phase("access"):
         lease = () if run.state.lease is None else lease_rules(*run.state.lease)
@@ -261,7 +276,8 @@ def require_rights(
         moves = act_rules(run.rules.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rights)
         events = SCALE_OUT_RULES if run.rules.makes_room else ()
-        reads = (*READ_RULES, *events, *(usage.rules if usage else ()), *also)
+        buffers = BUFFER_RULES if run.loaded.policy.capacity.buffers else ()
+        reads = (*READ_RULES, *events, *buffers, *(usage.rules if usage else ()), *also)
         asked = [one for one in (*reads, *acts, *lease, *maps) if one not in run.granted]
         require(client, asked)
         run.granted.update(asked)

@@ -400,6 +400,18 @@ class Volumes:
     storage_classes: Mapping[str, o.StorageClass]
 
 
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A CapacityBuffer: so many chunks of room, each for a pod of this kind."""
+
+    namespace: str
+    name: str
+    uid: str
+    chunks: int
+    labels: o.Labels
+    spec: o.SchedulingSpec
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The state of the cluster at one time. All arrays are read-only."""
@@ -440,6 +452,8 @@ class Snapshot:
     """Uid of a pod that waits -> why a machine is on its way for it: the reason of an Event; None where Events were not read."""
     pod_groups: Mapping[PodGroupKey, PodGroup] = field(default_factory=dict)
     """The PodGroups that pods name, as far as they were read."""
+    buffers: tuple[Buffer, ...] = ()
+    """The CapacityBuffers, where the policy counts them."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 

@@ -392,6 +392,33 @@ class PodTemplate(_Wire, frozen=True):
     spec: SchedulingSpec = SchedulingSpec()
 
 
+class PodTemplateObject(_Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    template: PodTemplate = PodTemplate()
+
+
+class BufferReference(_Wire, frozen=True):
+    """What a CapacityBuffer names, in its own namespace."""
+
+    name: str = ""
+    kind: str = ""
+    api_group: str = ""
+
+
+class CapacityBufferSpec(_Wire, frozen=True):
+    provisioning_strategy: str | None = None
+    pod_template_ref: BufferReference | None = None
+    scalable_ref: BufferReference | None = None
+    replicas: int | None = None
+    percentage: int | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class CapacityBuffer(_Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CapacityBufferSpec = CapacityBufferSpec()
+
+
 class RollingUpdate(_Wire, frozen=True):
     partition: int | None = None
     max_surge: int | str | None = None

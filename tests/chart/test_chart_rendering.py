@@ -32,6 +32,7 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
+from rebalancer.kube.buffers import BUFFER_RULES
 from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.read import scheduler_rules
@@ -419,6 +420,11 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         ({"rbac": {"autoscalers": True}, "kind": "Deployment"}, _FOLLOWED, _FOLLOWED),
         ({"existingPolicy": "mine", "kind": "Deployment"}, (), ()),
         ({"existingPolicy": "mine", "rbac": {"autoscalers": True}}, _FOLLOWED, AUTOSCALER_RULES),
+        # CapacityBuffers are read only where the policy counts them.
+        ({"policy": {"capacity": {"maxNodes": 9}}}, (), ()),
+        ({"policy": {"capacity": {"buffers": False}}}, (), ()),
+        ({"policy": {"capacity": {"buffers": True}}}, BUFFER_RULES, BUFFER_RULES),
+        ({"existingPolicy": "mine", "rbac": {"capacityBuffers": True}}, BUFFER_RULES, BUFFER_RULES),
         # Events are read only where room is made for pods that wait.
         ({"strategies": {"slots": {"free": {"cpu": "6"}}}}, (), ()),
         ({"strategies": {"make-room": {}}}, SCALE_OUT_RULES, SCALE_OUT_RULES),
@@ -865,6 +871,7 @@ CHANGED = {
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
     "rbac.autoscalers": True,
+    "rbac.capacityBuffers": True,
     "rbac.clusterApi": "clusters",
     "rbac.deletePods": True,
     "rbac.events": True,
@@ -1129,6 +1136,7 @@ def test_what_is_off_says_so_in_the_files():
         USAGE_RULES,
         AUTOSCALER_RULES,
         SCALE_OUT_RULES,
+        BUFFER_RULES,
         POD_GROUP_RULES,
         MARK_RULES,
         CONDITION_RULES,

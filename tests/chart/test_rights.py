@@ -136,6 +136,14 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         },
     ),
     (
+        "capacity.buffers",
+        {"policy": {"capacity": {"buffers": True}}},
+        {
+            role: {"list capacitybuffers.autoscaling.x-k8s.io", "get podtemplates"}
+            for role in (_RELEASE, f"{_RELEASE}-observe")
+        },
+    ),
+    (
         "make-room",
         {"strategies": {"make-room": {}}},
         {role: {"list events.events.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},

@@ -10,12 +10,16 @@ from rebalancer.kube.access import (
     READ_RULES,
     config_map_rules,
 )
+from rebalancer.kube.buffers import BUFFER_RULES
 from rebalancer.machines.capacity.status import KEY, UPDATED
+from rebalancer.wire.kinds import CAPACITY_BUFFERS
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import fleet_of
 from tests.e2e.product import grant, rebalancer
+from tests.e2e.test_custom_controllers import is_served
+from tests.e2e.test_pod_groups import DEFINITIONS
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 STATUS = ("default", "machines")
@@ -123,3 +127,88 @@ def test_an_immutable_config_map_keeps_a_run_from_asking_for_machines(cluster, f
     (act,) = ran.report["machines"]
     assert (act["status"], fleet.sizes) == ("failed", {"pool": 3})
     assert "no group is resized" in act["message"]
+
+
+BUFFERS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "capacitybuffers.autoscaling.x-k8s.io",
+        "annotations": {
+            "api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/8310"
+        },
+    },
+    "spec": {
+        "group": CAPACITY_BUFFERS.group,
+        "names": {"kind": "CapacityBuffer", "plural": CAPACITY_BUFFERS.plural},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": CAPACITY_BUFFERS.version,
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path):
+    """Three machines hold three of four chunks; once there is a fourth machine, none of the empty ones can go."""
+    fleet.add("pool", 3, high=6)
+    names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
+    cluster.apply([names])
+    policy = tmp_path / "policy.yaml"
+    aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+    policy.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "rebalancer/v1",
+                "kind": "Policy",
+                "provider": {"aws": aws},
+                "capacity": {"buffers": True},
+                "strategies": {"scale-out": {}},
+            }
+        )
+    )
+    kubeconfig = grant(cluster, (*RULES, *BUFFER_RULES, *config_map_rules(*STATUS)))
+    access = (f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+    status = f"--capacity-status={'/'.join(STATUS)}"
+
+    def run():
+        ran = rebalancer("run", "--yes", *access, status)
+        assert ran.code == 0, (ran.err, ran.out)
+        return [(act["code"], act["status"]) for act in ran.report["machines"]]
+
+    assert run() == []  # without the kind there are none
+    cluster.api.post(DEFINITIONS, BUFFERS)
+    path = CAPACITY_BUFFERS.path("default")
+    wait_until(lambda: is_served(cluster.api, path), 30, "CapacityBuffers are served")
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1500m"}}}
+    template = {"metadata": {"name": "chunk"}, "template": {"spec": {"containers": [container]}}}
+    cluster.api.post("/api/v1/namespaces/default/podtemplates", template)
+    buffer = {"apiVersion": CAPACITY_BUFFERS.api_version, "kind": CAPACITY_BUFFERS.kind}
+    spec = {"podTemplateRef": {"name": "chunk"}, "replicas": 4}
+    cluster.api.post(path, {**buffer, "metadata": {"name": "web"}, "spec": spec})
+
+    assert run() == [("ScaledUpGroup", "done")]
+    assert run() == []
+    fleet.join()
+    assert fleet.sizes == {"pool": 4}
+    assert run() == []
+    judged = rebalancer("capacity", *access).report
+    assert [one["code"] for one in judged["pending"]] == ["Fits"] * 4
+    assert {one["code"] for one in judged["nodes"]} <= {"NeededByPendingPod", "NotUnderutilized"}
+    assert [one for one in events(cluster) if one[0] != "Node"] == [("ConfigMap", "ScaledUpGroup")]
+
+    lacking = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+    ran = rebalancer("run", "--yes", *access[:2], status, f"--kubeconfig={lacking}")
+    assert ran.code == 3
+    assert "list capacitybuffers" in ran.err
+    assert "get podtemplates" in ran.err

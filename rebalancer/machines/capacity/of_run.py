@@ -45,6 +45,7 @@ from rebalancer.run.context import RunContext, instance
 from rebalancer.run.source import Reading, Source
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.autoscalers import autoscalers
+from rebalancer.snapshot.buffers import place_chunks, with_buffers
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
@@ -77,6 +78,7 @@ def assess(
     Raises:
         ProviderError: the provider cannot be asked.
     """
+    snapshot = with_buffers(snapshot)
     read = [
         within(group, settings.groups.get(group.name))
         for group in machines.groups(known_nodes(snapshot))
@@ -92,7 +94,7 @@ def assess(
 
     plan, draining = scale_out(snapshot), _at(snapshot, Phase.LEAVING)
     back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(draining).tolist()))
-    problem = rules.problem(back, history)
+    problem = rules.problem(place_chunks(back, plan.chunks(snapshot)), history)
     nodes = removals(
         problem,
         rules.settings(history),

@@ -15,6 +15,7 @@ from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.nodes import AddedNode, with_nodes
@@ -248,6 +249,7 @@ def pending_pods(
     """
     packing = Packing(snapshot, profile, (), {})
     model, state = packing.model, packing.state
+    chunks = find_chunks(snapshot)
     refused: dict[int, PendingPod] = {}
     pending: list[PendingPod] = []
     for pod in _queue(snapshot):
@@ -261,11 +263,11 @@ def pending_pods(
             pending.append(PendingPod(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
         elif cls in refused:
             pending.append(_unschedulable(refused[cls], pod, triggering))
-        elif len(nodes := model.predict(state, cls).nodes):
-            node = int(nodes[0])
+        elif (node := _find_room(packing, cls, is_chunk=bool(chunks[pod]))) is not None:
             state.place(pod, cls, node)
             name = snapshot.nodes.names[node]
-            text = f"{name} has room for it; the scheduler has not placed it yet"
+            text = f"{name} has room for it"
+            text += "" if chunks[pod] else "; the scheduler has not placed it yet"
             pending.append(PendingPod(pod, PodCode.FITS, text, name))
             refused.clear()  # one that it has affinity to may be there now
         else:
@@ -277,6 +279,23 @@ def pending_pods(
     return pending
 
 
+def _find_room(packing: Packing, cls: int, *, is_chunk: bool) -> int | None:
+    """Return the node on which the scheduler would place a pod; None if there is none.
+
+    A chunk of a buffer is on the node of which most is taken already: few nodes are to be kept for buffers.
+    """
+    snapshot, model, state = packing.snapshot, packing.model, packing.state
+    if not is_chunk:
+        predicted = model.predict(state, cls).nodes
+        return int(predicted[0]) if len(predicted) else None
+    fits = np.flatnonzero(model.feasible(state, cls))
+    if not fits.size:
+        return None
+    rows = weighed_rows(snapshot)
+    room = np.maximum(1, snapshot.nodes.allocatable[rows][:, fits])
+    return int(fits[(state.lasting[rows][:, fits] / room).sum(axis=0).argmax()])
+
+
 def _unschedulable(refused: PendingPod, pod: int, triggering: Bools | None) -> PendingPod:
     """Return the result for a pod of a class that fits nowhere."""
     young = refused.code is None and triggering is not None and not triggering[pod]
@@ -284,13 +303,13 @@ def _unschedulable(refused: PendingPod, pod: int, triggering: Bools | None) -> P
 
 
 def unschedulable_for(snapshot: Snapshot, seconds: float) -> Bools:
-    """Return the pods (P,) that are Unschedulable and at least ``seconds`` old.
+    """Return the pods (P,) that are Unschedulable and at least ``seconds`` old, and the chunks of buffers.
 
     The age of the pod counts, as for Cluster Autoscaler's ``--new-pod-scale-up-delay``.
     """
     pods = snapshot.pods
     old: Bools = pods.created <= snapshot.captured_at - seconds
-    return old & pods.where(_is_unschedulable)
+    return (old & pods.where(_is_unschedulable)) | find_chunks(snapshot)
 
 
 def _is_unschedulable(state: PodState) -> bool:

@@ -30,6 +30,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Eagerness
 from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import find_marked_by_others
@@ -237,8 +238,11 @@ def _more_than(most: float, under: float) -> str:
 
 
 def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
+    chunks = find_chunks(snapshot)
     texts = {
-        snapshot.nodes.index[name]: f"{snapshot.pod_ref(pod)} is pending, and fits on it"
+        snapshot.nodes.index[name]: f"room is kept on it for {snapshot.pod_ref(pod)}"
+        if chunks[pod]
+        else f"{snapshot.pod_ref(pod)} is pending, and fits on it"
         for name, pod in needed.items()
     }
     return _mask(texts, len(snapshot.nodes)), RemovalCode.NEEDED, texts

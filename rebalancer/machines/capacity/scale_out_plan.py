@@ -39,6 +39,7 @@ from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.labelled import GROUP_LABELS
 from rebalancer.scheduler.explain import reasons
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
@@ -115,6 +116,15 @@ class ScaleOutPlan:
     def needed(self) -> dict[str, int]:
         """Name of each existing node that has room for a pending pod -> one such pod."""
         return {one.node: one.pod for one in self.pods if one.node and one.group is None}
+
+    def chunks(self, snapshot: Snapshot) -> dict[int, int]:
+        """Return each chunk of a buffer that an existing node has room for -> the node."""
+        chunks, rows = find_chunks(snapshot), snapshot.nodes.index
+        return {
+            one.pod: rows[one.node]
+            for one in self.pods
+            if one.node and one.group is None and chunks[one.pod]
+        }
 
     def increase_of(self, group: str) -> int:
         """Return the number of nodes to add to a group."""

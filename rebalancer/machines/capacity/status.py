@@ -41,6 +41,7 @@ from rebalancer.machines.capacity.state import (
 )
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.wire.times import rfc3339
 
 KEY = "status"
@@ -393,8 +394,10 @@ def _of_pods(
     earlier: CapacityState, state: CapacityState, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
     """Yield Events for the pods that triggered a scale-out, and for pods that newly no group helps."""
-    increased = group_increases(acts)
+    increased, chunks = group_increases(acts), find_chunks(report.snapshot)
     for one in report.scale_out.pods:
+        if chunks[one.pod]:
+            continue  # there is no such pod
         if one.code is PodCode.TRIGGERED and one.group in increased:
             note = f"pod triggered scale-up: {one.group}: {increased[one.group]}"
             yield MachineEvent(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)

@@ -12,6 +12,7 @@ from rebalancer.kube.access import (
     SCALE_OUT_RULES,
     USAGE_RULES,
 )
+from rebalancer.kube.buffers import BUFFER_RULES
 from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.failures import ForbiddenError
@@ -29,6 +30,7 @@ MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")
         (USAGE_RULES, ("rbac.usage: true",)),
         (AUTOSCALER_RULES, ("rbac.autoscalers: true",)),
         (SCALE_OUT_RULES, ("rbac.events: true",)),
+        (BUFFER_RULES, ("rbac.capacityBuffers: true",)),
         (POD_GROUP_RULES, ("rbac.podGroups: true",)),
         (MARK_RULES, ("rbac.marks: true",)),
         (CONDITION_RULES, ("rbac.marks: true", "rbac.nodeConditions: true")),
