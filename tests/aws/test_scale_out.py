@@ -8,6 +8,7 @@ from tests.aws.fleet import site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
 PLUS_ONE = ("pool", "ScaledUpGroup", "done")
+LIMITED = ("pool", "ClusterLimitReached", "waits")
 _CALLS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:SetDesiredCapacity"}
 
 
@@ -26,6 +27,28 @@ def pending(ground):
     ground.scale(10)
     assert ground.pending() == 1
     return ground
+
+
+@pytest.mark.parametrize(
+    ("capacity", "acts"),
+    [
+        ("groups: {pool: {max: 3}}", []),
+        # A machine has two cores.
+        ("total: {cpu: {max: 7}}", [LIMITED]),
+        ("expander: [price, least-waste, random], total: {cpu: {max: 8}}", [PLUS_ONE]),
+    ],
+)
+def test_limits_of_the_policy_hold_at_the_provider(cloud, tmp_path, capacity, acts):
+    """As above: three machines, and a tenth replica that waits."""
+    prices = "prices: {asOf: 2026-11-01, table: {t3.medium: 0.04}}"
+    strategies = f"{{scale-out: {{}}}}\n{prices}\ncapacity: {{{capacity}}}"
+    with site(cloud, tmp_path, strategies) as made:
+        made.fleet.add("pool", 3, high=6)
+        made.scale(1)
+        assert made.acts() == []
+        made.scale(10)
+        assert made.acts() == acts
+        assert made.fleet.sizes == {"pool": 4 if PLUS_ONE in acts else 3}
 
 
 def test_article_004_from_one_to_ten_replicas(pending):
