@@ -296,7 +296,7 @@ def _refusal(
     if evaluation.feasible[rows].any():
         if (blocked := inputs.blocked.get(group.name)) is not None:
             return blocked
-        if limit is not None and group.desired != group.maximum:
+        if limit is not None and (group.desired is None or group.desired != group.maximum):
             return limit
         text = f"it has {group.desired} nodes and may have {group.maximum}"
         return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)

@@ -63,6 +63,15 @@ def test_the_report_names_the_limit_that_holds(machines):
     )
 
 
+@pytest.mark.parametrize("policy", ["capacity: {maxNodes: 2}\n", _total(cpu="max: 11")])
+def test_the_limit_is_named_where_the_sizes_of_the_group_are_not_known(machines, policy):
+    objects = [*_full("a"), *_full("b"), *workload("web", [""], cpu="3")]
+    unknown = NodeGroup(name="pool", instances=("a", "b"))
+    (refusal,) = machines.scale_out(objects, [unknown], policy)["web-0"].refusals
+    assert refusal.code in (GroupCode.CLUSTER_FULL, GroupCode.TOTAL_REACHED)
+    assert "None" not in refusal.message
+
+
 def test_a_machine_counts_with_what_the_system_takes_of_it(machines):
     """3920m of 4 cores are allocatable: a third node would make 12 cores, not 11.76."""
     objects = [
