@@ -25,7 +25,7 @@ from rebalancer.machines.aws.groups import (
 )
 from rebalancer.machines.aws.outdated import INSTANCES, MEDDLING, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
-from rebalancer.machines.surge import held_note, surging
+from rebalancer.machines.surge import held_note, requests, surging
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
@@ -357,8 +357,8 @@ def test_a_group_that_stays_away_is_said_not_to_be_restored(cloud, tmp_path, mon
 def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(
     cloud, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(surging, "_SETTLED", 0.3)
-    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
+    monkeypatch.setattr(requests, "_SETTLED", 0.3)
+    monkeypatch.setattr(requests, "_POLL_INTERVAL", 0.1)
     with grounded(cloud, tmp_path) as ground:
         cloud.refuses[ACTS[1]] = 500
         read, terminate = AutoScalingGroups.group_named, AutoScalingGroups.terminate
@@ -552,7 +552,7 @@ def test_a_label_that_new_machines_have_too_does_not_make_them_old(cloud, tmp_pa
 
 
 def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_path, monkeypatch):
-    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(requests, "_SETTLED", 0.3)
     with grounded(cloud, tmp_path, zones="a") as ground:
         inner = cloud.after_call
 
@@ -572,8 +572,8 @@ def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_
 
 
 def test_a_request_that_fails_is_asked_for_again_by_the_next_call(cloud, tmp_path, monkeypatch):
-    monkeypatch.setattr(surging, "_SETTLED", 0.3)
-    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
+    monkeypatch.setattr(requests, "_SETTLED", 0.3)
+    monkeypatch.setattr(requests, "_POLL_INTERVAL", 0.1)
     with grounded(cloud, tmp_path) as ground:
         cloud.refuses[ACTS[1]] = 500
         done = ground.replace()
@@ -718,7 +718,7 @@ def test_who_increases_the_group_to_the_size_that_was_requested_last_keeps_it(
     cloud, tmp_path, monkeypatch
 ):
     """With one old machine left the group is smaller than its replacement had asked for at first."""
-    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(requests, "_SETTLED", 0.3)
     with grounded(cloud, tmp_path, zones="a") as ground:
 
         class Err(io.StringIO):

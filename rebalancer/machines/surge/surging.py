@@ -28,13 +28,12 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.groups import Groups, known_nodes
 from rebalancer.machines.surge.held_note import STALE, HeldNote
 from rebalancer.machines.surge.note import GroupNote, GroupNotes
+from rebalancer.machines.surge.old_groups import OldGroups
+from rebalancer.machines.surge.requests import SurgeRequests
 from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView, Newcomers
-from rebalancer.providers.contract import Guarded, NodeGroup, Outdated, ReplacingMachines
+from rebalancer.providers.contract import NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
 
-_SETTLED = 60.0
-"""Seconds until a size that was requested, or the end of a machine, is known: DescribeAutoScalingGroups may lag behind."""
-_POLL_INTERVAL = 5.0
 _FAILURES = 10
 """So many looks in a row may fail."""
 
@@ -117,9 +116,8 @@ class Surge:
         self._machines, self._cluster, self._options = machines, cluster, options
         self._notes = notes
         self._stop, self._unix = stop, unix
-        # What is half done is ended first.
-        self._queue = sorted(old, key=lambda name: (name not in under_way, name))
-        self._old = {name: dict(nodes) for name, nodes in old.items()}
+        self._groups = OldGroups(old, under_way)
+        self._requests = SurgeRequests(machines, stop, cluster.say)
         self._more: dict[str, str] = {}
         """Name -> uid of new nodes that are ended, too, since they are more than there were."""
         self._at: _Look | None = None
@@ -128,27 +126,13 @@ class Surge:
         """Nodes that were being emptied or whose machines were ending, at that look."""
         self._closed: set[str] = set()
         """Nodes that were closed since that look."""
-        self._ended: set[str] = set()
-        """Machines whose termination was requested."""
         self._newcomers = Newcomers(options.ready_within)
-        self._instances: dict[str, dict[str, str]] = {}
-        """Group -> instance of each of its old nodes -> name of the node, as they were first seen."""
         self._ahead = unix() - stop.now()
         """Unix seconds by the API server's clock, less those of a clock that nobody sets."""
         self._failures = 0
         self._note = HeldNote(machines, notes, options.by, self._now, stop.now)
-        self._noted = set(under_way)
-        """Groups with a note that are not restored, as far as is known."""
-        self._left: dict[str, int] = {}
-        """Group that was left out since everything is taken back -> its old nodes."""
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
-        self._settling = stop.now()
-        """Time of the clock that nobody sets, since when no machine was requested, and no end of one."""
-        self._seen = 0
-        """A size that a look has shown and that was not asked for, since all that was requested is known."""
-        self._shrunk = 0
-        """By how much ends of machines have made the group smaller than its note says."""
         self.reason: str | None = None
         """Why everything is taken back."""
         self.trouble: str | None = None
@@ -162,7 +146,7 @@ class Surge:
         """Return name -> uid of the nodes whose machines are to be ended in the group whose turn it is."""
         if self._note.group is None:
             return {}
-        return {**self._old.get(self._note.group, {}), **self._more}
+        return {**self._groups.nodes(self._note.group), **self._more}
 
     def is_old(self, name: str, provider_id: str) -> bool:
         """Return whether the provider still says that a machine is outdated, if it is asked for that."""
@@ -180,7 +164,7 @@ class Surge:
         at = self._at
         if at is None or name not in self.in_work():
             return "another replacement"
-        going = at.going(self._busy | self._closed, self._ended)
+        going = at.going(self._busy | self._closed, self._requests.ended)
         if name not in self._more and at.desired - len(going) <= at.target:
             return f"one machine more of {at.group.name}"
         return at.view.why_not(name, at.note, self._closed)
@@ -196,24 +180,19 @@ class Surge:
 
     def forget(self, name: str) -> bool:
         """Leave an old node out; return whether it was one."""
-        return any(nodes.pop(name, None) is not None for nodes in self._old.values())
+        return self._groups.forget(name)
 
     def leave_rest(self, begun: Collection[str]) -> int:
         """Replace only the nodes ``begun``, of this group and all others; return how many are left."""
-        rest = {name for nodes in self._old.values() for name in nodes} - set(begun)
-        return sum([self.forget(name) for name in rest])
+        return self._groups.leave_rest(begun)
 
     def groups_left(self) -> list[str]:
-        """Return the groups that are known to differ from their state before the replacement."""
-        return sorted(self._noted)
+        """Return the groups that are not as before, as far as is known."""
+        return sorted(self._groups.noted)
 
     def groups_not_begun(self) -> dict[str, int]:
         """Return group -> old nodes, of the groups that were to be replaced and are untouched."""
-        waiting = {name: len(self._old.get(name, ())) for name in self._queue}
-        every = {**self._left, **waiting}
-        return {
-            name: every[name] for name in sorted(every) if every[name] and name not in self._noted
-        }
+        return self._groups.not_begun()
 
     def take_back(self, why: str) -> None:
         """Take everything back in the groups that have a note."""
@@ -247,23 +226,23 @@ class Surge:
     # -- steps on a group --------------------------------------------------------------------------
 
     def _step(self, busy: Collection[str]) -> str | None:
-        if not self._queue:
+        name = self._groups.first
+        if name is None:
             return None
-        name = self._queue[0]
         at = self._look(name)
         if at is None:
             return self._next(name)
         if at.note.by != self._options.by:
             self._at = None
             self._note.leave(name)
-            self._noted.discard(name)
+            self._groups.noted.discard(name)
             # A sign of life from the future does not count: no process would take over until then.
             if abs(at.now - at.note.seen) < STALE:
-                ours = self._old.get(name)
+                ours = self._groups.nodes(name)
                 return (
                     f"another replacement of {name}, by {at.note.by}" if ours else self._next(name)
                 )
-            self._noted.add(name)
+            self._groups.noted.add(name)
             self._write(at, by=self._options.by)
             self._is_fresh = True
         if self._is_fresh:
@@ -271,7 +250,7 @@ class Surge:
             self._is_fresh = False
             return f"the note on {name} to stand"
         self._note.group = name
-        self._noted.add(name)
+        self._groups.noted.add(name)
         if self.reason and not at.note.back:
             at = self._write(at, back=self.reason)
         at = self._adopt(at)
@@ -312,10 +291,10 @@ class Surge:
             )
         groups = Groups(snapshot, [group], self._options.startup_taints)
         note = self._notes.parse(name, group.note)
-        if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
-            self._noted.discard(name)
+        if note is None and (self.reason or not self._groups.nodes(name) or not group.is_sized):
+            self._groups.noted.discard(name)
             if self.reason:
-                self._left[name] = len(self._old.get(name, ()))
+                self._groups.skip(name)
             return None
         launches = self._machines.find_launches(group)
         now = self._now()
@@ -326,18 +305,8 @@ class Surge:
             outdated = self._machines.find_outdated(group, self._options.outdated)
         view = GroupView.of(snapshot, groups, group, launches, note.at)
         self._newcomers.look(view, now)
-        self._note_instances(view)
+        self._groups.note_instances(view)
         return _Look(view, note, now, outdated)
-
-    def _note_instances(self, view: GroupView) -> None:
-        """Remember the machines of the old nodes: a node may be away later, or be registered again with another uid."""
-        old = self._old.get(view.group.name, {})
-        known = self._instances.setdefault(view.group.name, {})
-        known |= {
-            one.instance: one.node
-            for one in view.machines
-            if one.uid and old.get(one.node) == one.uid
-        }
 
     def _begin(self, view: GroupView, now: float) -> GroupNote:
         size = view.group.desired or 0
@@ -359,7 +328,7 @@ class Surge:
         self._cluster.say("begun", f"begun    {view.group.name}: {size} machines")
         self._is_fresh = True
         # Before it is written: the answer may be lost.
-        self._noted.add(view.group.name)
+        self._groups.noted.add(view.group.name)
         return self._note.write(view.group, note)
 
     def _adopt(self, at: _Look) -> _Look:
@@ -368,21 +337,14 @@ class Surge:
         It is asked for once what this process has requested is known for sure, and two looks in a row must agree: one
         answer may be late. See :meth:`_restore` for what waits for it.
         """
-        if self._shrunk:
-            # Not twice: it may be written though the answer is lost.
-            shrunk, self._shrunk = self._shrunk, 0
+        if shrunk := self._requests.take_shrunk():
             at = self._write(at, size=at.note.size - shrunk)
-        if at.desired == at.note.size or self._stop.now() - self._settling <= _SETTLED:
+        if at.desired == at.note.size or not self._requests.is_known():
             return at
-        agreed, self._seen = self._seen == at.desired, at.desired
-        if not agreed:
+        if not self._requests.is_seen_twice(at.desired):
             return at
         more = max(0, at.desired - at.note.size)
         return self._write(at, desired=at.note.desired + more, size=at.desired)
-
-    def _unsettle(self) -> None:
-        """Wait anew until what was requested is known."""
-        self._settling, self._seen = self._stop.now(), 0
 
     def _suspend(self, at: _Look) -> None:
         running = [one for one in at.note.suspended if one in at.group.meddling]
@@ -392,20 +354,20 @@ class Surge:
 
     def _give_back(self, name: str) -> bool:
         """Open the old nodes that are closed, but for those whose machines may be ending; return whether there were any."""
-        nodes = self._old.get(name, {})
+        nodes = self._groups.nodes(name)
         given = [node for node, uid in nodes.items() if self._cluster.give_back(node, uid)]
         for node in given:
-            del nodes[node]
+            self._groups.forget(node)
         return bool(given)
 
     def _old_machines(self, at: _Look) -> list[MachineView]:
-        names = self._old.get(at.group.name, {})
+        names = self._groups.nodes(at.group.name)
         return [
             one
             for one in at.view.machines
             if one.uid
             and names.get(one.node) == one.uid
-            and one.instance not in self._ended
+            and one.instance not in self._requests.ended
             and (self._options.outdated is None or one.instance in at.outdated)
         ]
 
@@ -444,8 +406,7 @@ class Surge:
     def _increase(self, at: _Look, size: int) -> str:
         self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
         at = self._write(at, size=size, since=int(at.now))
-        self._make_guarded().increase(at.group.name, size)
-        self._unsettle()
+        self._requests.increase(at.group.name, size)
         return f"new machines of {at.group.name}"
 
     def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
@@ -482,10 +443,10 @@ class Surge:
             return f"the size of {name} to settle: it has {at.desired} machines, and {at.note.size} were asked for"
         if at.desired <= target:
             return self._finish(at)
-        if any(one in busy for one in self._old.get(name, {})):
+        if any(one in busy for one in self._groups.nodes(name)):
             return f"the end of old machines of {name}"
         if len(at.group.instances) < at.desired:
-            size = self._make_guarded().decrease_to_existing(name, target)
+            size = self._requests.decrease_to_existing(name, target)
             if size is not None:
                 self._cluster.say("shrunk", f"shrink   {name} to {size} machines")
             return f"launches of {name} to end"
@@ -495,11 +456,11 @@ class Surge:
         """Choose the new machines that go, as the group is now; those that have begun to go count first."""
         name = at.group.name
         self._more = {node: uid for node, uid in self._more.items() if node in busy}
-        going = at.going(self._more, self._ended)
+        going = at.going(self._more, self._requests.ended)
         surplus = [
             one
             for one in at.view.surplus(
-                at.note, self._newcomers.before, self._old.get(name, {}), at.outdated
+                at.note, self._newcomers.before, self._groups.nodes(name), at.outdated
             )
             if one.instance not in going and self._newcomers.may_be_surplus(one, at.now)
         ]
@@ -537,17 +498,12 @@ class Surge:
         self._note_left(at)
         self._note.remove(at.group)
         self._cluster.say("restored", f"restored {name}: {at.desired} machines")
-        self._noted.discard(name)
+        self._groups.noted.discard(name)
         return self._next(name)
 
     def _note_left(self, at: _Look) -> None:
         """Note the old machines that are left although nothing was taken back: their nodes were not those that were chosen."""
-        old = self._old.get(at.group.name, {})
-        left = [
-            f"{node} ({instance})"
-            for instance, node in sorted(self._instances.get(at.group.name, {}).items())
-            if node in old and instance in at.group.instances and instance not in self._ended
-        ]
+        left = self._groups.find_left(at.group.name, at.group.instances, self._requests.ended)
         if left and not at.note.back:
             self.trouble = (
                 f"{and_more(left, 3)} of {at.group.name} were left: their nodes were away, or came back as others;"
@@ -555,12 +511,12 @@ class Surge:
             )
 
     def _next(self, name: str) -> str | None:
-        self._queue.remove(name)
+        self._groups.end(name)
         self._note.group = self._at = None
         self._kept_since = math.inf
         self._more.clear()
-        self._shrunk = self._seen = 0
-        return f"the group {self._queue[0]}" if self._queue else None
+        self._requests.leave()
+        return f"the group {self._groups.first}" if self._groups.first else None
 
     # -- machines and notes ------------------------------------------------------------------------
 
@@ -576,47 +532,10 @@ class Surge:
         return None if machine is None else self._end(at.group.name, machine.instance, may)
 
     def _end(self, group: str, instance: str, may: Callable[[], str | None]) -> str | None:
-        refused: str | None = None
-
-        def may_be_sent() -> bool:
-            nonlocal refused
-            refused = self._stop.reason() or self._note.why_lost() or may()
-            return refused is None
-
-        try:
-            requested = self._make_guarded().terminate(group, instance, may_be_sent)
-        except ProviderRefusalError as error:
-            return str(error)
-        except ProviderError as error:
-            return self._await_end(group, instance, str(error))
-        if refused is None:
-            self._ended.add(instance)
-            self._unsettle()
-            self._shrunk += requested
-            if requested:
-                self._cluster.say("ended", f"ended    {instance}")
-        return refused
-
-    def _await_end(self, group: str, instance: str, lost: str) -> str | None:
-        """Return None once a machine has left its group although the answer was lost; else the error ``lost``."""
-        until = self._stop.now() + _SETTLED
-        while self._stop.now() < until and self._stop.wait(_POLL_INTERVAL) is None:
-            try:
-                now = self._machines.group_named(group, ())
-            except ProviderError:
-                continue
-            if now is not None and instance not in now.instances:
-                self._ended.add(instance)
-                self._unsettle()
-                self._shrunk += 1
-                return None
-        return lost
+        return self._requests.end(group, instance, lambda: self._note.why_lost() or may())
 
     def _write(self, at: _Look, **changes: Any) -> _Look:
         return replace(at, note=self._note.write(at.group, at.note, **changes))
 
     def _now(self) -> float:
         return self._stop.now() + self._ahead
-
-    def _make_guarded(self) -> Guarded:
-        return Guarded(self._machines, ())
