@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rebalancer.kube.access import (
     ACT_RULES,
     DRAIN_RULES,
@@ -28,6 +26,7 @@ from tests.capi.infrastructure import (
     reference,
 )
 from tests.controlplane import ApiError, ControlPlane, operations, wait_until
+from tests.e2e.machines import write_policy
 from tests.e2e.product import grant
 
 _GROUP = "cluster.x-k8s.io"
@@ -207,19 +206,9 @@ class Ground:
 
     def policy(self, folder: Path, strategies: Mapping[str, Any], **keys: Any) -> Path:
         """Write a policy that names the Cluster, and return its path."""
-        path = folder / "policy.yaml"
-        text = {
-            "apiVersion": "rebalancer/v1",
-            "kind": "Policy",
-            "protect": {"minPodAge": "0s"},
-            "safety": {"maxClockSkew": "30s"},
-            "provider": {"cluster-api": {"cluster": f"{NAMESPACE}/{CLUSTER}"}},
-            "strategies": dict(strategies),
-            **keys,
-        }
-        path.write_text(yaml.safe_dump(text))
-        return path
+        provider = {"cluster-api": {"cluster": f"{NAMESPACE}/{CLUSTER}"}}
+        return Path(write_policy(folder, provider, strategies, **keys))
 
-    def kubeconfig(self) -> Path:
-        """A kubeconfig with exactly the rights that are documented."""
-        return grant(self.plane, RULES)
+    def kubeconfig(self, *more: AccessRule) -> Path:
+        """A kubeconfig with exactly the rights that are documented, and ``more``."""
+        return grant(self.plane, (*RULES, *more))

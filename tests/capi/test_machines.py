@@ -1,17 +1,11 @@
 """Machines that Cluster API's own controllers make and end, at the word of the product."""
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
-from contextlib import contextmanager
 
 import pytest
-import yaml
 
+from rebalancer.kube.access import CONDITION_RULES
 from rebalancer.kube.client import connect
 from rebalancer.machines.cluster_api import api as cluster_api
 from rebalancer.machines.cluster_api.groups import ClusterApiParams, ClusterApiProvider
@@ -21,9 +15,10 @@ from rebalancer.testing.signals import check_provider
 from tests.capi.ground import STATUS
 from tests.capi.infrastructure import CLUSTER, MACHINES, NAMESPACE
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import PATIENCE, rebalancer
-from tests.storm.faults import Script
-from tests.storm.proxy import Proxy, Upstream
+from tests.e2e.machines import surge_arguments
+from tests.e2e.product import rebalancer
+from tests.e2e.watched import CONDITIONS, our_conditions, watched
+from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 WEB = {"app": "web"}
@@ -178,48 +173,6 @@ def test_a_paused_group_is_left_as_it_is_and_said(ground, tmp_path, pause):
 # -- replacement ---------------------------------------------------------------------------------------
 
 
-def replace_flags(policy, kubeconfig):
-    return [
-        "replace",
-        "--outdated=template",
-        "--surge=1",
-        f"--policy={policy}",
-        f"--kubeconfig={kubeconfig}",
-        "--ignore-daemonsets",
-        "--pause=0s",
-        "--timeout=300s",
-        "--output=json",
-    ]
-
-
-@contextmanager
-def watched(ground):
-    """Sample, while inside, how many nodes are Ready and open, and how many pods of the service are Ready."""
-    nodes: list[int] = []
-    pods: list[int] = []
-    end = threading.Event()
-
-    def sample():
-        client = ground.plane.client(ground.plane.admin_token)
-        while not end.wait(0.05):
-            nodes.append(
-                sum(
-                    operations.is_ready(node) and not node["spec"].get("unschedulable")
-                    for node in client.list_all("/api/v1/nodes")
-                )
-            )
-            pods.append(sum(map(operations.is_ready, operations.pods(client, selector="app=web"))))
-        client.close()
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield nodes, pods
-    finally:
-        end.set()
-        thread.join()
-
-
 @pytest.fixture
 def service(ground):
     """A service of four replicas of which one may be away."""
@@ -249,13 +202,13 @@ def test_a_deployment_that_waits_for_deletions_is_replaced(ground, service, tmp_
     old = ground.machines()
     ground.new_template("pool")
     policy = ground.policy(tmp_path, {})
-    with watched(ground) as (nodes, pods):
-        done = rebalancer(*replace_flags(policy, ground.kubeconfig()))
+    with watched(ground.plane) as seen:
+        done = rebalancer(*surge_arguments(policy, ground.kubeconfig()))
     assert done.code == 0, done.err + done.out
     check_replaced(ground, old, 2)
     assert ground.size("pool") == 2
-    assert min(nodes) >= 2
-    assert min(pods) >= 3
+    assert min(seen.nodes) >= 2
+    assert min(seen.pods) >= 3
 
 
 def test_a_set_alone_is_replaced(ground, service, tmp_path):
@@ -264,7 +217,7 @@ def test_a_set_alone_is_replaced(ground, service, tmp_path):
     old = ground.machines()
     ground.new_template("alone", "machinesets")
     policy = ground.policy(tmp_path, {})
-    done = rebalancer(*replace_flags(policy, ground.kubeconfig()))
+    done = rebalancer(*surge_arguments(policy, ground.kubeconfig()))
     assert done.code == 0, done.err + done.out
     check_replaced(ground, old, 2)
     assert ground.size("alone", "machinesets") == 2
@@ -276,7 +229,7 @@ def test_machines_that_never_join_are_taken_back(ground, tmp_path):
     ground.new_template("alone", "machinesets")
     ground.provider.joins = False
     policy = ground.policy(tmp_path, {})
-    done = rebalancer(*replace_flags(policy, ground.kubeconfig()), "--ready-within=8s")
+    done = rebalancer(*surge_arguments(policy, ground.kubeconfig()), "--ready-within=8s")
     assert done.code == 4, done.err + done.out
     ground.wait_nodes(2)
     assert ground.machines() == old
@@ -290,7 +243,7 @@ def test_beside_old_machines_a_new_one_that_never_joins_stays_and_is_named(groun
     old = ground.machines()
     ground.new_template("pool")
     ground.provider.joins = False
-    flags = replace_flags(ground.policy(tmp_path, {}), ground.kubeconfig())
+    flags = surge_arguments(ground.policy(tmp_path, {}), ground.kubeconfig())
     done = rebalancer(*flags, "--ready-within=5s")
     assert done.code == 4, done.err + done.out
     assert "none of the new ones can go" in done.out + done.err
@@ -317,73 +270,92 @@ def test_a_rollout_of_cluster_api_is_not_meddled_with(ground, tmp_path):
     ground.provider.joins = False
     ground.new_template("pool")
     wait_until(lambda: len(ground.machines()) == 3, 60, "Cluster API has begun")
-    done = rebalancer(*replace_flags(policy, ground.kubeconfig()))
+    done = rebalancer(*surge_arguments(policy, ground.kubeconfig()))
     assert done.code == 3, done.err + done.out
     assert "a rollout is under way" in done.err
     assert ground.left_behind() == []
 
 
 class Killing:
-    """Kills the process after each kind of write to an object of Cluster API, before it is answered."""
+    """Kills after each kind of write to an object of Cluster API, and to a node, once."""
 
     def __init__(self):
-        self.process: subprocess.Popen[str] | None = None
-        self.points: list[str] = []
+        self.kills = Kills()
 
     def seen(self, one):
-        if (
-            one.method != "PATCH"
-            or "cluster.x-k8s.io" not in one.target
-            or not 200 <= one.status < 300
-        ):
-            return
-        body = json.loads(one.body)
-        keys = [
-            key for key in (NOTE, ENDS, DELETE) if key in body["metadata"].get("annotations", {})
-        ]
-        values = [body["metadata"]["annotations"][key] is not None for key in keys]
-        size = body.get("spec", {}).get("replicas", "")
-        point = f"{keys} {values} {size}"
-        process = self.process
-        if process is not None and process.poll() is None and self.points.count(point) < 2:
-            self.points.append(point)
-            process.send_signal(signal.SIGKILL)
-            process.wait(PATIENCE)
+        if (patch := describe_node_patch(one)) is not None:
+            self.kills.at(f"node: {patch[1]}")
+        elif one.kind == "eviction" and one.status < 300:
+            self.kills.at("eviction")
+        elif one.method == "PATCH" and "cluster.x-k8s.io" in one.target and 200 <= one.status < 300:
+            body = json.loads(one.body)
+            annotations = body["metadata"].get("annotations", {})
+            keys = [key for key in (NOTE, ENDS, DELETE) if key in annotations]
+            values = [annotations[key] is not None for key in keys]
+            self.kills.at(f"{keys} {values} {body.get('spec', {}).get('replicas', '')}")
+
+    def check(self, *keys):
+        """Each kind of write was killed at, and each condition of nodes."""
+        text = " ".join(self.kills.points)
+        names = [f"{name} True" for name in CONDITIONS]
+        assert [one for one in (*keys, *names) if one not in text] == [], self.kills.points
 
 
-def test_killed_after_each_write_to_cluster_api_all_is_as_before_but_newer(
-    ground, service, tmp_path
-):
+def conditions_left(ground):
+    return [kind for node in ground.nodes() for kind in our_conditions(node)]
+
+
+def test_killed_after_each_write_all_is_as_before_but_newer(ground, service, tmp_path):
     ground.deployment("pool", 2, 1, 4, "OnDelete")
     service()
     old = ground.machines()
     ground.new_template("pool")
-    policy = ground.policy(tmp_path, {})
-    kubeconfig = ground.kubeconfig()
+    policy = ground.policy(tmp_path, {}, nodeConditions=True)
     killing = Killing()
-    environ = {**os.environ, "POD_NAME": "replace"}
     with (
-        Proxy(Upstream.of(ground.plane), Script(), killing.seen) as proxy,
-        watched(ground) as (nodes, pods),
+        seen_by(ground.plane, ground.kubeconfig(*CONDITION_RULES), killing.seen) as kubeconfig,
+        watched(ground.plane) as seen,
     ):
-        config = yaml.safe_load(kubeconfig.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
-        path = tmp_path / "killed.kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        command = [sys.executable, "-m", "rebalancer", *replace_flags(policy, path)]
-        while True:
-            process = killing.process = subprocess.Popen(
-                command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            out, err = process.communicate(timeout=PATIENCE)
-            if process.returncode != -signal.SIGKILL:
-                break
-            assert len(killing.points) < 40, killing.points
-    assert process.returncode == 0, err + out
+        done = killing.kills.until_done(surge_arguments(policy, kubeconfig), POD_NAME="replace")
+    assert done.code == 0, done.err + done.out
     check_replaced(ground, old, 2)
     assert ground.size("pool") == 2
-    assert min(nodes) >= 2
-    assert min(pods) >= 3
-    # Each kind of write was killed at: notes, claims, marks, and sizes up and down.
-    text = " ".join(killing.points)
-    assert all(key in text for key in (NOTE, ENDS, DELETE))
+    assert min(seen.nodes) >= 2
+    assert min(seen.pods) >= 3
+    assert (seen.untrue, conditions_left(ground)) == ([], [])
+    # Notes, claims, marks, and sizes up and down.
+    killing.check(NOTE, ENDS, DELETE)
+
+
+def test_killed_after_each_write_scale_in_ends_each_machine_once(ground, service, tmp_path):
+    ground.deployment("pool", 4, 2, 6)
+    service()
+    before = {node["metadata"]["name"] for node in ground.nodes()}
+    # Runs that are further apart begin to count anew.
+    times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s"}
+    policy = ground.policy(tmp_path, {"scale-in": times}, nodeConditions=True)
+    killing = Killing()
+    with (
+        seen_by(ground.plane, ground.kubeconfig(*CONDITION_RULES), killing.seen) as kubeconfig,
+        watched(ground.plane) as seen,
+    ):
+        flags = ["run", "--yes", f"--policy={policy}", "--output=json"]
+
+        def step():
+            done = killing.kills.until_done([*flags, f"--kubeconfig={kubeconfig}"])
+            assert done.code == 0, done.err + done.out
+            return ground.size("pool") == 2
+
+        wait_until(step, 900, "two machines are left")
+        # The last one may have been killed right after it: the next one cleans up.
+        ground.wait_nodes(2)
+        step()
+    left = {node["metadata"]["name"] for node in ground.nodes()}
+    assert (len(left), left < before) == (2, True)
+    assert ground.left_behind() == []
+    assert not any(node["spec"].get("unschedulable") for node in ground.nodes())
+    wait_until(lambda: ready(ground) == 4, 60, "all pods are Ready")
+    assert min(seen.pods) >= 3
+    assert (seen.untrue, conditions_left(ground)) == ([], [])
+    assert "Evicting Pod" not in ground.log.read_text()
+    killing.check(ENDS, DELETE, "eviction")

@@ -15,14 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE
 from tests.controlplane import ControlPlane, wait_until
 from tests.e2e.served import PATIENT, Server
-from tests.storm.faults import Script
-from tests.storm.proxy import Proxy, Seen, Upstream
+from tests.storm.proxy import Seen
+from tests.support.killed_processes import seen_by
 
 _CHANGE_NODES = ("cordon", "exclude", "leave")
 
@@ -117,14 +115,8 @@ class Killing:
 @contextmanager
 def between(plane: ControlPlane, kubeconfig: Path, killing: Killing) -> Iterator[Path]:
     """Stand between processes and the API server; yield the kubeconfig of those that are to be killed."""
-    with Proxy(Upstream.of(plane), Script(), lambda seen: _noted(seen, killing)) as proxy:
-        config = yaml.safe_load(kubeconfig.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
-        path = kubeconfig.with_name(f"killed-{kubeconfig.name}")
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(config))
+    with seen_by(plane, kubeconfig, lambda seen: _noted(seen, killing)) as path:
         yield path
-    assert proxy.errors == []
 
 
 def _noted(seen: Seen, killing: Killing) -> None:

@@ -43,8 +43,13 @@ def fleet_of(cluster, monkeypatch):
 
 def policy_of(fleet, folder, strategies, **keys):
     """Write a policy in ``folder`` that names the groups of a fleet, and return its path; ``keys``: more of it."""
+    at_aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+    return write_policy(folder, {"aws": at_aws}, strategies, **keys)
+
+
+def write_policy(folder, provider, strategies, **keys):
+    """Write a policy with a provider of machines in ``folder``, and return its path; ``keys``: more of it."""
     path = folder / "policy.yaml"
-    provider = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
     path.write_text(
         yaml.safe_dump(
             {
@@ -52,10 +57,25 @@ def policy_of(fleet, folder, strategies, **keys):
                 "kind": "Policy",
                 "protect": {"minPodAge": "0s"},
                 "safety": {"maxClockSkew": "30s"},
-                "provider": {"aws": provider},
-                "strategies": strategies,
+                "provider": provider,
+                "strategies": dict(strategies),
                 **keys,
             }
         )
     )
     return path
+
+
+def surge_arguments(policy, kubeconfig):
+    """Return the arguments of a replacement of all outdated machines by new ones, one at a time."""
+    return [
+        "replace",
+        "--outdated=template",
+        "--surge=1",
+        f"--policy={policy}",
+        f"--kubeconfig={kubeconfig}",
+        "--ignore-daemonsets",
+        "--pause=0s",
+        "--timeout=300s",
+        "--output=json",
+    ]

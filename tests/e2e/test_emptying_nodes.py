@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +20,8 @@ from rebalancer.node_record.records import BUSY, STAGE
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
-from tests.e2e.product import PATIENCE, Product, grant, rebalancer
+from tests.e2e.product import Product, grant, rebalancer
+from tests.support.killed_processes import signal_at
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 ACCOUNT = "system:serviceaccount:default:rebalancer"
@@ -106,23 +104,6 @@ def command(plane, kubeconfig):
     ]
 
 
-def killed_at(arguments, line):
-    """Start a replacement, kill it when it says its n-th line; return its exit code if it ended before."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "rebalancer", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    ) as process:
-        assert process.stderr is not None
-        for number, _ in enumerate(process.stderr, 1):
-            if number == line:
-                process.send_signal(signal.SIGKILL)
-                break
-        return process.wait(PATIENCE)
-
-
 def granted_turns(plane):
     """Return the kubeconfig of an account that may take a Lease, too."""
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
@@ -155,7 +136,7 @@ def test_old_nodes_are_replaced_though_batch_work_runs_and_the_command_is_killed
     with watched(cluster) as unavailable:
         while code in (None, -signal.SIGKILL) and kills < 7:
             # Each one is killed a little later in its life: after it has cordoned, evicted, removed.
-            code = killed_at(arguments, 1 + kills)
+            code = signal_at(arguments, lambda number, _: number == 1 + kills).code  # noqa: B023  # at once
             kills += code == -signal.SIGKILL
         if code != 0 and names_of_nodes(cluster) & set(OLD):
             done = rebalancer(*arguments)

@@ -1,10 +1,6 @@
 """Nodes say by their conditions what is done to them: on the real API server, under kills, beside people and others."""
 
-import json
 import re
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -18,9 +14,8 @@ from rebalancer.kube.access import (
     FOLLOW_RULES,
     READ_RULES,
 )
-from rebalancer.node_record.records import STAGE
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import PATIENCE, grant, rebalancer
+from tests.e2e.product import grant, rebalancer
 from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     BASE,
     DRAIN,
@@ -38,8 +33,7 @@ from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     under_way,
     withdraw,
 )
-from tests.storm.faults import Script
-from tests.storm.proxy import Proxy, Upstream
+from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 PLANNED, DRAINING, DRAINED, MAINTAINED = (
@@ -86,61 +80,24 @@ def web(cluster):
     return cluster
 
 
-class Killing:
-    """Kills a process after each kind of its writes to a node once."""
+def until_done(cluster, arguments):
+    """Call a command until it ends, killed after each kind of its writes to a node once; return at which."""
+    kills = Kills()
 
-    def __init__(self):
-        self.process: subprocess.Popen[str] | None = None
-        self.points: list[str] = []
+    def seen(request):
+        patch = describe_node_patch(request)
+        # Where a machine may be ending the next process waits for five minutes.
+        if patch is not None and "removing" not in patch[1] and MAINTAINED not in patch[1]:
+            kills.at(": ".join(patch))
 
-    def seen(self, seen):
-        if seen.method != "PATCH" or "/nodes/" not in seen.target or seen.status >= 300:
-            return
-        body = json.loads(seen.body)
-        name = seen.target.partition("/nodes/")[2].partition("?")[0]
-        what = [
-            f"{one['type']} {one.get('$patch', one.get('status', 'beat'))}"
-            for one in body.get("status", {}).get("conditions", ())
-        ]
-        stage = body["metadata"].get("annotations", {}).get(STAGE)
-        what += [json.loads(stage)["phase"]] if stage else []
-        what += [f"{key}={value is not None}" for key, value in body.get("spec", {}).items()]
-        what += ["record"] if not what else []
-        point = f"{name}: {', '.join(what)}"
-        if "removing" in point or MAINTAINED in point:
-            # The next process waits for five minutes: the machine may be ending.
-            return
-        process = self.process
-        if point not in self.points and process is not None and process.poll() is None:
-            self.points.append(point)
-            process.send_signal(signal.SIGKILL)
-            process.wait(PATIENCE)
+    with seen_by(cluster, grant(cluster, (*RULES, *CONDITION_RULES)), seen) as path:
+        done = kills.until_done([*arguments, f"--kubeconfig={path}"])
+    assert done.code == 0, done.err
+    return kills.points
 
 
-def until_done(cluster, tmp_path, arguments):
-    """Call a command until it ends, killed after each of its writes; return at which."""
-    killing = Killing()
-    with Proxy(Upstream.of(cluster), Script(), killing.seen) as proxy:
-        config = yaml.safe_load(grant(cluster, (*RULES, *CONDITION_RULES)).read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
-        path = tmp_path / "killed.yaml"
-        path.write_text(yaml.safe_dump(config))
-        code = -signal.SIGKILL
-        while code == -signal.SIGKILL:
-            command = [sys.executable, "-m", "rebalancer", *arguments, f"--kubeconfig={path}"]
-            with subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-            ) as process:
-                killing.process = process
-                _, err = process.communicate(timeout=PATIENCE)
-                code = process.returncode
-        assert code == 0, err
-    assert proxy.errors == []
-    return killing.points
-
-
-def test_killed_after_each_write_a_drain_ends_with_a_node_that_says_it_is_drained(web, tmp_path):
-    points = until_done(web, tmp_path, ["drain", NODE, *FLAGS])
+def test_killed_after_each_write_a_drain_ends_with_a_node_that_says_it_is_drained(web):
+    points = until_done(web, ["drain", NODE, *FLAGS])
     assert points == [
         f"{NODE}: unschedulable=True",
         f"{NODE}: record",
@@ -161,7 +118,7 @@ def test_killed_after_each_write_a_drain_ends_with_a_node_that_says_it_is_draine
     assert [one["status"] for one in ready] == ["True"]
 
 
-def test_killed_after_each_write_a_replacement_removes_each_node_once(cluster, tmp_path):
+def test_killed_after_each_write_a_replacement_removes_each_node_once(cluster):
     old = ["old-0", "old-1"]
     cluster.apply([objects.node(name, labels={"generation": "old"}) for name in old])
     operations.wait_nodes_ready(cluster.api, 2)
@@ -170,7 +127,7 @@ def test_killed_after_each_write_a_replacement_removes_each_node_once(cluster, t
     cluster.apply([objects.node("new-0", labels={"generation": "new"})])
     operations.wait_nodes_ready(cluster.api, 3)
     arguments = ["replace", "--selector=generation=old", "--pause=0s", "--then=true", *FLAGS]
-    points = until_done(cluster, tmp_path, arguments)
+    points = until_done(cluster, arguments)
     for name in old:
         assert said(cluster, name) == true("RebalancerReplacement", DRAINED, MAINTAINED)
         assert f"{name}/status: MaintenancePlanned True" in points

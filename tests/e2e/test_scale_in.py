@@ -5,12 +5,21 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.kube.access import (
+    ACT_RULES,
+    CONDITION_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    MARK_RULES,
+    READ_RULES,
+)
 from rebalancer.machines.aws.groups import ACTS, CALLS
 from rebalancer.node_record.protocol import EXCLUDE
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import grant, rebalancer
+from tests.e2e.watched import CONDITIONS, our_conditions, watched
+from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 LOW = 2
@@ -92,6 +101,59 @@ def _excluded(cluster):
         for node in cluster.api.list_all("/api/v1/nodes")
         if EXCLUDE in node["metadata"]["labels"]
     }
+
+
+@pytest.mark.usefixtures("policy")
+def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_nodes(
+    cluster, fleet, tmp_path
+):
+    """Runs of a CronJob, each of which may be killed after what it has written to a node or to the cloud."""
+    # As many as two machines hold, so that one of those that go has some at least.
+    web(cluster, 6)
+    # Runs that are further apart begin to count anew.
+    times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s"}
+    policy = policy_of(fleet, tmp_path, {"scale-in": times}, nodeConditions=True)
+    rules = (*RULES, *MARK_RULES, *CONDITION_RULES)
+    kills, ended = Kills(), []
+
+    def called(call, form):
+        if call == ACTS[1]:
+            ended.append(form["InstanceId"])
+            kills.at(f"{call} {len(ended)}")
+
+    def wrote(request):
+        if (patch := describe_node_patch(request)) is not None:
+            kills.at(f"node: {patch[1]}")
+        elif request.kind == "eviction" and request.status < 300:
+            kills.at("eviction")
+
+    fleet.cloud.after_call = called
+    flags = ("run", "--yes", f"--policy={policy}", "--output=json")
+    with (
+        watched(cluster) as seen,
+        seen_by(cluster, grant(cluster, rules), wrote) as kubeconfig,
+    ):
+
+        def run():
+            done = kills.until_done([*flags, f"--kubeconfig={kubeconfig}"])
+            assert done.code == 0, done.err + done.out
+            fleet.join()
+            return fleet.sizes["pool"] == LOW
+
+        wait_until(run, 900, "two machines are left")
+        run()
+    assert len(ended) == len(set(ended)) == 4 - LOW
+    assert set(ended).isdisjoint(fleet.machines("pool"))
+    assert {f"{ACTS[1]} 1", f"{ACTS[1]} 2", "eviction"} <= set(kills.points)
+    written = " ".join(kills.points)
+    assert [one for one in CONDITIONS if f"{one} True" not in written] == []
+    assert min(seen.pods) >= 5
+    assert seen.untrue == []
+    for node in cluster.api.list_all("/api/v1/nodes"):
+        assert not node["spec"].get("unschedulable")
+        assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))
+        assert not our_conditions(node)
+        assert EXCLUDE not in node["metadata"]["labels"]
 
 
 def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(cluster, fleet, policy):

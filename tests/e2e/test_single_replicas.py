@@ -1,10 +1,7 @@
 """Nodes with single replicas are emptied on a real control plane: their Services never are without an endpoint."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -24,10 +21,11 @@ from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
-from tests.e2e.machines import fleet_of, policy_of
-from tests.e2e.product import PATIENCE, Product, grant, rebalancer
+from tests.e2e.machines import fleet_of, policy_of, surge_arguments
+from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
 from tests.e2e.served import PATIENT, Server
+from tests.support.killed_processes import signal_at
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 RESTARTS = (*RULES, *RESTART_RULES)
@@ -149,29 +147,11 @@ def test_a_budget_that_allows_nothing_holds_no_node_and_the_server_is_asked_firs
     assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))
 
 
-def ended_at(arguments, words, by):
-    """Start a drain, and send it a signal when it says a line with these words; return exit code and output."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "rebalancer", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if words in line:
-                process.send_signal(by)
-                break
-        out, _ = process.communicate(timeout=PATIENCE)
-        return process.returncode, out
-
-
 def test_a_drain_that_is_killed_at_a_restart_is_gone_on_with(crowded):
     kubeconfig = grant(crowded, RESTARTS)
     with watched(crowded) as seen:
-        code, _ = ended_at(drain(kubeconfig, RESTART), " restarted ", signal.SIGKILL)
-        assert code == -signal.SIGKILL
+        killed = signal_at(drain(kubeconfig, RESTART), lambda _, line: " restarted " in line)
+        assert killed.code == -signal.SIGKILL
         assert any(restarted(crowded, name) for name in SINGLE)
         done = rebalancer(*drain(kubeconfig, RESTART))
         assert done.code == 0, done.err
@@ -200,9 +180,9 @@ def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_in_service(clus
     with watched(cluster) as seen:
         awaited = "it stays until its rollout is at its end: Deployment/default/web"
         arguments = ["drain", "old-0", *flags, "--set=safety.maxReadyTime=5s"]
-        code, out = ended_at(arguments, awaited, signal.SIGINT)
-        assert code == 4, out
-        assert awaited in json.loads(out)["ended"]
+        ended = signal_at(arguments, lambda _, line: awaited in line, signal.SIGINT)
+        assert ended.code == 4, ended
+        assert awaited in json.loads(ended.out)["ended"]
         (old,) = left_on(cluster, ["old-0"])
         assert operations.is_ready(old)
         (new,) = left_on(cluster, ["new-0"])
@@ -332,16 +312,7 @@ def test_a_replacement_with_new_machines_leaves_no_gap(cluster, tmp_path, monkey
         fleet.new_version(ImageId="ami-03cf127a")
         fleet.cloud.after_call = lambda call, _: fleet.join() if call in ACTS else None
         with watched(cluster) as seen:
-            done = rebalancer(
-                "replace",
-                "--outdated=template",
-                "--surge=1",
-                f"--policy={policy}",
-                f"--kubeconfig={grant(cluster, RESTARTS)}",
-                "--pause=0s",
-                "--timeout=300s",
-                "--output=json",
-            )
+            done = rebalancer(*surge_arguments(policy, grant(cluster, RESTARTS)))
             assert done.code == 0, done.err + done.out
         fleet.join()
         assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))

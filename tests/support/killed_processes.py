@@ -1,0 +1,123 @@
+"""Commands that are killed by SIGKILL: when they say something, or at each of their writes, as often as it takes to their end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from rebalancer.node_record.records import STAGE
+from tests.controlplane import ControlPlane
+from tests.e2e.product import PATIENCE
+from tests.storm.faults import Script
+from tests.storm.proxy import Proxy, Seen, Upstream
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has ended."""
+
+    code: int
+    """-SIGKILL if it was killed."""
+    out: str
+    err: str
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "rebalancer", *arguments]
+
+
+def signal_at(
+    arguments: Sequence[str],
+    is_due: Callable[[int, str], bool],
+    by: signal.Signals = signal.SIGKILL,
+) -> Ended:
+    """Run a command, and send it a signal at a line that it says: ``is_due`` gets its number, from 1, and the line."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(_command(arguments), stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if is_due(len(said), line):
+                process.send_signal(by)
+                break
+        out, err = process.communicate(timeout=PATIENCE)
+        return Ended(process.returncode, out, "".join(said) + err)
+
+
+class Kills:
+    """Kills a process at each point of its writes that a test names; what it has written by then was carried out.
+
+    The same write by a later process passes, so that it comes further.
+    """
+
+    def __init__(self, times: int = 1) -> None:
+        """``times``: how often a process is killed at one point."""
+        self._times = times
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self.points: list[str] = []
+        """Those at which one was killed, in their order."""
+
+    def at(self, point: str) -> None:
+        """A write was carried out, and is not answered yet."""
+        with self._lock:
+            process = self._process
+            due = self.points.count(point) < self._times
+            if due and process is not None and process.poll() is None:
+                self.points.append(point)
+                process.send_signal(signal.SIGKILL)
+                process.wait(PATIENCE)
+
+    def until_done(self, arguments: Sequence[str], most: int = 60, **environ: str) -> Ended:
+        """Call a command again and again until it ends by itself; ``environ``: added to the environment."""
+        while True:
+            pipe = subprocess.PIPE
+            process = self._process = subprocess.Popen(
+                _command(arguments),
+                env={**os.environ, **environ},
+                stdout=pipe,
+                stderr=pipe,
+                text=True,
+            )
+            out, err = process.communicate(timeout=PATIENCE)
+            if process.returncode != -signal.SIGKILL:
+                self._process = None
+                return Ended(process.returncode, out, err)
+            assert len(self.points) < most, self.points
+
+
+@contextmanager
+def seen_by(plane: ControlPlane, kubeconfig: Path, seen: Callable[[Seen], None]) -> Iterator[Path]:
+    """Stand between a process and the API server; yield its kubeconfig. ``seen`` gets each request before it is answered."""
+    with Proxy(Upstream.of(plane), Script(), seen) as proxy:
+        config = yaml.safe_load(kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+        path = kubeconfig.with_name(f"killed-{kubeconfig.name}")
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+        yield path
+    assert proxy.errors == []
+
+
+def describe_node_patch(seen: Seen) -> tuple[str, str] | None:
+    """Return (node, or node and subresource; what it writes) of a patch of a node that was carried out; None for others."""
+    if seen.method != "PATCH" or "/nodes/" not in seen.target or seen.status >= 300:
+        return None
+    body = json.loads(seen.body)
+    what = [
+        f"{one['type']} {one.get('$patch', one.get('status', 'beat'))}"
+        for one in body.get("status", {}).get("conditions", ())
+    ]
+    stage = body["metadata"].get("annotations", {}).get(STAGE)
+    what += [json.loads(stage)["phase"]] if stage else []
+    what += [f"{key}={value is not None}" for key, value in body.get("spec", {}).items()]
+    return seen.target.partition("/nodes/")[2].partition("?")[0], ", ".join(what) or "record"
