@@ -7,8 +7,6 @@ from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-import numpy as np
-
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import (
     Backlog,
@@ -26,8 +24,10 @@ from rebalancer.snapshot.protect import (
     CANNOT_SURGE,
     GANG,
     JUST_SCALED,
+    LEFT_OUT,
     NOT_RECREATED,
     RESIZE_DEFERRED,
+    names_of,
     sentence_of,
 )
 
@@ -207,7 +207,7 @@ def _skip(
         strategy=strategy,
         code=code,
         message=text,
-        left_out=draft.leaves_out(np.array([pod])),
+        left_out=list(protections) == names_of(LEFT_OUT),
     )
 
 
