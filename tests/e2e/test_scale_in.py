@@ -108,8 +108,8 @@ def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_n
     cluster, fleet, tmp_path
 ):
     """Runs of a CronJob, each of which may be killed after what it has written to a node or to the cloud."""
-    # As many as two machines hold, so that one of those that go has some at least.
-    web(cluster, 6)
+    # One more than there are machines: none is empty, and two are enough.
+    web(cluster, 5)
     # Runs that are further apart begin to count anew.
     times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s"}
     policy = policy_of(fleet, tmp_path, {"scale-in": times}, nodeConditions=True)
@@ -147,7 +147,7 @@ def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_n
     assert {f"{ACTS[1]} 1", f"{ACTS[1]} 2", "eviction"} <= set(kills.points)
     written = " ".join(kills.points)
     assert [one for one in CONDITIONS if f"{one} True" not in written] == []
-    assert min(seen.pods) >= 5
+    assert min(seen.pods) >= 4
     assert seen.untrue == []
     for node in cluster.api.list_all("/api/v1/nodes"):
         assert not node["spec"].get("unschedulable")
