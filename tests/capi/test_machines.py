@@ -332,7 +332,7 @@ def test_killed_after_each_write_scale_in_ends_each_machine_once(ground, service
     service()
     before = {node["metadata"]["name"] for node in ground.nodes()}
     # Runs that are further apart begin to count anew.
-    times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s"}
+    times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s", "coolDownAfterFailure": "1s"}
     policy = ground.policy(tmp_path, {"scale-in": times}, nodeConditions=True)
     killing = Killing()
     with (
@@ -343,7 +343,9 @@ def test_killed_after_each_write_scale_in_ends_each_machine_once(ground, service
 
         def step():
             done = killing.kills.until_done([*flags, f"--kubeconfig={kubeconfig}"])
-            assert done.code == 0, done.err + done.out
+            # Killed twice between its note on a node and the last write it gives up on that node, and says so.
+            gave_up = done.code == 4 and "it is still there" in done.out
+            assert done.code == 0 or gave_up, done.err + done.out
             return ground.size("pool") == 2
 
         wait_until(step, 900, "two machines are left")
