@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from rebalancer import __version__
+from rebalancer.base.output import say
 from rebalancer.commands.call import call
 
 if TYPE_CHECKING:
@@ -67,6 +69,24 @@ _GROUPS = {
 
 _COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 
+_RENAMED = {
+    ("policy", "schema"): ("schema", "policy"),
+    ("report", "schema"): ("schema", "report"),
+    ("report",): ("schema",),
+    ("strategies",): ("policy", "strategies"),
+}
+"""Earlier name of a command -> its name; the earlier one is answered, and is in no help."""
+
+
+def _current_names(ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the arguments with the current name of a command; say so where they have an earlier one."""
+    for old, new in _RENAMED.items():
+        if tuple(args[: len(old)]) == old:
+            if not ctx.resilient_parsing:
+                say(sys.stderr, f"rebalancer: `{' '.join(old)}` is called `{' '.join(new)}` now")
+            return [*new, *args[len(old) :]]
+    return args
+
 
 class _Commands(click.Group):
     """A command group that imports a command when it is called."""
@@ -85,6 +105,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. Click's own method suggests only commands that are already imported."""
+        args = _current_names(ctx, args)
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415

@@ -301,7 +301,7 @@ def test_the_token_is_in_no_message_and_no_log(
 def test_one_file_alone_deletes() -> None:
     package = Path(inspect.getfile(Client)).parents[1]
     deletes = {file.name for file in package.rglob("*.py") if "client.delete(" in file.read_text()}
-    assert deletes == {"delete.py"}
+    assert deletes == {"pods.py"}
 
 
 @pytest.fixture(scope="module")
