@@ -19,6 +19,9 @@ class Effort:
     looked: int = 4
     """So many times as many candidates, at most, are judged in one pass where moves are made; a quarter more than the round before
     made. Those that do not move are known for the next rounds."""
+    fewest_at_once: int = 20
+    """So many are judged at once at least, if so many may move together: fewer hardly take less time. On large clusters moves
+    touch each other long before ``together`` is reached, and what was judged beyond that is judged again."""
     most_at_once: int = 16
     """So many times as many are judged at once after rounds in which nothing paid."""
     walked: int = 8

@@ -136,7 +136,10 @@ class Rounds:
             return min(2 * size, effort.most_at_once * together)
         if together == 1:
             return 1
-        return max(together, min(made + made // 4 + 1, effort.looked * together))
+        return max(
+            min(together, effort.fewest_at_once),
+            min(made + made // 4 + 1, effort.looked * together),
+        )
 
     # -- choose -------------------------------------------------------------------------------------
 
