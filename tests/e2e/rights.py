@@ -20,7 +20,7 @@ from rebalancer.wire.kinds import ALL_POD_GROUPS, POD_GROUPS
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed
 
-OPTIONAL = {"usage": True, "restarts": True, "autoscalers": True, "events": True}
+OPTIONAL = dict.fromkeys(("usage", "restarts", "autoscalers", "events", "capacityBuffers"), True)
 ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """Kubernetes lets everybody ask what they may do."""
 
