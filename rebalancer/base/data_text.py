@@ -47,6 +47,15 @@ def plain_number(value: float, digits: int = 9) -> int | float | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
 
 
+def without_nulls(value: Any) -> Any:
+    """Return plain data without keys whose value is null; such a key means the same as an absent one."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
 def fill(template: Any, values: Mapping[str, str]) -> bytes:
     """Return the request body: the template as JSON with its placeholders replaced."""
     return json.dumps(_fill(template, values), ensure_ascii=False).encode()

@@ -12,17 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import without_nulls
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import quote_value
 from rebalancer.migrate.uses import KIND, V1ALPHA1, V1ALPHA2, KeyFate, Notes
-from rebalancer.policy.document import (
-    FileProblem,
-    KeyPath,
-    YamlDocument,
-    parse,
-    parse_stream,
-    without_nulls,
-)
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, parse_stream
 
 _DATA_KEY = "policy.yaml"
 _POLICY, _VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"

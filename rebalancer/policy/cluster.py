@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -442,6 +443,7 @@ Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pa
 
 
 _NAMED = ("cpu", "memory", "ephemeral-storage")
+_Bound = TypeVar("_Bound", str, int)
 
 
 def _machine_resource(name: str) -> str:
@@ -450,6 +452,16 @@ def _machine_resource(name: str) -> str:
             f"{name!r} is nothing that machines have: write cpu, memory, ephemeral-storage, or a name such as nvidia.com/gpu"
         )
     return name
+
+
+def _check_bounds(
+    least: _Bound | None, most: _Bound | None, number: Callable[[_Bound], int]
+) -> None:
+    """Raise ValueError unless there is a bound, and the least is at most the most."""
+    if least is None and most is None:
+        raise ValueError("write min, max or both")
+    if least is not None and most is not None and number(least) > number(most):
+        raise ValueError(f"min {least} is more than max {most}")
 
 
 class Total(Section):
@@ -464,14 +476,7 @@ class Total(Section):
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Total:
-        if self.min is None and self.max is None:
-            raise ValueError("write min, max or both")
-        if (
-            self.min is not None
-            and self.max is not None
-            and parse_nano(self.min) > parse_nano(self.max)
-        ):
-            raise ValueError(f"min {self.min} is more than max {self.max}")
+        _check_bounds(self.min, self.max, parse_nano)
         return self
 
 
@@ -512,10 +517,7 @@ class GroupBounds(Section):
 
     @model_validator(mode="after")
     def _bounds_something(self) -> GroupBounds:
-        if self.min is None and self.max is None:
-            raise ValueError("write min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min} is more than max {self.max}")
+        _check_bounds(self.min, self.max, int)
         return self
 
 

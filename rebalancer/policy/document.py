@@ -291,15 +291,6 @@ class _Reader:
         self.problems.append(FileProblem(self._file, line, path, message))
 
 
-def without_nulls(value: Any) -> Any:
-    """Return plain data without keys whose value is null; such a key means the same as an absent one."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
-
-
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _WANTED = {

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from rebalancer.policy.document import without_nulls
+from rebalancer.base.data_text import without_nulls
 from rebalancer.policy.model import Policy, StrategyPolicy
 from rebalancer.policy.pipeline import flat_step
 from rebalancer.policy.values import Params

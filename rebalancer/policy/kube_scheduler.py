@@ -12,14 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rebalancer.policy.document import (
-    FileProblem,
-    KeyPath,
-    YamlDocument,
-    parse,
-    validate,
-    without_nulls,
-)
+from rebalancer.base.data_text import without_nulls
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, validate
 from rebalancer.policy.values import LabelKey, Section
 from rebalancer.wire.objects import DEFAULT_SCHEDULER
 

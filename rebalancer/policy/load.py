@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import without_nulls
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import quote_value
 from rebalancer.base.similar import did_you_mean
@@ -24,7 +25,6 @@ from rebalancer.policy.document import (
     parse,
     plugin_model,
     validate,
-    without_nulls,
 )
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration

@@ -58,7 +58,7 @@ def publish_run(
         return run()
     try:
         with environment.spans.part("run") as attributes:
-            ended = _run_published(publish, environment, run)
+            ended = _run_and_publish(publish, environment, run)
             if isinstance(environment.spans, SpanRecorder):
                 attributes.update(_describe(ended))
     except BaseException:
@@ -79,7 +79,7 @@ def _describe(ended: EndedRun) -> dict[str, Value]:
     return {**ending, **describe_report(ended.report)}
 
 
-def _run_published(
+def _run_and_publish(
     publish: Publisher, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
     """Run, then send metrics and a notice."""

@@ -46,10 +46,10 @@ def resolve_buffer(
             return f"there is no PodTemplate {spec.pod_template_ref.name}"
         labels, pod = template.metadata.labels or {}, template.spec
     elif spec.scalable_ref is not None:
-        found = _find_scalable(of, snapshot)
-        if found is None:
+        workload = _find_workload(spec.scalable_ref, of.metadata.namespace, snapshot)
+        if workload is None:
             return f"no pods of {spec.scalable_ref.kind} {spec.scalable_ref.name} show what it asks for"
-        (labels, pod), replicas = found
+        (labels, pod), replicas = workload
     else:
         return "it names neither a podTemplateRef nor a scalableRef"
     try:
@@ -62,21 +62,17 @@ def resolve_buffer(
     return Buffer(meta.namespace, meta.name, meta.uid, min(MAX_CHUNKS, chunks), labels, pod)
 
 
-def _find_scalable(
-    of: o.CapacityBuffer, snapshot: Snapshot
+def _find_workload(
+    ref: o.BufferReference, namespace: str, snapshot: Snapshot
 ) -> tuple[tuple[o.Labels, o.SchedulingSpec], int] | None:
     """Return the labels and the spec of the pods that a workload makes next, and its replicas; None if it has no pods."""
-    ref = of.spec.scalable_ref
     for cls in snapshot.classes:
-        owner = snapshot.owners[cls.owner] if cls.owner >= 0 and ref is not None else None
-        if (
-            owner is not None
-            and ref is not None
-            and (owner.kind, owner.namespace, owner.name)
-            == (ref.kind, of.metadata.namespace, ref.name)
-        ):
-            next_one = snapshot.classes[cls.replacement]
-            return (next_one.labels, next_one.spec), owner.replicas
+        if cls.owner < 0:
+            continue
+        owner = snapshot.owners[cls.owner]
+        if (owner.kind, owner.namespace, owner.name) == (ref.kind, namespace, ref.name):
+            template = snapshot.classes[cls.replacement]
+            return (template.labels, template.spec), owner.replicas
     return None
 
 

@@ -27,10 +27,9 @@ import numpy as np
 import yaml
 from msgspec import Raw
 
-from rebalancer.base.data_text import read_rest, unpack, yaml_documents
+from rebalancer.base.data_text import read_rest, unpack, without_nulls, yaml_documents
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.document import without_nulls
 from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.measured import PodUse
 from rebalancer.snapshot.model import Snapshot

@@ -3,7 +3,6 @@
 1.36 has none, 1.37 has; the control plane of neither reads them, or writes any.
 """
 
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -18,6 +17,7 @@ from tests.e2e.test_node_conditions import (
     TYPES,
     true,
 )
+from tests.e2e.watched import sampling
 
 OLD = ("old-0", "old-1")
 FIELDS = {"type", "status", "reason", "message", "lastHeartbeatTime", "lastTransitionTime"}
@@ -45,23 +45,12 @@ def two_old_nodes(cluster):
 def watched(plane):
     """Sample, while inside, the nodes of the cluster."""
     samples = []
-    end = threading.Event()
 
-    def sample():
-        client = plane.client(plane.admin_token)
-        while not end.wait(0.02):
-            samples.append(
-                {one["metadata"]["name"]: one for one in client.list_all("/api/v1/nodes")}
-            )
-        client.close()
+    def sample(client):
+        samples.append({one["metadata"]["name"]: one for one in client.list_all("/api/v1/nodes")})
 
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
+    with sampling(plane, sample, pause=0.02):
         yield samples
-    finally:
-        end.set()
-        thread.join()
 
 
 def lifecycle(node):

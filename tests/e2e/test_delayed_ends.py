@@ -22,22 +22,10 @@ from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     kubectl,
     scaled,
 )
+from tests.support.volumes import attachment
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
 DELAY = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
-
-
-def attachment(node):
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "VolumeAttachment",
-        "metadata": {"name": "detaching"},
-        "spec": {
-            "attacher": "csi.example.com",
-            "nodeName": node,
-            "source": {"persistentVolumeName": "data"},
-        },
-    }
 
 
 @pytest.mark.parametrize("may_list", [True, False])

@@ -21,6 +21,7 @@ from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
 from tests.e2e.product import Product, grant, rebalancer
+from tests.e2e.watched import sampling
 from tests.support.killed_processes import signal_at
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
@@ -68,26 +69,17 @@ def names_of_nodes(plane):
 def watched(plane) -> Iterator[list[int]]:
     """Sample, while inside, how many nodes are unavailable for a replacement."""
     samples: list[int] = []
-    end = threading.Event()
 
-    def sample():
-        client = plane.client(plane.admin_token)
-        while not end.wait(0.05):
-            stages = [
-                json.loads(text)["phase"]
-                for node in client.list_all("/api/v1/nodes")
-                if (text := (node["metadata"].get("annotations") or {}).get(STAGE))
-            ]
-            samples.append(sum(phase in BUSY for phase in stages))
-        client.close()
+    def sample(client):
+        stages = [
+            json.loads(text)["phase"]
+            for node in client.list_all("/api/v1/nodes")
+            if (text := (node["metadata"].get("annotations") or {}).get(STAGE))
+        ]
+        samples.append(sum(phase in BUSY for phase in stages))
 
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
+    with sampling(plane, sample, pause=0.05):
         yield samples
-    finally:
-        end.set()
-        thread.join()
 
 
 def command(plane, kubeconfig):

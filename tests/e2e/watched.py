@@ -1,7 +1,7 @@
 """Samples what serves while machines come and go: nodes, pods, and whether nodes say the truth by their conditions."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,25 +54,39 @@ def _judge(seen: Sampled, node: Mapping[str, Any], pods: list[dict[str, Any]]) -
 
 
 @contextmanager
-def watched(plane: ControlPlane, app: str = "web") -> Iterator[Sampled]:
-    """Sample, while inside; ``app``: label of the pods of the service."""
-    seen, end = Sampled(), threading.Event()
+def sampling(
+    plane: ControlPlane, sample: Callable[[ApiClient], object], pause: float = _PAUSE
+) -> Iterator[None]:
+    """Call ``sample`` with a client of its own again and again, while inside; ``pause``: seconds between two calls."""
+    end = threading.Event()
 
-    def sample() -> None:
+    def repeat() -> None:
         client = plane.client(plane.admin_token)
-        while not end.wait(_PAUSE):
-            nodes = client.list_all("/api/v1/nodes")
-            pods = operations.pods(client, selector=f"app={app}")
-            seen.nodes.append(sum(map(_is_ready_and_open, nodes)))
-            seen.pods.append(sum(map(operations.is_ready, pods)))
-            for node in nodes:
-                _judge(seen, node, pods)
+        while not end.wait(pause):
+            sample(client)
         client.close()
 
-    thread = threading.Thread(target=sample)
+    thread = threading.Thread(target=repeat)
     thread.start()
     try:
-        yield seen
+        yield
     finally:
         end.set()
         thread.join()
+
+
+@contextmanager
+def watched(plane: ControlPlane, app: str = "web") -> Iterator[Sampled]:
+    """Sample, while inside; ``app``: label of the pods of the service."""
+    seen = Sampled()
+
+    def sample(client: ApiClient) -> None:
+        nodes = client.list_all("/api/v1/nodes")
+        pods = operations.pods(client, selector=f"app={app}")
+        seen.nodes.append(sum(map(_is_ready_and_open, nodes)))
+        seen.pods.append(sum(map(operations.is_ready, pods)))
+        for node in nodes:
+            _judge(seen, node, pods)
+
+    with sampling(plane, sample):
+        yield seen

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.quantity import parse_resource
 
 _CORE = 1000
+_Amounts = TypeVar("_Amounts", int, Ints)
 
 
 class Ceiling:
@@ -138,7 +140,8 @@ class Floor:
             self._have[name] -= int(amounts[node])
 
 
-def _in_wholes(name: str, amount: int) -> int:
+def _in_wholes(name: str, amount: _Amounts) -> _Amounts:
+    """Return an amount, or several, in base units; cores are whole ones."""
     return -(-amount // _CORE) * _CORE if name == "cpu" else amount
 
 
@@ -146,9 +149,7 @@ def _count_in_wholes(snapshot: Snapshot, name: str) -> Ints:
     """Return what each node (N,) has of a resource, in base units; cores are whole ones."""
     if name not in snapshot.resources:
         return np.zeros(len(snapshot.nodes), np.int64)
-    row = snapshot.nodes.capacity[snapshot.resources.index(name)]
-    wholes: Ints = -(-row // _CORE) * _CORE if name == "cpu" else row
-    return wholes
+    return _in_wholes(name, snapshot.nodes.capacity[snapshot.resources.index(name)])
 
 
 def _amount(name: str, amount: int) -> str:

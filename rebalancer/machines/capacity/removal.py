@@ -51,7 +51,7 @@ def utilisation_of(draft: Draft, groups: Groups) -> dict[str, Floats]:
     request is taken off both sides (``simulator/utilization/info.go``).
     """
     snapshot: Snapshot = draft.snapshot
-    daemons = _daemons_ignored(draft, groups)
+    daemons = _sum_ignored_daemons(draft, groups)
     shares: dict[str, Floats] = {}
     for name in (*_WEIGHED, *GPUS):
         if name in snapshot.resources:
@@ -63,7 +63,7 @@ def utilisation_of(draft: Draft, groups: Groups) -> dict[str, Floats]:
     return shares
 
 
-def _daemons_ignored(draft: Draft, groups: Groups) -> Ints:
+def _sum_ignored_daemons(draft: Draft, groups: Groups) -> Ints:
     """Return what pods of DaemonSets request (R, N) on nodes whose group ignores it; 0 on others."""
     snapshot, here = draft.snapshot, draft.state.unmoved()
     ignoring = np.array(

@@ -74,7 +74,7 @@ class Items:
         requests = ask.requests
         if ask.cls >= 0:
             nodes, ruled = nodes & self._scheduler.static_mask(ask.cls), self._is_ruled(ask.cls)
-            requests = self._asked(ask.cls)
+            requests = self._requests_of(ask.cls)
         pod = ask.pod if ask.pod >= 0 else -1 - number
         asked = np.flatnonzero(requests > 0).astype(np.int32)
         # Where what is asked for stands on its node already, that has to have enough for what is there.
@@ -105,7 +105,7 @@ class Items:
         replacement = self._snapshot.classes[cls].replacement
         nodes = self._scheduler.static_mask(replacement) & ~self._closed
         nodes[node] &= may_return
-        requests = self._asked(replacement)
+        requests = self._requests_of(replacement)
         asked = np.flatnonzero(requests > 0).astype(np.int32)
         made = self._known[key] = Item(
             pod=pod,
@@ -122,7 +122,7 @@ class Items:
         )
         return made
 
-    def _asked(self, cls: int) -> Ints:
+    def _requests_of(self, cls: int) -> Ints:
         rows = self._scheduler.filters_of(cls).resources.requested_rows(cls)
         requests = np.zeros(len(self._snapshot.resources), np.int64)
         requests[rows] = self._snapshot.requests[rows, cls]

@@ -86,13 +86,13 @@ class RoomSearch:
         work = self._work = Work(steps)
         self._alike = find_alike(items)
         most = most or self._effort.room_moves
-        found: list[Placing] = []
+        accepted: list[Placing] = []
         refused = [most + 1]
 
         def take() -> bool:
             placing = Placing(tuple(self.trial.placed.values()))
             if accept(placing):
-                found.append(placing)
+                accepted.append(placing)
                 return True
             refused.append(len(placing.moves))
             return False
@@ -111,7 +111,7 @@ class RoomSearch:
             exhaustive = not work.doubted
             bound = bound if work.doubted else most + 1
         self.used += steps - max(0, work.left)
-        placing = found[-1] if found else None
+        placing = accepted[-1] if accepted else None
         return RoomSearchResult(placing, min(bound, *refused), exhaustive=exhaustive)
 
     def nodes_for(self, item: Item) -> Bools:
@@ -152,11 +152,11 @@ class RoomSearch:
         if key in self._failed:
             return False
         chosen = self._next(asks, leaving)
-        found = self._stand(chosen, evictions)
-        found = found or (evictions > 0 and self._make_room(chosen, evictions))
-        if not found and work.left > 0 and evictions:
+        if self._stand(chosen, evictions) or (evictions > 0 and self._make_room(chosen, evictions)):
+            return True
+        if work.left > 0 and evictions:
             self._failed.add(key)
-        return found
+        return False
 
     def _key(self, asks: list[Item], leaving: list[Item], evictions: int) -> tuple[object, ...]:
         placed = frozenset((pod, node) for pod, (_, node) in self.trial.placed.items())

@@ -26,6 +26,7 @@ from rebalancer.scheduler.topology import ZONE
 from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import LeapingClock, Once
+from tests.support.volumes import attachment
 from tests.unit.commands.called import called
 from tests.unit.commands.draining import FAST, Drained, Terminal, is_cordoned, nodes, pods_on
 from tests.unit.report.test_report_bars import WIPED
@@ -293,20 +294,6 @@ def test_a_credential_plugin_runs_once_for_all_rounds(tmp_path):
         assert done.code == 0, done.err
         assert len(done.report["outcomes"]) == 2
         assert (tmp_path / "asked").read_text() == "asked "
-
-
-def attachment(node):
-    """A volume on a node, which the attach-detach controller has not detached yet."""
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "VolumeAttachment",
-        "metadata": {"name": "detaching"},
-        "spec": {
-            "attacher": "csi.example.com",
-            "nodeName": node,
-            "source": {"persistentVolumeName": "data"},
-        },
-    }
 
 
 def test_a_machine_is_removed_only_once_the_volumes_of_its_node_are_detached(tmp_path):
