@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+
+import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import (
@@ -138,17 +140,36 @@ def skips_of(
     why |= _waiting(draft)
     why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
     of_place = {w.strategy for w in draft.terms if w.term.cause is Cause.PLACE}
+    keepers = _Keepers(draft)
     skips: list[Skip] = []
-    for pair in sorted((pairs & left.keys()) | why.keys()):
+    for pair, pods in _pods_on(draft, (pairs & left.keys()) | why.keys()):
         refusal = why.get(pair)
         strategy = left[pair] if pair in left or refusal is None else refusal.strategy
         asking = strategy if refusal is None else refusal.strategy
-        pods: list[int] = draft.state.pods_on(*pair).tolist()
-        if asking not in of_place:
-            pods = [pod for pod in pods if draft.judging(pod, asking) is not None]
-        of_pair = (_skip(draft, pod, pair, refusal, strategy) for pod in pods)
-        skips += [skip for skip in of_pair if skip is not None]
+        for pod in pods:
+            if asking not in of_place and draft.judging(pod, asking) is None:
+                continue
+            if (kept := keepers.of(pod)) is not None:
+                skips.append(_skip(draft, pod, strategy, kept))
+            elif refusal is not None:
+                skips.append(_skip(draft, pod, refusal.strategy, refusal))
     return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
+
+
+def _pods_on(draft: Draft, pairs: AbstractSet[Pair]) -> Iterator[tuple[Pair, list[int]]]:
+    """Yield each pair with the unmoved pods on it, where there are any; all pods are looked up at once."""
+    size = max(1, len(draft.snapshot.nodes))
+    asked = np.sort(np.array([cls * size + node for cls, node in pairs], np.int64))
+    pods = draft.state.unmoved()
+    keys = draft.snapshot.pods.cls[pods].astype(np.int64) * size + draft.snapshot.pods.node[pods]
+    of_pairs = np.isin(keys, asked)
+    pods, keys = pods[of_pairs], keys[of_pairs]
+    for mine in np.split(
+        np.argsort(keys, kind="stable"), np.flatnonzero(np.diff(np.sort(keys))) + 1
+    ):
+        if len(mine):
+            cls, node = divmod(int(keys[mine[0]]), size)
+            yield (cls, node), pods[mine].tolist()
 
 
 def _find_left(draft: Draft) -> dict[Pair, str]:
@@ -187,27 +208,50 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
     return waiting
 
 
-def _skip(
-    draft: Draft, pod: int, pair: Pair, refusal: Refusal | None, strategy: str
-) -> Skip | None:
-    cls, node = pair
-    if protections := draft.protection_texts(pod):
-        code = protection_code(protections)
-        text = sentence_of(protections)
-    elif (forbidden := draft.forbidden(pod)) is not None:
-        code, text = forbidden
-    elif refusal is not None:
-        strategy, code, text = refusal.strategy, refusal.code, refusal.message
-    else:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What keeps a pod in place, whatever asks for it; ``left_out``: only the flags of the command."""
+
+    code: Code
+    message: str
+    left_out: bool
+
+
+class _Keepers:
+    """What keeps pods in place. Pods that are alike in all of it are judged once."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._known: dict[tuple[int, int, bool], _Kept | None] = {}
+
+    def of(self, pod: int) -> _Kept | None:
+        """Return what keeps a pod in place, or None."""
+        draft = self._draft
+        bits, lifted = int(draft.problem.protected[pod]), bool(draft.lifted[pod])
+        alike = int(draft.snapshot.pods.cls[pod]), bits, lifted
+        if alike not in self._known:
+            self._known[alike] = self._judge(pod)
+        return self._known[alike]
+
+    def _judge(self, pod: int) -> _Kept | None:
+        if protections := self._draft.protection_texts(pod):
+            left_out = list(protections) == names_of(LEFT_OUT)
+            return _Kept(protection_code(protections), sentence_of(protections), left_out)
+        if (forbidden := self._draft.forbidden(pod)) is not None:
+            return _Kept(*forbidden, left_out=False)
         return None
+
+
+def _skip(draft: Draft, pod: int, strategy: str, reason: Refusal | _Kept) -> Skip:
+    snapshot = draft.snapshot
     return Skip(
-        namespace=draft.snapshot.classes[cls].namespace,
-        pod=draft.snapshot.pods.name[pod],
-        node=draft.snapshot.nodes.names[node],
+        namespace=snapshot.classes[snapshot.pods.cls[pod]].namespace,
+        pod=snapshot.pods.name[pod],
+        node=snapshot.nodes.names[snapshot.pods.node[pod]],
         strategy=strategy,
-        code=code,
-        message=text,
-        left_out=list(protections) == names_of(LEFT_OUT),
+        code=reason.code,
+        message=reason.message,
+        left_out=isinstance(reason, _Kept) and reason.left_out,
     )
 
 
