@@ -26,7 +26,7 @@ from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import GangKey
 from rebalancer.snapshot.protect import (
     ALONE,
@@ -123,8 +123,12 @@ class Draft:
 
     def protections(self, pod: int) -> list[str]:
         """Return the names of a pod's protections."""
-        bits = int(self.problem.protected[pod])
-        return names_of(bits & ~UNSETTLED if self.lifted[pod] else bits)
+        return names_of(int(self._bits_of(np.array([pod], np.int32))[0]))
+
+    def _bits_of(self, pods: Int32s) -> Ints:
+        """Return the protections of ``pods`` (K,), without that from which a judged pod is exempt."""
+        bits = self.problem.protected[pods]
+        return np.where(self.lifted[pods], bits & ~UNSETTLED, bits)
 
     def protection_texts(self, pod: int) -> dict[str, str]:
         """Return name -> text for each protection of a pod."""
@@ -139,9 +143,7 @@ class Draft:
 
     def leaves_out(self, pods: Int32s) -> bool:
         """Return whether the flags of the command leave one of ``pods`` out, which nothing else keeps in place."""
-        bits = self.problem.protected[pods]
-        own = np.where(self.lifted[pods], bits & ~UNSETTLED, bits)
-        return bool((own == LEFT_OUT).any())
+        return bool((self._bits_of(pods) == LEFT_OUT).any())
 
     def _count_kept(self, of: Contribution, pods: Int32s) -> Counter[str]:
         """Return reason -> number of ``pods`` that it keeps in place (``View.kept_by``); equal pods are judged once."""
