@@ -21,10 +21,9 @@ from rebalancer.report import words
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import MEASURED, Snapshot
 from rebalancer.wire.objects import Taint
+from rebalancer.wire.quantity import format_resource, is_bytes
 
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
-_BYTES = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
-_UNITS = {"cpu": "millicores", "memory": "bytes", "ephemeral-storage": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
         used = None
         if usage is not None and name in MEASURED and usage.has(name):
             used = int(usage.nodes[MEASURED.index(name), node])
-        unit = "bytes" if name.startswith("hugepages-") else _UNITS.get(name, "count")
+        unit = "millicores" if name == "cpu" else "bytes" if is_bytes(name) else "count"
         yield Amount(name, unit, allocatable, requested, requested - lasting, used)
 
 
@@ -290,17 +289,6 @@ def _gauge_data(strategy: str, now: Gauge, after: Gauge) -> dict[str, Any]:
     }
 
 
-def format_amount(of: Amount, value: float) -> str:
-    """Format an amount as Kubernetes does: ``1.5``, ``3.2Gi``, ``12``."""
-    if of.unit == "millicores":
-        return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
-    if of.unit == "bytes":
-        for size, suffix in _BYTES:
-            if abs(value) >= size:
-                return f"{value / size:.4g}{suffix}"
-    return str(value)
-
-
 def node_table(report: RunReport, facts: NodeFacts) -> str:
     """Return the explanation as text, ending in a newline."""
     zone = f" ({facts.zone})" if facts.zone else ""
@@ -337,12 +325,13 @@ def _amount_lines(facts: NodeFacts) -> Iterator[str]:
     amounts = facts.amounts
     parts = [
         ([""], [[one.resource] for one in amounts]),
-        (["allocatable"], [[format_amount(one, one.allocatable)] for one in amounts]),
+        (["allocatable"], [[format_resource(one.resource, one.allocatable)] for one in amounts]),
         (["requested", ""], [_with_share(one, one.requested) for one in amounts]),
     ]
     if any(one.terminating for one in amounts):
         rows = [
-            [format_amount(one, one.terminating) if one.terminating else "-"] for one in amounts
+            [format_resource(one.resource, one.terminating) if one.terminating else "-"]
+            for one in amounts
         ]
         parts.append((["terminating"], rows))
     if any(one.used is not None for one in amounts):
@@ -357,7 +346,7 @@ def _with_share(of: Amount, value: float | None) -> list[str]:
     if value is None:
         return ["-", ""]
     share = percent(value / of.allocatable) if of.allocatable else "-"
-    return [format_amount(of, value), share]
+    return [format_resource(of.resource, value), share]
 
 
 def _gauge(strategy: str, now: Gauge, after: Gauge) -> Iterator[str]:

@@ -65,6 +65,25 @@ def parse_resource(name: str, text: str | float) -> int:
     return parse(text, milli=name == "cpu")
 
 
+_BYTES = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
+
+
+def is_bytes(name: str) -> bool:
+    """Return whether an amount of resource ``name`` is in bytes."""
+    return name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+
+
+def format_resource(name: str, amount: float) -> str:
+    """Return an amount of resource ``name`` in base units for people: ``1.5`` (cores), ``3.2Gi``, ``12``."""
+    if name == "cpu":
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    if is_bytes(name):
+        for size, suffix in _BYTES:
+            if abs(amount) >= size:
+                return f"{amount / size:.4g}{suffix}"
+    return str(amount)
+
+
 def share_of(value: int | str, total: int, *, up: bool) -> int:
     """Return an integer unchanged, or a percentage of ``total``, rounded up or down.
 

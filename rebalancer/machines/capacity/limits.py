@@ -18,7 +18,7 @@ from rebalancer.machines.capacity.groups import Groups, GroupTemplate, size_of_c
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.quantity import parse_resource
+from rebalancer.wire.quantity import format_resource, parse_resource
 
 _CORE = 1000
 _Amounts = TypeVar("_Amounts", int, Ints)
@@ -96,9 +96,9 @@ class Ceiling:
                 return GroupCode.TOTAL_REACHED, text
             if have[name] + one > self._most[name]:
                 now, most, more = (
-                    _amount(name, amount) for amount in (have[name], self._most[name], one)
+                    format_resource(name, amount) for amount in (have[name], self._most[name], one)
                 )
-                text = f"the cluster has {now} and may have {most}, and a new node has {more}"
+                text = f"of {name} the cluster has {now} and may have {most}, and a new node has {more}"
                 return GroupCode.TOTAL_REACHED, text
         return None
 
@@ -130,8 +130,10 @@ class Floor:
         for name, least in self._least.items():
             own, have = int(self._amounts[name][node]), self._have[name]
             if own and have - own < least:
-                now, needed, less = (_amount(name, amount) for amount in (have, least, own))
-                return f"the cluster has {now} and needs {needed}, and this node has {less}"
+                now, needed, less = (format_resource(name, amount) for amount in (have, least, own))
+                return (
+                    f"of {name} the cluster has {now} and needs {needed}, and this node has {less}"
+                )
         return None
 
     def take(self, node: int) -> None:
@@ -150,11 +152,3 @@ def _count_in_wholes(snapshot: Snapshot, name: str) -> Ints:
     if name not in snapshot.resources:
         return np.zeros(len(snapshot.nodes), np.int64)
     return _in_wholes(name, snapshot.nodes.capacity[snapshot.resources.index(name)])
-
-
-def _amount(name: str, amount: int) -> str:
-    if name == "cpu":
-        return f"{amount / _CORE:g} cores"
-    if name in ("memory", "ephemeral-storage"):
-        return f"{amount / 2**30:,.4g}Gi {name}"
-    return f"{amount} {name}"

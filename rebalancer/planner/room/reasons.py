@@ -21,6 +21,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.nodes import as_started, find_starting
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire.quantity import format_resource
 
 _PODS = "places for pods"
 
@@ -112,11 +113,7 @@ def _short(draft: Draft, lacking: Ints) -> str:
 
 
 def _amount(name: str, amount: int) -> str:
-    if name == "cpu":
-        return f"cpu {amount / 1000:g}"
-    if name in ("memory", "ephemeral-storage"):
-        return f"{name} {amount / 2**20:,.0f}Mi"
-    return f"{name} {amount}"
+    return f"{name} {format_resource(name, amount)}"
 
 
 def _held(

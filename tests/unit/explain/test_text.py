@@ -4,25 +4,25 @@ import pytest
 
 from rebalancer.base.plain_text import columns, more
 from rebalancer.cost.term import Entry
-from rebalancer.explain.node import Amount, format_amount
 from rebalancer.explain.pods import Breach
 from rebalancer.explain.text import breach_words
+from rebalancer.wire.quantity import format_resource
 
 
 @pytest.mark.parametrize(
-    ("unit", "value", "text"),
+    ("resource", "value", "text"),
     [
-        ("millicores", 1500, "1.5"),
-        ("millicores", 2000, "2"),
-        ("millicores", 0, "0"),
-        ("bytes", 1023, "1023"),
-        ("bytes", 3 * 2**29, "1.5Gi"),
-        ("bytes", 2**20, "1Mi"),
-        ("count", 12, "12"),
+        ("cpu", 1500, "1.5"),
+        ("cpu", 2000, "2"),
+        ("cpu", 0, "0"),
+        ("memory", 1023, "1023"),
+        ("ephemeral-storage", 3 * 2**29, "1.5Gi"),
+        ("hugepages-2Mi", 2**20, "1Mi"),
+        ("example.com/gpu", 12, "12"),
     ],
 )
-def test_amounts_are_written_as_kubernetes_does(unit, value, text):
-    assert format_amount(Amount("any", unit, 0, 0, 0, None), value) == text
+def test_amounts_are_written_as_kubernetes_does(resource, value, text):
+    assert format_resource(resource, value) == text
 
 
 def test_columns_are_aligned():

@@ -59,7 +59,7 @@ def test_the_report_names_the_limit_that_holds(machines):
     assert planned["web-0"].code.value == "NodeGroupMaxSizeReached"
     assert (refusal.code, refusal.message) == (
         GroupCode.TOTAL_REACHED,
-        "the cluster has 8 cores and may have 11 cores, and a new node has 4 cores",
+        "of cpu the cluster has 8 and may have 11, and a new node has 4",
     )
 
 
@@ -153,7 +153,7 @@ def test_the_report_names_the_minimum_that_holds(machines):
     judged = machines.judge(objects, [group("pool", *"ab")], _total(memory="min: 20Gi"))
     assert (
         judged["a"].message
-        == "the cluster has 32Gi memory and needs 20Gi memory, and this node has 16Gi memory"
+        == "of memory the cluster has 32Gi and needs 20Gi, and this node has 16Gi"
     )
 
 
