@@ -526,7 +526,7 @@ class CapacitySettings(Section):
 
     under: Percent = Field(
         default=0.5,
-        description="Only nodes of whose cpu and memory at most so much is requested can be removed; of nodes with GPUs, of these alone.",
+        description="Only nodes of whose cpu and memory less than this is requested can be removed; of nodes with GPUs, of these alone. 0 keeps all nodes.",
     )
     expander: Expanders = Field(
         default=(Expander.LEAST_WASTE,),

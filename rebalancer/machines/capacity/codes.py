@@ -33,7 +33,7 @@ class RemovalCode(enum.StrEnum):
     MIN_TOTAL = "MinimalResourceLimitExceeded"
     """The cluster would have less of a resource than the ``min`` of the policy's ``capacity.total``."""
     TOO_FULL = "NotUnderutilized"
-    """More of it is requested than ``capacity.under`` allows."""
+    """As much of it is requested as ``capacity.under``, or the option of its group, or more."""
     NEEDED = "NeededByPendingPod"
     """It has room for a pending pod, which the scheduler has not placed yet, or is one of those that the policy's ``slots`` keep free."""
     POD_STAYS = "BlockedByPod"

@@ -199,17 +199,16 @@ def _exclude_limited(snapshot: Snapshot, capacity: CapacitySettings) -> Iterator
 
 
 def _find_thresholds(groups: Groups, size: int, under: float) -> tuple[Floats, Floats]:
-    """Return the share above which each node (N,) stays, and the same if it has GPUs.
+    """Return the share from which on each node (N,) stays, and the same if it has GPUs.
 
-    That of the policy may still be reached; that of a group must not (``core/scaledown/eligibility``), so that 0 keeps all
-    of its nodes.
+    Source: ``core/scaledown/eligibility: isNodeBelowUtilizationThreshold``. So 0 keeps all nodes.
     """
     plain, gpus = np.full(size, under), np.full(size, under)
     for node in range(size):
         options = groups.options_of(node)
         for thresholds, own in ((plain, options.threshold), (gpus, options.gpu_threshold)):
             if own is not None:
-                thresholds[node] = own - 2 * _CLOSE
+                thresholds[node] = own
     return plain, gpus
 
 
@@ -222,19 +221,15 @@ def _exclude_utilised(
     for name in GPUS:
         of_gpus |= utilisation.get(name, np.full(size, -1.0)) >= 0
     for name, share in utilisation.items():
-        most = thresholds[name in GPUS]
-        above = (share > most + _CLOSE) & (of_gpus if name in GPUS else ~of_gpus)
+        least = thresholds[name in GPUS]
+        counts = (share >= 0) & (of_gpus if name in GPUS else ~of_gpus)
+        full = counts & (share >= least - _CLOSE)
         texts = {
-            node: f"{share[node]:.0%} of its {name} is requested, {_more_than(most[node], under)}"
-            for node in np.flatnonzero(above).tolist()
+            node: f"{share[node]:.0%} of its {name} is requested, and nodes"
+            f"{'' if least[node] == under else ' of its group'} stay from {least[node]:.0%} on"
+            for node in np.flatnonzero(full).tolist()
         }
-        yield above, RemovalCode.TOO_FULL, texts
-
-
-def _more_than(most: float, under: float) -> str:
-    if most == under:
-        return f"more than {under:.0%}"
-    return f"and nodes of its group stay from {max(0.0, most):.0%} on"
+        yield full, RemovalCode.TOO_FULL, texts
 
 
 def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:

@@ -40,9 +40,9 @@ def _on_a(**more):
     [
         ([], "Empty"),
         (_on_a(), "Removable"),
-        # Utilisation is the larger of cpu and memory, and 50 % is not too much yet.
-        (workload("web", ["a"], cpu="2000m", memory="100Mi"), "NoPlaceToMovePods"),
-        (workload("web", ["a"], cpu="2001m"), "NotUnderutilized"),
+        # Utilisation is the larger of cpu and memory, and 50 % is too much, as with Cluster Autoscaler.
+        (workload("web", ["a"], cpu="1999m", memory="100Mi"), "NoPlaceToMovePods"),
+        (workload("web", ["a"], cpu="2000m", memory="100Mi"), "NotUnderutilized"),
         (workload("web", ["a"], cpu="100m", memory="9Gi"), "NotUnderutilized"),
         (_on_a(kind="ReplicaSet"), "Removable"),
         (_on_a(kind="StatefulSet"), "Removable"),
