@@ -32,12 +32,13 @@ def save_snapshot(
     finished: bool = False,
     autoscalers: bool = False,
     events: bool = False,
+    buffers: bool = False,
     redactor: Redactor | None = None,
 ) -> ExitCode:
     """Write the cluster's state to ``path``, with ``usage`` also measured usage, and report it.
 
     ``finished``: include finished pods; ``autoscalers``: include HorizontalPodAutoscalers; ``events``: include those that
-    say that a machine is on its way for a pod.
+    say that a machine is on its way for a pod; ``buffers``: include CapacityBuffers and their PodTemplates.
 
     Raises:
         RebalancerError: the cluster could not be read, or the file could not be written.
@@ -66,6 +67,7 @@ def save_snapshot(
         finished=FINISHED if finished else frozenset(),
         autoscalers=autoscalers,
         events=events,
+        buffers=buffers,
         redactor=redactor,
     )
     for note in captured.notes:
@@ -109,6 +111,11 @@ def save_snapshot(
     help="Also Events that say that a machine is on its way for a pod, which make-room waits for.",
 )
 @click.option(
+    "--buffers",
+    is_flag=True,
+    help="Also CapacityBuffers and the PodTemplates that they name, which capacity.buffers is about.",
+)
+@click.option(
     "--policy",
     "policy_path",
     type=click.Path(),
@@ -124,6 +131,7 @@ def command(
     finished: bool,
     autoscalers: bool,
     events: bool,
+    buffers: bool,
     **cluster: Any,
 ) -> int:
     """Write the cluster's state to a file, for run --snapshot.
@@ -147,6 +155,7 @@ def command(
             finished=finished,
             autoscalers=autoscalers,
             events=events,
+            buffers=buffers,
             redactor=None if redact_key_file is None else Redactor.of_file(redact_key_file),
         )
     )

@@ -112,13 +112,13 @@ class RoomTerm(Term):
     def unmet(self) -> Sequence[Unmet]:
         """Return one unmet rule for each missing room."""
         snapshot, nowhere = self._view.snapshot, np.array([-1], np.int32)
-        no_class = np.zeros(0, np.int32)
+        none = np.zeros(0, np.int32)
         waiting = [
             Unmet(f"{snapshot.pod_ref(pod)} waits for room", snapshot.pods.cls[[pod]], nowhere)
             for pod in self._find_left().tolist()
         ]
         lacking = [
-            Unmet(f"there is no room for {kind.ask.text}", no_class, nowhere, of_workload=False)
+            Unmet(f"there is no room for {kind.ask.text}", none, none, of_workload=False)
             for kind in self._kinds
             for _ in range(int(kind.lacks(self._now(kind).sum())))
         ]

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.kube.access import missing_lists
+from rebalancer.kube.buffers import BUFFER_RULES, read_raw_buffers
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import (
@@ -32,10 +33,12 @@ from rebalancer.snapshot.store import Capture, SnapshotWriter, StoredList, open_
 from rebalancer.wire.kinds import (
     AFTER_PODS,
     ASKED_FOR,
+    CAPACITY_BUFFERS,
     ESSENTIAL,
     EVENTS,
     INDEPENDENT,
     METRICS,
+    POD_TEMPLATES,
     PODS,
     Resource,
 )
@@ -45,6 +48,7 @@ from rebalancer.wire.protobuf import PROTOBUF
 
 T = TypeVar("T")
 _KINDS = (PODS, *INDEPENDENT, *AFTER_PODS)
+_BUFFERS = (CAPACITY_BUFFERS, POD_TEMPLATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,14 @@ def write_cluster_snapshot(
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
     events: bool = False,
+    buffers: bool = False,
     redactor: Redactor | None = None,
 ) -> Captured:
     """Write the current cluster to ``target`` (see ``rebalancer.snapshot.store``).
 
     Lists are read one after the other, pods first (finished pods only in the phases ``finished``), page by page.
-    Metrics from ``usage`` come last, HorizontalPodAutoscalers only with ``autoscalers``, and only with ``events`` the Events that
-    say that a machine is on its way for a pod; a note says if usage is unavailable. With ``redactor`` names are redacted
+    Metrics from ``usage`` come last, HorizontalPodAutoscalers only with ``autoscalers``, only with ``events`` the Events that
+    say that a machine is on its way for a pod, and only with ``buffers`` CapacityBuffers and their PodTemplates; a note says if usage is unavailable. With ``redactor`` names are redacted
     before anything is written; the lists are read in JSON then.
 
     Raises:
@@ -100,6 +105,8 @@ def write_cluster_snapshot(
                 )
                 for of_kind in _by_kind(listings)
             ]
+            if buffers:
+                lists += _write_buffers(client, writer, redactor)
             notes = not_readable
             if usage is not None:
                 of_usage, of_metrics = _write_metrics(usage, writer, measured, redactor)
@@ -110,7 +117,9 @@ def write_cluster_snapshot(
                 captured_at=clock() if pods.server_date is None else pods.server_date,
                 version=version,
                 resource_version=pods.items_version,
-                kinds=tuple(dict.fromkeys(resource.kind for resource in kinds)),
+                kinds=tuple(
+                    dict.fromkeys(resource.kind for resource in (*kinds, *_BUFFERS * buffers))
+                ),
                 source=client.server if redactor is None else redactor.pseudonym(client.server),
                 finished=tuple(sorted(finished)),
             )
@@ -125,9 +134,8 @@ def write_cluster_snapshot(
     try:
         return restarting(attempt)
     except ForbiddenError as error:
-        raise ForbiddenError(
-            {*error.missing, *missing_lists(client, kinds, also=usage.rules if usage else ())}
-        ) from None
+        also = (*(usage.rules if usage else ()), *BUFFER_RULES * buffers)
+        raise ForbiddenError({*error.missing, *missing_lists(client, kinds, also=also)}) from None
 
 
 def _by_kind(listings: Sequence[Listing]) -> list[Sequence[Listing]]:
@@ -162,6 +170,17 @@ def _write(
         items = (item for page in _all(first, pages) for item in page)
         return writer.write_json(kind, _redact(kind, items, redactor))
     return writer.write_protobuf(kind, (run for page in _all(first, pages) for run in page))
+
+
+def _write_buffers(
+    client: Client, writer: SnapshotWriter, redactor: Redactor | None
+) -> list[StoredList]:
+    """Write the CapacityBuffers, and the PodTemplates that they name."""
+    read = zip(_BUFFERS, read_raw_buffers(client), strict=True)
+    return [
+        writer.write_json(resource.kind, _redact(resource.kind, items, redactor))
+        for resource, items in read
+    ]
 
 
 def _redact(

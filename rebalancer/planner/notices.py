@@ -61,6 +61,11 @@ def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
             "protect.afterScaling protects no pod: the file has no HorizontalPodAutoscalers;"
             " `rebalancer snapshot --autoscalers` keeps them"
         )
+    if policy.capacity.buffers and snapshot.buffers is None:
+        yield (
+            "capacity.buffers counts none: the file has no CapacityBuffers;"
+            " `rebalancer snapshot --buffers` keeps them"
+        )
     makes_room = any(policy.strategy_of(name) == _MAKE_ROOM for name in policy.strategies)
     if makes_room and snapshot.machines_coming is None and len(snapshot.unschedulable_pods()):
         yield (

@@ -91,9 +91,11 @@ class Planned:
 
     def _problem(self, snapshot: Snapshot) -> Problem:
         """Return the problem on the current cluster, with the nodes marked that the plan empties."""
+        # Pictures of the cluster between waves have neither.
         if not snapshot.pod_groups:
-            # Pictures of the cluster between waves have none.
             snapshot = replace(snapshot, pod_groups=self.snapshot.pod_groups)
+        if snapshot.buffers is None:
+            snapshot = replace(snapshot, buffers=self.snapshot.buffers)
         marked = None
         if self.emptied is not None:
             marked = np.array([name in self.emptied for name in snapshot.nodes.names], bool)

@@ -14,6 +14,7 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Pace
+from rebalancer.planner.buffers import keep_buffers
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.safety import standstill
@@ -158,10 +159,12 @@ class RunRules:
             snapshot = with_empty_marks(snapshot, marked)
         snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
+        profile = self.scheduler_profile(snapshot)
+        buffers = keep_buffers(snapshot, profile) if policy.capacity.buffers else ()
         return Problem(
             snapshot,
-            SchedulerModel(snapshot, self.scheduler_profile(snapshot)),
-            list(self._contributions(snapshot, history)),
+            SchedulerModel(snapshot, profile),
+            [*self._contributions(snapshot, history, buffers), *buffers],
             self.protections(snapshot, policy.protect, scope),
             NONE_ENDED if ended is None else protect_ended(ended, policy.protect, scope),
         )
@@ -198,7 +201,9 @@ class RunRules:
             startup_taints=frozenset(policy.capacity.startup_taints),
         )
 
-    def _contributions(self, snapshot: Snapshot, history: History) -> Iterator[Contribution]:
+    def _contributions(
+        self, snapshot: Snapshot, history: History, buffers: Sequence[Contribution]
+    ) -> Iterator[Contribution]:
         remembered = history.streaks
         for name in _active(self.policy):
             of_strategy = self.policy.strategies[name]
@@ -214,7 +219,7 @@ class RunRules:
                 terms=_terms(self.registry, self.policy.strategy_of(name), of_strategy.params),
                 streaks=None if remembered is None else remembered.get(name, Streaks()),
                 selected=select_pods(snapshot, of_strategy.select),
-                emptiable=self._emptiable(name),
+                emptiable=self._emptiable(name, buffers),
                 asks=self._asks(name),
                 ended=self._find_ended(name, snapshot),
                 not_judged=self._explain_not_judged(name, snapshot),
@@ -248,7 +253,9 @@ class RunRules:
         params = self.policy.strategies[name].params
         return lambda view: strategy.asks(view, params)
 
-    def _emptiable(self, name: str) -> Callable[[View], Emptiable] | None:
+    def _emptiable(
+        self, name: str, buffers: Sequence[Contribution]
+    ) -> Callable[[View], Emptiable] | None:
         if (strategy := self._emptier(name)) is None:
             return None
         params = self.policy.strategies[name].params
@@ -261,6 +268,7 @@ class RunRules:
             for other in _active(self.policy)
             if self._asks(other) is not None
         ]
+        rooms += [one.terms for one in buffers]
 
         def emptiable(view: View) -> Emptiable:
             prices = node_prices(self.policy.prices, view.snapshot)

@@ -562,7 +562,7 @@ class CapacitySettings(Section):
     )
     buffers: bool = Field(
         default=False,
-        description="Whether CapacityBuffers (autoscaling.x-k8s.io) count: scale-out makes room for them, and scale-in keeps it."
+        description="Whether CapacityBuffers (autoscaling.x-k8s.io) count: scale-out makes room for them, scale-in keeps it, and no move fills it."
         " Needs list on capacitybuffers and get on podtemplates.",
     )
     beside_autoscaler: Beside = Field(

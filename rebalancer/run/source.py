@@ -18,6 +18,7 @@ from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.run.context import RunContext, identity
 from rebalancer.run.options import ClusterFlags
 from rebalancer.scheduler.configured import not_followed
+from rebalancer.snapshot.buffers import explain_left_out
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -86,6 +87,8 @@ class Source:
                 reading = self._of_followed(self.client, self.followed)
             else:
                 reading = self._of_cluster(self.client, jobs)
+        if self.run.loaded.policy.capacity.buffers:
+            self.run.notes.extend(explain_left_out(reading.snapshot))
         self._check_reviewed_plan(reading.run, reading.snapshot)
         return reading
 
@@ -154,9 +157,7 @@ class Source:
             return snapshot
         from rebalancer.kube.buffers import read_buffers  # noqa: PLC0415
 
-        buffers, notes = read_buffers(client, snapshot)
-        self.run.notes.extend(notes)
-        return replace(snapshot, buffers=buffers)
+        return replace(snapshot, buffers=read_buffers(client, snapshot))
 
     def _with_scale_outs(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the pods for which a machine is on its way, if the policy asks who waits."""

@@ -8,7 +8,7 @@ status is written by a controller that is a part of Cluster Autoscaler, and that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,10 +30,36 @@ MAX_CHUNKS = 1000
 """Most chunks of one buffer that count."""
 
 
-def resolve_buffer(
+def fold_buffers(
+    buffers: Iterable[o.CapacityBuffer],
+    templates: Iterable[o.PodTemplateObject],
+    snapshot: Snapshot,
+) -> tuple[Buffer, ...]:
+    """Return the buffers as ``spec`` has them, by namespace and name; ``templates``: those that they name."""
+    named = {(one.metadata.namespace, one.metadata.name): one.template for one in templates}
+
+    def fold(of: o.CapacityBuffer) -> Buffer:
+        ref, meta = of.spec.pod_template_ref, of.metadata
+        template = None if ref is None else named.get((meta.namespace, ref.name))
+        found = _resolve(of, template, snapshot)
+        if isinstance(found, str):
+            return Buffer(meta.namespace, meta.name, meta.uid, 0, {}, o.SchedulingSpec(), found)
+        return found
+
+    return tuple(sorted(map(fold, buffers), key=lambda one: (one.namespace, one.name)))
+
+
+def explain_left_out(snapshot: Snapshot) -> Iterator[str]:
+    """Yield which buffers do not count, and why not."""
+    for one in snapshot.buffers or ():
+        if one.problem:
+            yield f"the CapacityBuffer {one.namespace}/{one.name} does not count: {one.problem}"
+
+
+def _resolve(
     of: o.CapacityBuffer, template: o.PodTemplate | None, snapshot: Snapshot
 ) -> Buffer | str:
-    """Return a buffer as ``spec`` has it, or why it does not count, in words.
+    """Return a buffer, or why it does not count, in words.
 
     ``template``: what ``podTemplateRef`` names; None where it names none, or there is none of that name.
     """
@@ -94,8 +120,11 @@ def _count_chunks(
 
 
 def with_buffers(snapshot: Snapshot) -> Snapshot:
-    """Return ``snapshot`` with a pending pod for each chunk, after its own pods and classes, whose rows do not change."""
-    buffers = [one for one in snapshot.buffers if one.chunks]
+    """Return ``snapshot`` with a pending pod for each chunk in the place of its buffers.
+
+    They come after its own pods and classes, whose rows do not change.
+    """
+    buffers = [one for one in snapshot.buffers or () if one.chunks]
     if not buffers:
         return snapshot
     first = len(snapshot.classes)
@@ -113,6 +142,7 @@ def with_buffers(snapshot: Snapshot) -> Snapshot:
         usage = replace(usage, classes=freeze(np.hstack([usage.classes, requests[measured]])))
     return replace(
         snapshot,
+        buffers=(),
         usage=usage,
         resources=resources,
         nodes=replace(

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
+from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
@@ -47,7 +48,15 @@ from rebalancer.snapshot.owners import (
 from rebalancer.snapshot.pod_groups import fold_pod_groups
 from rebalancer.snapshot.pod_table import ClassSpec, PodTable, SettledPods
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import EVENTS, OWNING_KINDS, POD_GROUPS, POD_METRICS, WORKLOADS
+from rebalancer.wire.kinds import (
+    CAPACITY_BUFFERS,
+    EVENTS,
+    OWNING_KINDS,
+    POD_GROUPS,
+    POD_METRICS,
+    POD_TEMPLATES,
+    WORKLOADS,
+)
 from rebalancer.wire.lists import DECODED
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
@@ -504,6 +513,10 @@ class Settled:
             pod_groups=fold_pod_groups(self._all(POD_GROUPS.kind), classes),
             finished=finished,
         )
+        if (buffers := self.objects.get(CAPACITY_BUFFERS.kind)) is not None:
+            # What a buffer names may be a workload of the snapshot.
+            folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)
+            made = replace(made, buffers=folded)
         # A cached property, which has been worked out already.
         made.__dict__["class_index"] = index
         return made

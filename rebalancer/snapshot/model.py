@@ -410,6 +410,8 @@ class Buffer:
     chunks: int
     labels: o.Labels
     spec: o.SchedulingSpec
+    problem: str = ""
+    """Why it does not count, in words; then it has no chunks."""
 
 
 @dataclass(frozen=True)
@@ -452,8 +454,8 @@ class Snapshot:
     """Uid of a pod that waits -> why a machine is on its way for it: the reason of an Event; None where Events were not read."""
     pod_groups: Mapping[PodGroupKey, PodGroup] = field(default_factory=dict)
     """The PodGroups that pods name, as far as they were read."""
-    buffers: tuple[Buffer, ...] = ()
-    """The CapacityBuffers, where the policy counts them."""
+    buffers: tuple[Buffer, ...] | None = None
+    """The CapacityBuffers, by namespace and name; None where they were not read."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 

@@ -35,9 +35,9 @@ def _words(text: str) -> frozenset[str]:
 
 
 _ENUMERATED = _words(
-    "accessModes action apiVersion architecture disruptionMode driver effect imagePullPolicy key kind kubeletVersion matchLabelKeys maxSurge"
+    "accessModes action apiGroup apiVersion architecture disruptionMode driver effect imagePullPolicy key kind kubeletVersion matchLabelKeys maxSurge"
     " maxUnavailable medium minAvailable mismatchLabelKeys nodeAffinityPolicy nodeTaintsPolicy operatingSystem operator"
-    " persistentVolumeReclaimPolicy phase podReplacementPolicy preemptionPolicy protocol provisioner qosClass reclaimPolicy"
+    " persistentVolumeReclaimPolicy phase podReplacementPolicy preemptionPolicy protocol provisioner provisioningStrategy qosClass reclaimPolicy"
     " resourceVersion restartPolicy scopeName scopes status topologyKey topologyKeys type uid unhealthyPodEvictionPolicy"
     " volumeBindingMode volumeMode whenUnsatisfiable"
 )

@@ -34,9 +34,16 @@ API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}
 """The kinds of a snapshot file."""
 
 METRICS = frozenset(one.kind for one in kinds.METRICS)
-ONCE_EMPTY = frozenset({kinds.AUTOSCALERS.kind, kinds.EVENTS.kind, kinds.POD_GROUPS.kind})
+ONCE_EMPTY = frozenset(
+    {
+        kinds.AUTOSCALERS.kind,
+        kinds.EVENTS.kind,
+        kinds.POD_GROUPS.kind,
+        kinds.CAPACITY_BUFFERS.kind,
+    }
+)
 """Kinds of which an empty list is not the same as none."""
-ASKED_FOR = METRICS | ONCE_EMPTY
+ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind}
 """Kinds that are there only if they were asked for."""
 
 CAPTURED_AT = "rebalancer/captured-at"
@@ -294,6 +301,8 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
         fields["metadata"] = _edit(fields["metadata"], _slim_metadata)
     if kind == "Pod" and "spec" in fields:
         fields["spec"] = _edit(fields["spec"], _slim_pod_spec)
+    elif kind == kinds.POD_TEMPLATES.kind:
+        _slim_workload_spec(fields)
     elif kind in WORKLOADS and "spec" in fields:
         fields["spec"] = _edit(fields["spec"], _slim_workload_spec)
     body = msgspec.json.encode(fields)

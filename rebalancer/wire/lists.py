@@ -73,6 +73,8 @@ DECODED: dict[str, type[Any]] = {
     kinds.AUTOSCALERS.kind: o.HorizontalPodAutoscaler,
     kinds.EVENTS.kind: o.PodEvent,
     kinds.POD_GROUPS.kind: o.PodGroupObject,
+    kinds.CAPACITY_BUFFERS.kind: o.CapacityBuffer,
+    kinds.POD_TEMPLATES.kind: o.PodTemplateObject,
     kinds.NODE_METRICS.kind: metrics.NodeMetrics,
     kinds.POD_METRICS.kind: metrics.PodMetrics,
     **dict.fromkeys(kinds.WORKLOADS, o.Workload),
@@ -106,18 +108,6 @@ def _page_decoder(struct: type) -> JsonDecoder[ListPage[Any]]:
 # two threads that do so at once for structs that share a part crash the process (msgspec 0.22).
 _PAGE_DECODERS = {struct: _page_decoder(struct) for struct in set(DECODED.values())}
 _ITEM_DECODERS = {struct: JsonDecoder(struct) for struct in set(DECODED.values())}
-_BUFFERS = _page_decoder(o.CapacityBuffer)
-_POD_TEMPLATE = JsonDecoder(o.PodTemplateObject)
-
-
-def decode_buffers(body: bytes) -> tuple[o.CapacityBuffer, ...]:
-    """Return the CapacityBuffers of a list; raises msgspec.DecodeError: it is none."""
-    return _BUFFERS.decode(body).items or ()
-
-
-def decode_pod_template(body: bytes) -> o.PodTemplate:
-    """Return the template of a PodTemplate; raises msgspec.DecodeError: it is none."""
-    return _POD_TEMPLATE.decode(body).template
 
 
 def item_decoder(kind: str) -> JsonDecoder[Any]:

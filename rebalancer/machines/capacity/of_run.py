@@ -78,7 +78,8 @@ def assess(
     Raises:
         ProviderError: the provider cannot be asked.
     """
-    snapshot = with_buffers(snapshot)
+    if settings.buffers:
+        snapshot = with_buffers(snapshot)
     read = [
         within(group, settings.groups.get(group.name))
         for group in machines.groups(known_nodes(snapshot))

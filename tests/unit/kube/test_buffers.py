@@ -1,11 +1,13 @@
 """CapacityBuffers: what is asked for, and what becomes of answers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.buffers import read_buffers
+from rebalancer.snapshot.buffers import explain_left_out
 from rebalancer.testing.snapshots import node, snapshot_of
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 
@@ -15,7 +17,12 @@ NEW, OLD = (
 TEMPLATE = "/api/v1/namespaces/shop/podtemplates/chunk"
 NONE = Say(status_body(404, "no"), 404)
 REQUESTS = {"resources": {"requests": {"cpu": "1"}}}
-POD = Say({"template": {"spec": {"containers": [{"name": "c", **REQUESTS}]}}})
+POD = Say(
+    {
+        "metadata": {"namespace": "shop", "name": "chunk"},
+        "template": {"spec": {"containers": [{"name": "c", **REQUESTS}]}},
+    }
+)
 
 
 def _listed(*names, ref="chunk"):
@@ -41,9 +48,9 @@ def test_buffers_are_read_in_the_version_that_is_served(
 ) -> None:
     for path, answer in {**answers, TEMPLATE: POD}.items():
         server.on("GET", path, answer)
-    buffers, notes = _read(server, tmp_path)
+    buffers = _read(server, tmp_path)
     assert [(one.name, one.chunks) for one in buffers] == [(name, 2) for name in names]
-    assert notes == ()
+    assert not any(one.problem for one in buffers)
 
 
 def test_a_buffer_whose_template_is_not_there_is_named(
@@ -51,8 +58,9 @@ def test_a_buffer_whose_template_is_not_there_is_named(
 ) -> None:
     server.on("GET", NEW, _listed("a"))
     server.on("GET", TEMPLATE, NONE)
-    buffers, (note,) = _read(server, tmp_path)
-    assert buffers == ()
+    buffers = _read(server, tmp_path)
+    assert [one.chunks for one in buffers] == [0]
+    (note,) = explain_left_out(replace(snapshot_of([]), buffers=buffers))
     assert note == "the CapacityBuffer shop/a does not count: there is no PodTemplate chunk"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
+from rebalancer.kube.buffers import read_buffers
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.pod_groups import read_pod_groups
@@ -395,3 +396,91 @@ def test_gangs_move_as_a_whole_where_the_pod_groups_of_their_project_cannot_be_r
     assert groups == {}
     assert len(notes) == bool(said)
     assert all(said in one and "scheduling.volcano.sh move as a whole" in one for one in notes)
+
+
+BUFFERS = "/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers"
+TEMPLATE = "/api/v1/namespaces/default/podtemplates/chunk"
+
+
+def with_buffers(server: ScriptedServer) -> None:
+    """A buffer of three chunks by a template, one of half a workload, and one that names nothing that is there."""
+    cluster(server)
+    specs: dict[str, Any] = {
+        "by-template": {"podTemplateRef": {"name": "chunk"}, "replicas": 3},
+        "of-web": {"scalableRef": {"kind": "Deployment", "name": "web"}, "percentage": 50},
+        "astray": {"podTemplateRef": {"name": "gone"}, "replicas": 1},
+    }
+    meta = {"namespace": "default"}
+    server.on(
+        "GET",
+        BUFFERS,
+        Say(
+            list_body(
+                [
+                    {"metadata": {**meta, "name": n, "uid": "1-2"}, "spec": s}
+                    for n, s in specs.items()
+                ]
+            )
+        ),
+    )
+    container = {
+        "name": "c",
+        "resources": {"requests": {"cpu": "2"}},
+        "env": [{"name": "PASSWORD", "value": "hush"}],
+    }
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}
+    server.on("GET", TEMPLATE, Say({"metadata": {**meta, "name": "chunk"}, "template": template}))
+    gone = TEMPLATE.replace("chunk", "gone")
+    server.on("GET", gone, Say(status_body(404, "no"), 404))
+
+
+def test_buffers_are_in_the_file_where_they_are_asked_for(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    with_buffers(server)
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    captured = write_cluster_snapshot(client, path, clock=lambda: 0.0, buffers=True)
+    assert (captured.counts["CapacityBuffer"], captured.counts["PodTemplate"]) == (3, 1)
+    of_file = load_snapshot(path)
+    live = read_buffers(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    assert (of_file.missing, of_file.buffers) == ((), live)
+    assert [(one.name, one.chunks) for one in live] == [
+        ("astray", 0),
+        ("by-template", 3),
+        ("of-web", 1),
+    ]
+    with zipfile.ZipFile(path) as file:
+        assert b"hush" not in file.read("PodTemplateList.json")
+    # Where they are not asked for nothing is known of them, and nothing is asked.
+    server.on("GET", BUFFERS, Say(status_body(403, "may not"), 403))
+    write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    assert load_snapshot(path).buffers is None
+    with pytest.raises(ForbiddenError, match="list capacitybuffers"):
+        write_cluster_snapshot(client, path, clock=lambda: 0.0, buffers=True)
+
+
+def test_a_cluster_without_that_kind_has_no_buffers(server: ScriptedServer, tmp_path: Path) -> None:
+    cluster(server)
+    for version in ("v1beta1", "v1alpha1"):
+        path = BUFFERS.replace("v1beta1", version)
+        server.on("GET", path, Say(status_body(404, "no"), 404))
+    client, file = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    write_cluster_snapshot(client, file, clock=lambda: 0.0, buffers=True)
+    assert load_snapshot(file).buffers == ()
+
+
+def test_a_redacted_file_says_as_much_of_buffers(server: ScriptedServer, tmp_path: Path) -> None:
+    with_buffers(server)
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    redactor = Redactor(b"0123456789abcdef")
+    write_cluster_snapshot(client, path, clock=lambda: 0.0, buffers=True, redactor=redactor)
+    buffers = load_snapshot(path).buffers or ()
+    assert sorted((one.chunks, bool(one.problem)) for one in buffers) == [
+        (0, True),
+        (1, False),
+        (3, False),
+    ]
+    with zipfile.ZipFile(path) as file:
+        for name in ("CapacityBufferList.json", "PodTemplateList.json"):
+            text = file.read(name)
+            assert not any(word in text for word in (b"by-template", b"chunk", b"hush", b"of-web"))
