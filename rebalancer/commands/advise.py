@@ -17,6 +17,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import WIDE, Paint, count
 from rebalancer.base.similar import did_you_mean
+from rebalancer.base.terminal import terminal_look
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -36,7 +37,7 @@ from rebalancer.doctor.workloads import (
     read_workloads,
 )
 from rebalancer.planner.scheduler_profile import scheduler_profile
-from rebalancer.run.context import RunContext, run_context, terminal_look
+from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.scheduler.model import SchedulerModel

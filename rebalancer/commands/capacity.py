@@ -14,6 +14,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.plain_text import printable_lines
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
@@ -28,7 +29,7 @@ from rebalancer.machines.capacity.report import capacity_data, capacity_table
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
-from rebalancer.run.context import RunContext, print_text, run_context
+from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source

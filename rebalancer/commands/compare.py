@@ -13,6 +13,7 @@ from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     QUIET,
@@ -30,8 +31,8 @@ from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
-from rebalancer.run.context import bars_on, print_text
-from rebalancer.run.options import ClusterFlags, PolicyFlags, ProgressFlags
+from rebalancer.report.progress import bars_on
+from rebalancer.run.options import ClusterFlags, PolicyFlags
 
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""
@@ -161,7 +162,7 @@ def show_progress(
     """Return a context with a function that shows how many simulations have ended."""
     from rebalancer.report.progress import Progress  # noqa: PLC0415
 
-    bars = bars_on(environment, ProgressFlags(quiet=quiet), "auto")
+    bars = bars_on(environment, form="quiet" if quiet else "text")
     return Progress(environment.err, clock=environment.clock.now, bars=bars, form="quiet").course(
         what, "simulations"
     )

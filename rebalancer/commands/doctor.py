@@ -12,6 +12,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import WIDE, Paint
+from rebalancer.base.terminal import terminal_look
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -26,7 +27,7 @@ from rebalancer.commands.flags import (
 from rebalancer.doctor.cluster import check_cluster
 from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
 from rebalancer.registry import Registry
-from rebalancer.run.context import run_context, terminal_look
+from rebalancer.run.context import run_context
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 

@@ -14,6 +14,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import count
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY,
@@ -35,7 +36,7 @@ from rebalancer.machines.drain.preflight import refuses
 from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.machines.drain.triage import Orders
-from rebalancer.run.context import own_pod, print_text
+from rebalancer.run.names import own_pod
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client

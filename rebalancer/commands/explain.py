@@ -16,6 +16,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.plain_text import WIDTH, lines_of, printable_lines
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
@@ -43,7 +44,7 @@ from rebalancer.explain.workload import (
 from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
-from rebalancer.run.context import print_text, run_context
+from rebalancer.run.context import run_context
 from rebalancer.run.ending import run_report
 from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import RunOptions

@@ -13,6 +13,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, RebalancerError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -53,7 +54,6 @@ from rebalancer.machines.capacity import scaling_of
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.run import one_run
-from rebalancer.run.context import print_text
 from rebalancer.run.options import ClusterFlags, RunOptions, StateFlags
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 

@@ -14,6 +14,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import columns, count, printable_json, printable_lines
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     examples,
@@ -23,7 +24,6 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.run.context import print_text
 from rebalancer.run.memory.document import Document, TermMemory, count_last_hour, decode
 from rebalancer.run.memory.remember import is_resting, state_words
 from rebalancer.run.options import ClusterFlags

@@ -12,11 +12,11 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import printable
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.writing import clear_state
 from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
-from rebalancer.run.context import print_text
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 

@@ -29,7 +29,7 @@ from rebalancer.machines.surge.note import author
 from rebalancer.machines.surge.surging import Surge, SurgeOptions
 from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
 from rebalancer.policy.windows import is_open
-from rebalancer.run.context import instance
+from rebalancer.run.names import instance
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import unix_seconds
 

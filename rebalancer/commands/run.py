@@ -24,6 +24,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import count, printable_lines
+from rebalancer.base.terminal import Look, terminal_look
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
@@ -42,7 +43,7 @@ from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.report.render import TABLES, render
 from rebalancer.run import one_run
-from rebalancer.run.context import Look, run_context, terminal_look
+from rebalancer.run.context import run_context
 from rebalancer.run.ending import print_report, run_report
 from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import ProgressFlags, RunOptions

@@ -14,6 +14,7 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.similar import FEW, did_you_mean
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     POLICY_FLAGS,
     SIMULATED_RUNS,
@@ -27,7 +28,6 @@ from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
-from rebalancer.run.context import print_text
 from rebalancer.run.options import Grouped, PolicyFlags
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import freeze

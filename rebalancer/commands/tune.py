@@ -12,6 +12,7 @@ from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.compare import (
     BUILT_IN,
     FORMS,
@@ -28,7 +29,6 @@ from rebalancer.fleet.task import Rules
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
-from rebalancer.run.context import print_text
 from rebalancer.run.options import PolicyFlags
 
 if TYPE_CHECKING:

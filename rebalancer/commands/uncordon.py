@@ -10,10 +10,10 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
+from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import CLUSTER, complete_nodes, examples, with_flags
 from rebalancer.machines.drain.cordon import open_node
 from rebalancer.node_record.conditions import NodeConditions
-from rebalancer.run.context import print_text
 from rebalancer.run.options import ClusterFlags
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from rebalancer.base.environment import Environment
 from rebalancer.base.output import OutputError, write
 from rebalancer.base.plain_text import count, printable, printable_json
 from rebalancer.plan.plan import Method, Move, Outcome, Status
@@ -26,6 +27,18 @@ Form = Literal["text", "json", "quiet"]
 
 # Replacements take seconds to minutes: often enough to see that it goes on, without filling a log.
 _WAITING_EVERY = 10.0
+
+
+def bars_on(environment: Environment, *, form: str = "text", color: str = "auto") -> Bars | None:
+    """Return progress bars on standard error; None without a suitable terminal, or if ``form`` is not text."""
+    environ = environment.environ
+    drawn = environment.err.isatty() and environ.get("TERM") != "dumb"
+    if form != "text" or not drawn:
+        return None
+    from rebalancer.report.bars import Bars  # noqa: PLC0415
+
+    colored = color != "never" and not environ.get("NO_COLOR")
+    return Bars(environment.err, color=colored)
 
 
 class Progress:

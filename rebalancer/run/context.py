@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import shutil
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.output import write
-from rebalancer.base.plain_text import WIDTH, Paint, dress
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.plan import Method
@@ -25,115 +20,14 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
-from rebalancer.report.progress import Progress
-from rebalancer.run.options import ClusterFlags, ProgressFlags, RunOptions, ScopeFlags, StateFlags
+from rebalancer.report.progress import Progress, bars_on
+from rebalancer.run.names import name_in_lasting_marks, name_in_marks, own_pod
+from rebalancer.run.options import ClusterFlags, RunOptions, ScopeFlags, StateFlags
 from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
     from rebalancer.kube.resources import AccessRule
-    from rebalancer.report.bars import Bars
     from rebalancer.report.plan_file import ReviewedPlan
-
-
-def instance(environment: Environment) -> str:
-    """Return the name of this process in events."""
-    pod = environment.environ.get("POD_NAME")
-    return pod or f"{os.uname().nodename}-{os.getpid()}"
-
-
-def identity(environment: Environment) -> str:
-    """Return a unique name for the holder of a Lease."""
-    # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
-    return f"{instance(environment)}_{environment.random(4).hex()}"
-
-
-def own_pod(environment: Environment) -> tuple[str, str] | None:
-    """Return (namespace, name) of the pod of this process; None outside of a pod."""
-    environ = environment.environ
-    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
-    return own if all(own) else None
-
-
-def name_in_lasting_marks(lease: tuple[str, str] | None) -> str:
-    """Return the name in marks that outlast a run: that of its Lease. Runs without a Lease share one name."""
-    if lease is None:
-        return "nolease"
-    return hashlib.sha256("/".join(lease).encode()).hexdigest()[:8]
-
-
-def name_in_marks(lease: tuple[str, str] | None, environment: Environment) -> str:
-    """Return the name in the marks of one run: that of its Lease, else a unique name.
-
-    With it the holder of the Lease recognises marks left over by an earlier holder.
-    """
-    return environment.random(4).hex() if lease is None else name_in_lasting_marks(lease)
-
-
-_NARROWEST, _HEIGHT = 40, 24
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The size and colours for which a table is laid out."""
-
-    width: int
-    height: int
-    color: bool
-
-
-def terminal_look(environment: Environment, color: str) -> Look:
-    """Return the size of the terminal (80 columns without one), and whether to use colours.
-
-    ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment forbids it (``NO_COLOR``,
-    see no-color.org, or ``TERM=dumb``), or asks for it elsewhere, too (``FORCE_COLOR``). Without a terminal,
-    ``COLUMNS`` is the width.
-    """
-    environ = environment.environ
-    terminal = environment.out.isatty()
-    columns, height = (
-        _size(environment.out) if terminal else (_whole(environ.get("COLUMNS")) or WIDTH, _HEIGHT)
-    )
-    forced = environ.get("FORCE_COLOR", "0") != "0"
-    wanted = not environ.get("NO_COLOR") and (
-        forced or (terminal and environ.get("TERM") != "dumb")
-    )
-    return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")
-
-
-def print_text(environment: Environment, text: str, form: str = "table") -> None:
-    """Write a finished text; one for people is fitted to the terminal, see :func:`rebalancer.base.plain_text.dress`."""
-    if form not in ("table", "text"):
-        write(environment.out, [text])
-        return
-    look = terminal_look(environment, "auto")
-    bound = environment.out.isatty() or "COLUMNS" in environment.environ
-    width = look.width if bound else sys.maxsize
-    write(environment.out, [dress(text, width, Paint(look.color))])
-
-
-def _whole(text: str | None) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else 0
-
-
-def _size(terminal: TextIO) -> tuple[int, int]:
-    """Return (columns, lines) from the environment, else of standard output, else of ``terminal``."""
-    try:
-        own = tuple(os.get_terminal_size(terminal.fileno()))
-    except (OSError, ValueError):
-        own = (WIDTH, _HEIGHT)
-    return shutil.get_terminal_size((own[0] or WIDTH, own[1] or _HEIGHT))
-
-
-def bars_on(environment: Environment, flags: ProgressFlags, color: str) -> Bars | None:
-    """Return progress bars on standard error; None without a suitable terminal, or if flags forbid them."""
-    environ = environment.environ
-    drawn = environment.err.isatty() and environ.get("TERM") != "dumb"
-    if flags.quiet or flags.log_format != "text" or not drawn:
-        return None
-    from rebalancer.report.bars import Bars  # noqa: PLC0415
-
-    colored = color != "never" and not environ.get("NO_COLOR")
-    return Bars(environment.err, color=colored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +48,7 @@ class RunContext:
     """Whether metrics of the run are sent or written."""
     stop: Stop
     name_in_marks: str
-    """Name in the marks that do not outlast this run, see :func:`rebalancer.run.context.name_in_marks`."""
+    """Name in the marks that do not outlast this run, see :func:`rebalancer.run.names.name_in_marks`."""
     rights: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
     granted: set[AccessRule] = field(default_factory=set)
@@ -226,7 +120,8 @@ def run_context(
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
     knows_its_marks = not offline and (acts or state.lease is not None)
     passing = name_in_marks(state.lease, environment)
-    clock, bars = environment.clock, bars_on(environment, options.progress, options.ending.color)
+    form = "quiet" if options.progress.quiet else options.progress.log_format
+    clock, bars = environment.clock, bars_on(environment, form=form, color=options.ending.color)
     return RunContext(
         acts=acts,
         environment=environment,
@@ -251,7 +146,7 @@ def run_context(
         progress=Progress(
             environment.err,
             clock=clock.now,
-            form="quiet" if options.progress.quiet else options.progress.log_format,
+            form=form,
             bars=bars,
             pictured=options.progress.pictured,
             unix=clock.unix,

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import OutputError, say, write
+from rebalancer.base.terminal import terminal_look
 from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, Status
 from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
-from rebalancer.run.context import RunContext, terminal_look
+from rebalancer.run.context import RunContext
 from rebalancer.run.options import Ending
 from rebalancer.run.source import Source
 from rebalancer.wire.times import rfc3339

@@ -25,8 +25,9 @@ from rebalancer.planner.planning import Planned, Reviewed, make_plan
 from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.run.context import RunContext, instance, name_in_lasting_marks, run_context
+from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.ending import report, report_lease_taken
+from rebalancer.run.names import instance, name_in_lasting_marks
 from rebalancer.run.options import Ending, RunOptions
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 from rebalancer.run.source import Reading, Source, open_source

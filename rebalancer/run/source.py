@@ -15,7 +15,8 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.policy.cluster import ConfigMapKey
-from rebalancer.run.context import RunContext, identity
+from rebalancer.run.context import RunContext
+from rebalancer.run.names import identity
 from rebalancer.run.options import ClusterFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.buffers import explain_left_out

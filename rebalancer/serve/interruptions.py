@@ -22,7 +22,8 @@ from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.report.metrics import SignalCounts
-from rebalancer.run.context import RunContext, instance
+from rebalancer.run.context import RunContext
+from rebalancer.run.names import instance
 from rebalancer.signals.model import FollowedNodes, SignalError, SourceContext
 from rebalancer.wire.objects import Node
 

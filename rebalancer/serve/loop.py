@@ -33,8 +33,9 @@ from rebalancer.machines.capacity import scaling_of
 from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
-from rebalancer.run.context import RunContext, identity, run_context
+from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.memory.store import open_config_map
+from rebalancer.run.names import identity
 from rebalancer.run.one_run import run_on
 from rebalancer.run.options import PolicyFlags, RunOptions
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans

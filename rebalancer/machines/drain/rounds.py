@@ -48,7 +48,8 @@ from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, S
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
-from rebalancer.run.context import RunContext, instance, run_context
+from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.names import instance
 from rebalancer.run.one_run import act, plan_run
 from rebalancer.run.options import (
     ClusterFlags,

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.run.context import bars_on, print_text, terminal_look
-from rebalancer.run.options import ProgressFlags
+from rebalancer.base.terminal import print_text, terminal_look
+from rebalancer.report.progress import bars_on
 from tests.docs.pages import ROOT
 from tests.support.cli import program
 from tests.unit.report.test_report_bars import WIPED
@@ -54,19 +54,19 @@ def test_what_the_flag_says_counts_for_more():
 
 
 @pytest.mark.parametrize(
-    ("err", "options", "environ", "drawn"),
+    ("err", "form", "environ", "drawn"),
     [
-        (Terminal(), {}, {}, True),
-        (io.StringIO(), {}, {}, False),
-        (Terminal(), {"quiet": True}, {}, False),
-        (Terminal(), {"log_format": "json"}, {}, False),
-        (Terminal(), {}, {"TERM": "dumb"}, False),
-        (Terminal(), {}, {"NO_COLOR": "1"}, True),
+        (Terminal(), "text", {}, True),
+        (io.StringIO(), "text", {}, False),
+        (Terminal(), "quiet", {}, False),
+        (Terminal(), "json", {}, False),
+        (Terminal(), "text", {"TERM": "dumb"}, False),
+        (Terminal(), "text", {"NO_COLOR": "1"}, True),
     ],
 )
-def test_progress_is_drawn_on_a_terminal_only(err, options, environ, drawn):
+def test_progress_is_drawn_on_a_terminal_only(err, form, environ, drawn):
     environment = Environment(SystemClock(), environ, io.StringIO(), err)
-    assert (bars_on(environment, ProgressFlags(**options), "auto") is not None) is drawn
+    assert (bars_on(environment, form=form) is not None) is drawn
 
 
 def test_a_run_on_a_terminal_draws_progress_and_leaves_the_report_alone():
