@@ -152,7 +152,7 @@ class SchedulerModel:
         )
         parts = (columns, self.spread, self.interpod)
         self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
-        self._allocated = UnofferedResources(snapshot, self.resources)
+        self._allocated = UnofferedResources(snapshot, self.resources, profile.offered)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
         self._batch = Batch(self.filters, self._scorer, self.columns)
         self._known_windows: dict[bytes, Windows] = {}

@@ -86,6 +86,8 @@ class SchedulerProfile:
     """Plug-ins that do not run at all."""
     managed_resources: frozenset[str] = frozenset()
     """Resources about which an extender decides: pods that request one cannot be predicted."""
+    offered: frozenset[str] = frozenset()
+    """Extended resources that are known to come from device plug-ins, although no node has any yet."""
     unmodelled: tuple[str, ...] = ()
     """What of the profile is not modelled: then no pod of it can be predicted."""
     scheduler_name: str = DEFAULT_SCHEDULER
@@ -115,6 +117,11 @@ class SchedulerProfile:
             )
         others = tuple(other.at(version) for other in self.others)
         return replace(self, version=nearest, note=note, others=others)
+
+    def with_offered(self, resources: frozenset[str]) -> SchedulerProfile:
+        """Return a copy, with all of its profiles, that knows these resources as ``offered``."""
+        others = tuple(other.with_offered(resources) for other in self.others)
+        return replace(self, offered=resources, others=others)
 
     @property
     def balances_by_improvement(self) -> bool:

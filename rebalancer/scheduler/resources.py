@@ -235,8 +235,11 @@ def _balance(used: Ints, allocatable: Ints) -> Ints:
 class UnofferedResources:
     """Finds the extended resources that, at least in part, do not come from device plug-ins."""
 
-    def __init__(self, snapshot: Snapshot, resources: Resources) -> None:
-        self._snapshot, self._resources = snapshot, resources
+    def __init__(
+        self, snapshot: Snapshot, resources: Resources, offered: frozenset[str] = frozenset()
+    ) -> None:
+        """``offered``: those that come from device plug-ins although no node has any yet."""
+        self._snapshot, self._resources, self._offered = snapshot, resources, offered
         self._unoffered: dict[int, bool] = {}
 
     def of(self, cls: int) -> list[str]:
@@ -255,7 +258,8 @@ class UnofferedResources:
             pods = self._snapshot.pods
             using = (pods.node >= 0) & (self._snapshot.requests[row] > 0)[pods.cls]
             elsewhere = not offered[pods.node[using]].all()
-            unoffered = self._unoffered[row] = elsewhere or not np.any(offered)
+            plugged = np.any(offered) or self._resources.names[row] in self._offered
+            unoffered = self._unoffered[row] = elsewhere or not plugged
         return unoffered
 
 

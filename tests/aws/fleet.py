@@ -58,6 +58,11 @@ class Fleet:
         self._names.append(name)
         self.join(name)
 
+    def tag(self, name, key, value):
+        """Give a group a tag."""
+        of = {"ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
+        self._autoscaling.create_or_update_tags(Tags=[{**of, "Key": key, "Value": value}])
+
     @property
     def sizes(self):
         """Group -> how many machines it is to have."""

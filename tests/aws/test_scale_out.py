@@ -4,10 +4,12 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.embedded.apiserver.http import Fault
+from rebalancer.embedded.manifests import deployment
 from tests.aws.fleet import site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
 PLUS_ONE = ("pool", "ScaledUpGroup", "done")
+_TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 LIMITED = ("pool", "ClusterLimitReached", "waits")
 _CALLS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:SetDesiredCapacity"}
 
@@ -49,6 +51,27 @@ def test_limits_of_the_policy_hold_at_the_provider(cloud, tmp_path, capacity, ac
         made.scale(10)
         assert made.acts() == acts
         assert made.fleet.sizes == {"pool": 4 if PLUS_ONE in acts else 3}
+
+
+@pytest.mark.parametrize(("amount", "grown"), [("2", 1), (None, 0)])
+def test_a_group_from_zero_brings_the_device_that_its_tag_names(cloud, tmp_path, amount, grown):
+    """No node has a GPU, and two pods ask for one each; a machine of the group ``gpu`` has two."""
+    train = deployment("train", 2, cpu="100m", memory="64Mi")
+    (container,) = train["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    with site(cloud, tmp_path) as made:
+        made.fleet.add("pool", 1)
+        made.fleet.add("gpu", 0)
+        if amount is not None:
+            made.fleet.tag("gpu", f"{_TEMPLATE}resources/nvidia.com/gpu", amount)
+        made.cluster.apply(train)
+        made.cluster.settle()
+        made.acts()
+        made.pass_time(30)
+        made.acts()
+        assert made.fleet.sizes == {"pool": 1, "gpu": grown}
+        code = made.status["reasons"]["pendingPods"][0]["code"]
+        assert code == ("NodeUpcoming" if grown else "NotPredictable")
 
 
 def test_article_004_from_one_to_ten_replicas(pending):

@@ -438,12 +438,15 @@ def plan_scale_out(
         ProviderError: the provider cannot be asked.
     """
     pending = pending_pods(snapshot, profile, inputs.triggering)
-    triggering = [one.pod for one in pending if one.code is None]
-    if not triggering:
+    if not any(one.code in (None, PodCode.UNPREDICTABLE) for one in pending):
         return ScaleOutPlan((), tuple(_settle(one) for one in pending))
     templates = {
         group.name: groups.template_of(group, provider_template) for group in groups.groups
     }
+    if offered := _find_offered(snapshot, templates.values()):
+        profile = profile.with_offered(offered)
+        pending = pending_pods(snapshot, profile, inputs.triggering)
+    triggering = [one.pod for one in pending if one.code is None]
     planner = _Planner(snapshot, profile, groups, templates, settings, inputs, prices)
     decisions = planner.decisions
     decisions.pods |= {one.pod: one.node for one in pending if one.node is not None}
@@ -459,6 +462,20 @@ def plan_scale_out(
             else _verdict(one, decisions, refusals.get(int(snapshot.pods.cls[one.pod]), ()))
             for one in pending
         ),
+    )
+
+
+def _find_offered(snapshot: Snapshot, templates: Iterable[GroupTemplate | None]) -> frozenset[str]:
+    """Return the resources that new nodes of some group have, and no node has yet.
+
+    What a group says of its machines comes from their device plug-ins, so that no DeviceClass stands behind it.
+    """
+    lacking = ~(snapshot.nodes.allocatable > 0).any(axis=1)
+    return frozenset(
+        snapshot.resources[row]
+        for one in templates
+        if one is not None
+        for row in np.flatnonzero((one.allocatable > 0) & lacking).tolist()
     )
 
 

@@ -155,12 +155,12 @@ def test_pods_that_exist_take_their_room_before_chunks(machines):
 
 @pytest.mark.parametrize(
     ("node_has_one", "codes", "increase"),
-    [(True, ["Fits", "GroupGrows", "GroupGrows"], 1), (False, ["NotPredictable"] * 3, 0)],
+    [(True, ["Fits", "GroupGrows", "GroupGrows"], 1), (False, ["GroupGrows"] * 3, 2)],
 )
 def test_what_a_chunk_asks_for_besides_counts_as_it_does_for_a_pod(
     machines, node_has_one, codes, increase
 ):
-    """A resource that no node has may be one of a DeviceClass, as the report says of pods, too."""
+    """New nodes have two of what a chunk asks for."""
     amounts = {"cpu": "4", "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "2"}
     used = node("a")
     if node_has_one:

@@ -368,6 +368,45 @@ def test_pods_for_which_nothing_grows(machines, more, code):
     assert planned["web-0"].code.value == code
 
 
+_ONE_GPU = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("amounts", "used", "by", "code"),
+    [
+        # A group says that its machines have two: three pods take two of them.
+        ({"nvidia.com/gpu": "2"}, False, {"gpu": 2}, "GroupGrows"),
+        # Nobody says so: a DeviceClass may stand behind it.
+        ({}, False, {}, "NotPredictable"),
+        ({"nvidia.com/gpu": "0"}, False, {}, "NotPredictable"),
+        ({"amd.com/gpu": "2"}, False, {}, "NotPredictable"),
+        # A pod has one on a node that offers none: one does.
+        ({"nvidia.com/gpu": "2"}, True, {}, "NotPredictable"),
+    ],
+)
+def test_a_group_from_zero_brings_what_no_node_has(machines, amounts, used, by, code):
+    objects = [node("a"), *workload("train", [""] * 3, spec=_ONE_GPU)]
+    objects += workload("served", ["a"], spec=_ONE_GPU) if used else []
+    given = NodeTemplate({}, (), {"cpu": "4", "memory": "16Gi", "pods": "110", **amounts})
+    groups = [group("gpu"), group("plain", "a")]
+    planned = machines.scale_out(objects, groups, "", {"gpu": given})
+    assert planned.by == by
+    assert planned["train-0"].code.value == code
+
+
+def test_machines_that_come_take_pods_for_what_no_node_has(machines):
+    objects = [node("a"), *workload("train", [""] * 2, spec=_ONE_GPU)]
+    amounts = {"cpu": "4", "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "2"}
+    planned = machines.scale_out(
+        objects,
+        [group("gpu", desired=1)],
+        "",
+        {"gpu": NodeTemplate({}, (), amounts)},
+        inputs=ScaleOutInputs(upcoming={"gpu": 1}),
+    )
+    assert (planned.by, planned["train-0"].code.value) == ({}, "NodeUpcoming")
+
+
 def test_without_groups_the_scheduler_s_words_remain(machines):
     planned = machines.scale_out([*_full("a"), *_pending_pods(1)])
     assert planned["web-0"].message == "0/1 nodes are available: 1 Insufficient cpu"
