@@ -94,6 +94,46 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* The same of the options of one strategy, and of the windows of the policy: (dict "name" NAME "of" OPTIONS), as they are merged. */ -}}
+{{- define "rebalancer.checkOptions" -}}
+{{- $name := .name -}}
+{{- $of := .of -}}
+{{- $strategy := default $name $of.strategy -}}
+{{- if and (eq $strategy "slots") (empty $of.free) -}}
+{{- fail (printf "strategies.%s: slots needs free, with amounts of resources: {cpu: 4, memory: 16Gi}" $name) -}}
+{{- end -}}
+{{- if eq $strategy "placement" -}}
+{{- if not (or $of.avoid $of.prefer $of.order) -}}
+{{- fail (printf "strategies.%s: placement needs avoid, prefer or order, with labels of nodes" $name) -}}
+{{- else if and $of.order (or $of.avoid $of.prefer) -}}
+{{- fail (printf "strategies.%s: order takes the place of avoid and prefer: leave these out" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $strategy "lifetime") (not (or $of.maxPodLifeTime $of.states $of.conditions $of.exitCodes)) -}}
+{{- fail (printf "strategies.%s: lifetime needs maxPodLifeTime, states, conditions or exitCodes" $name) -}}
+{{- end -}}
+{{- if and (eq $strategy "low-utilisation") $of.under $of.over -}}
+{{- if ne (keys $of.under | sortAlpha | toJson) (keys $of.over | sortAlpha | toJson) -}}
+{{- fail (printf "strategies.%s: under and over must name the same resources" $name) -}}
+{{- end -}}
+{{- range $resource, $low := $of.under -}}
+{{- if and (not $of.deviation) (gt (trimSuffix "%" (toString $low) | trim | float64) (trimSuffix "%" (toString (index $of.over $resource)) | trim | float64)) -}}
+{{- fail (printf "strategies.%s: under.%s is above over.%s" $name $resource $resource) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- /* An unknown zone is UTC to dateInZone, as every zone is where Helm finds no database of them. */ -}}
+{{- $day := toDate "2006-01-02" "2026-01-15" -}}
+{{- if eq (dateInZone "MST" $day "Asia/Tokyo") "JST" -}}
+{{- range $of.windows -}}
+{{- $zone := default "UTC" .timeZone -}}
+{{- if and (eq (dateInZone "MST" $day $zone) "UTC") (not (has (trimPrefix "Etc/" $zone) (list "UTC" "UCT" "Zulu" "Universal"))) -}}
+{{- fail (printf "%s: windows: %q is no time zone of the IANA database; write for example Asia/Tokyo, or UTC" $name $zone) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "rebalancer.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rebalancer.fullname" .) .Values.serviceAccount.name -}}

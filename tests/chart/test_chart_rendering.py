@@ -1048,6 +1048,9 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
     assert "placement" in policy.strategies
 
 
+_NIGHT = {"allow": "0 1 * * *", "for": "1h"}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -1088,6 +1091,31 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
             {"strategies": {"consolidation": {"select": {"nodes": {"pool": "a"}}}}},
             "strategies.consolidation packs",
         ),
+        ({"strategies": {"slots": {}}}, "strategies.slots: slots needs free"),
+        ({"strategies": {"gpus": {"strategy": "slots", "count": 2}}}, "gpus: slots needs free"),
+        ({"strategies": {"placement": {"hard": True}}}, "placement needs avoid, prefer or order"),
+        (
+            {"strategies": {"placement": {"order": [{"a": "b"}], "avoid": {"c": "d"}}}},
+            "order takes the place",
+        ),
+        ({"strategies": {"lifetime": {}}}, "lifetime needs maxPodLifeTime"),
+        # What is said counts beside the defaults: over is 50 %.
+        (
+            {"strategies": {"low-utilisation": {"under": {"cpu": "70%"}}}},
+            r"under.cpu is above over.cpu",
+        ),
+        (
+            {"strategies": {"low-utilisation": {"under": {"nvidia.com/gpu": "10%"}}}},
+            "under and over must name the same resources",
+        ),
+        (
+            {"policy": {"windows": [{**_NIGHT, "timeZone": "Europe/Atlantis"}]}},
+            'policy: windows: "Europe/Atlantis" is no time zone',
+        ),
+        (
+            {"strategies": {"duplicates": {"windows": [{**_NIGHT, "timeZone": "Berlin"}]}}},
+            'duplicates: windows: "Berlin" is no time zone',
+        ),
         ({"strategies": {"scale-in": {}}}, "scale-in needs policy.provider"),
         ({"strategies": {"more": {"strategy": "scale-out"}}}, "scale-out needs policy.provider"),
     ],
@@ -1110,6 +1138,13 @@ def test_wrong_values_are_refused_and_named(values, message):
             }
         },
         {"strategies": {"scale-in": {"mode": False}}},
+        {"strategies": {"slots": {"free": {"cpu": 4}}, "placement": {"prefer": {"a": "b"}}}},
+        {"strategies": {"low-utilisation": {"under": {"cpu": "50%"}}}},
+        {"strategies": {"low-utilisation": {"under": {"cpu": "70%"}, "deviation": True}}},
+        *(
+            {"policy": {"windows": [{**_NIGHT, "timeZone": zone}]}}
+            for zone in ("Asia/Tokyo", "UTC", "Etc/UTC", "Europe/London", "Antarctica/Troll")
+        ),
         {"policy": {"provider": {"aws": {}}}, "strategies": {"scale-out": {}}},
         {"policy": {"windows": [{"deny": "*/5,59 0-23/2 * jan-mar mon", "for": "1m"}]}},
     ],
