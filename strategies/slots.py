@@ -15,9 +15,11 @@ from rebalancer.api import (
     LabelsField,
     Params,
     Quantity,
+    SchedulingSpec,
     Strategy,
     Term,
     View,
+    room_spec,
 )
 
 _Bools = NDArray[np.bool_]
@@ -41,6 +43,10 @@ class SlotsParams(Params):
     priority: int = Field(
         default=0, description="Pods of a higher priority than this do not leave for a slot."
     )
+    machines: bool = Field(
+        default=False,
+        description="Whether scale-out adds machines for slots that no node has; then nothing moves for them.",
+    )
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> SlotsParams:
@@ -53,7 +59,7 @@ class Slots(Strategy):
     """Keeps resources free on a number of nodes, or in each zone or pool, by the fewest moves.
 
     A slot is room for one pod that asks for ``free``; a node with twice as much free holds two. Once there are enough,
-    nothing moves, and no other strategy fills them.
+    nothing moves, and no other strategy fills them. With ``machines`` scale-out makes them instead.
     """
 
     Params = SlotsParams
@@ -77,15 +83,27 @@ class Slots(Strategy):
                 nodes=nodes & known,
                 priority=params.priority,
                 requests=amounts if amounts is not None else nothing,
-                text=f"a slot of {text}{where}",
+                text=f"a slot of {text}" + (f" in {params.per}={value}" if value else ""),
+                spec=spec,
             )
-            for nodes, where in _places(view, params)
+            for nodes, value in _places(view, params)
+            for spec in [_new_room(params, value) if params.machines else None]
             for _ in range(params.count)
         ]
 
+    def asks_machines(self, params: SlotsParams) -> bool:
+        """See Strategy."""
+        return params.machines
+
+
+def _new_room(params: SlotsParams, value: str) -> SchedulingSpec:
+    """Return the pod for whose room a machine is added in a place."""
+    labels = {params.per: value} if params.per is not None else {}
+    return room_spec(params.free, labels, params.nodes)
+
 
 def _places(view: View, params: SlotsParams) -> Iterator[tuple[_Bools, str]]:
-    """Yield the nodes of each place that should have slots, with its name in words."""
+    """Yield the nodes of each place that should have slots, with the value of its label; empty: of all places."""
     nodes = view.snapshot.nodes
     able = nodes.ready & ~nodes.unschedulable & ~nodes.leaving & ~view.to_be_empty()
     if params.nodes:
@@ -97,4 +115,4 @@ def _places(view: View, params: SlotsParams) -> Iterator[tuple[_Bools, str]]:
     for number, value in enumerate(nodes.labels.values(params.per)):
         of_value = column == number
         if of_value.any():
-            yield able & of_value, f" in {params.per}={value}"
+            yield able & of_value, value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rebalancer.cost.term import Candidates, Entry, Term, Unmet
 from rebalancer.cost.view import View
+from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.wire import objects as o
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +40,27 @@ class Ask:
     """Why nothing is to leave for it now; empty: what is in the way may."""
     patient: bool = False
     """Whether nothing is to leave for it, either, where a node that starts will take it."""
+    spec: o.SchedulingSpec | None = None
+    """The pod for whose room scale-out adds a machine where there is none; None: no machine is added."""
+
+
+_LOWEST = -10
+"""Cluster Autoscaler adds no machine for pods of a lower priority; pods that exist take their room before."""
+
+
+def room_spec(
+    free: Mapping[str, str], labels: Mapping[str, str], nodes: LabelSelect | None
+) -> o.SchedulingSpec:
+    """Return the pod of :attr:`Ask.spec` that asks for ``free`` on nodes with ``labels`` that ``nodes`` selects, if given."""
+    selector = o.LabelSelector() if nodes is None else nodes.wire()
+    term = o.NodeSelectorTerm(match_expressions=selector.match_expressions)
+    required = o.NodeSelector((term,)) if selector.match_expressions else None
+    return o.SchedulingSpec(
+        containers=(o.Container(resources=o.ResourceRequirements(requests=dict(free))),),
+        node_selector={**(selector.match_labels or {}), **labels},
+        affinity=o.Affinity(node_affinity=o.NodeAffinity(required)),
+        priority=_LOWEST,
+    )
 
 
 class RoomTerm(Term):
@@ -123,6 +146,11 @@ class RoomTerm(Term):
             for _ in range(int(kind.lacks(self._now(kind).sum())))
         ]
         return [*waiting, *lacking]
+
+    def wanted(self) -> Iterator[tuple[Ask, int]]:
+        """Yield the rooms that no pod waits for, alike ones once, with how many of them there should be."""
+        for kind in self._kinds:
+            yield kind.ask, kind.wanted
 
     def kept(self) -> Bools:
         """Return the first nodes (N,) that have the rooms which are kept free for future pods."""

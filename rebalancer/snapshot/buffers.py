@@ -215,10 +215,11 @@ def _longer(
 
 
 def _chunks(buffers: Sequence[Buffer]) -> Iterator[tuple[int, str, str]]:
-    """Yield (number of the buffer, name, uid) of each chunk; the names are those that Cluster Autoscaler gives."""
+    """Yield (number of the buffer, name, uid) of each chunk; names of CapacityBuffers' are those that Cluster Autoscaler gives."""
     for number, of in enumerate(buffers):
         for chunk in range(1, of.chunks + 1):
-            yield number, f"capacity-buffer-{of.name}-{chunk}", f"{of.uid}-{chunk}"
+            kind = "capacity-buffer-" if of.namespace else ""
+            yield number, f"{kind}{of.name}-{chunk}", f"{of.uid}-{chunk}"
 
 
 def find_chunks(snapshot: Snapshot) -> Bools:

@@ -402,9 +402,10 @@ class Volumes:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A CapacityBuffer: so many chunks of room, each for a pod of this kind."""
+    """A CapacityBuffer, or slots of the policy that are missing: so many chunks of room, each for a pod of this kind."""
 
     namespace: str
+    """Empty for slots."""
     name: str
     uid: str
     chunks: int
@@ -632,5 +633,6 @@ class Snapshot:
         return np.flatnonzero(refused & self.awaiting_a_node()).astype(np.int32)
 
     def pod_ref(self, pod: int) -> str:
-        """Return ``namespace/name`` of a pod."""
-        return f"{self.classes[self.pods.cls[pod]].namespace}/{self.pods.name[pod]}"
+        """Return ``namespace/name`` of a pod; the name alone of what is in none."""
+        namespace = self.classes[self.pods.cls[pod]].namespace
+        return f"{namespace}/{self.pods.name[pod]}" if namespace else self.pods.name[pod]

@@ -158,7 +158,8 @@ class Groups:
     def _is_startup(self, taint: o.Taint) -> bool:
         return is_startup(taint, self._startup)
 
-    def _stays(self, taint: o.Taint) -> bool:
+    def keeps(self, taint: o.Taint) -> bool:
+        """Return whether a taint is one that nodes keep, and new ones have, too."""
         passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))
         passing |= taint.key in {*LEAVING.taints, SCALE_IN} or self._is_startup(taint)
         return not passing and not is_mark(taint.key, taint.effect)
@@ -175,7 +176,7 @@ class Groups:
             source=nodes.names[node],
             labels={key: value for key, value in labels.items() if value not in own},
             zone=zone_of(labels),
-            taints=tuple(taint for taint in taints if self._stays(taint)),
+            taints=tuple(taint for taint in taints if self.keeps(taint)),
             allocatable=nodes.allocatable[:, node],
             max_pods=int(nodes.max_pods[node]),
             like=node,
@@ -194,7 +195,7 @@ class Groups:
             }
         except (ValueError, OverflowError) as error:
             raise ProviderError(f"the template of {group.name}: allocatable: {error}") from None
-        taints = tuple(taint for taint in given.taints if self._stays(taint))
+        taints = tuple(taint for taint in given.taints if self.keeps(taint))
         return GroupTemplate(
             group=group.name,
             source="",

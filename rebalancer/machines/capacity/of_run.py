@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rebalancer.machines.capacity.scaling import (
     scaling_strategies,
     suspension,
 )
+from rebalancer.machines.capacity.slots import with_slots
 from rebalancer.machines.capacity.state import GroupStates, ScaleOutTimes
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
@@ -79,12 +81,18 @@ def assess(
     Raises:
         ProviderError: the provider cannot be asked.
     """
-    if settings.buffers:
-        snapshot = with_buffers(snapshot)
+    if not settings.buffers:
+        snapshot = replace(snapshot, buffers=None)
     read = [
         within(group, settings.groups.get(group.name))
         for group in machines.groups(known_nodes(snapshot))
     ]
+    if asking := rules.find_asking_machines():
+        as_read = Groups(snapshot, read, settings.startup_taints)
+        snapshot = with_slots(rules, history, snapshot, as_read, machines.template)
+        # From here on their room is that of the buffers.
+        rules = rules.without(asking)
+    snapshot = with_buffers(snapshot)
     groups = Groups(snapshot, read, settings.startup_taints)
     known = inputs(snapshot, groups, machines)
     profile = rules.scheduler_profile(snapshot)
