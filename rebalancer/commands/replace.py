@@ -132,7 +132,7 @@ def _machine_choice(
     if not isinstance(machines, ReplacingMachines):
         raise PolicyError(
             [
-                f"the provider {name} replaces no machines; name one that does in the policy, such as aws or cluster-api"
+                f"the provider {name} replaces no machines; name one that does in the policy (--policy), such as aws or cluster-api"
             ]
         )
     notes = GroupNotes(read_cluster_uid(emptying.client))

@@ -12,7 +12,7 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import CLUSTER, complete_nodes, examples, with_flags
-from rebalancer.machines.drain.cordon import open_node
+from rebalancer.machines.drain.cordon import NO_NODE, open_node
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.run.options import ClusterFlags
 
@@ -29,14 +29,16 @@ def uncordon(access: ClusterFlags, nodes: Sequence[str], environment: Environmen
 
     client = access.client(environment, environment.until_signal())
     conditions = NodeConditions(True, environment.clock.unix, warn)
-    closed = False
+    closed: dict[str, str] = {}
     for name in nodes:
         if (why := open_node(client, name)) is not None:
-            closed = True
+            closed[name] = why
             warn(f"node {name} is not opened: {why}")
             continue
         conditions.show(client, name)
         print_text(environment, f"node {name} is open\n")
+    if all(closed.get(name) == NO_NODE for name in nodes):
+        return ExitCode.USAGE
     return ExitCode.PARTIAL if closed else ExitCode.DONE
 
 

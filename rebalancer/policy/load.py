@@ -35,6 +35,8 @@ from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, 
 from rebalancer.policy.values import Direction, Params, ProviderParams
 
 BUILT_IN = "built-in default"
+NO_STRATEGY = "the policy names no strategy: nothing will be moved"
+"""Warning of a policy without strategies; not for what empties nodes, which it need not name one for."""
 _STDIN = "standard input"
 _UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
@@ -423,7 +425,7 @@ def lacking_provider(
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
     """Yield a warning if the policy has no strategies, and for each mode without effect."""
     if not policy.strategies:
-        yield "the policy names no strategy: nothing will be moved"
+        yield NO_STRATEGY
     for name, strategy in policy.strategies.items():
         if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
             effect = f"the policy's {policy.mode} holds"

@@ -81,8 +81,8 @@ class Cloud:
     """Instance and result of each lifecycle action that was completed."""
     invoked: list[dict[str, str]] = field(default_factory=list)
     """What functions were handed over."""
-    refuses: dict[str, int] = field(default_factory=dict)
-    """``service:Action`` -> status: how each of these calls is answered."""
+    refuses: dict[str, int | tuple[int, str, str]] = field(default_factory=dict)
+    """``service:Action`` -> status, or status, code and message: how each of these calls is answered."""
     held: dict[str, threading.Event] = field(default_factory=dict)
     """``service:Action``, of functions with the name after it -> what each of these calls waits for."""
     instances: set[str] = field(default_factory=set)
@@ -117,6 +117,10 @@ class Cloud:
         """Set what moto itself can be set to."""
         body = json.dumps(settings).encode()
         assert attempt("POST", f"{self.url}/moto-api/config", body, {}, 60) is None
+
+    def seed(self, number):
+        """Have moto name what it makes from here on as it did after this number before."""
+        assert attempt("POST", f"{self.url}/moto-api/seed?a={number}", b"", {}, 60) is None
 
     def queue(self, name=None, *, fifo=False):
         """Make a queue; return its URL."""
@@ -191,7 +195,9 @@ class Front:
             if held is not None:
                 held.wait(600)
             if call in cloud.refuses:
-                return failing(start_response, cloud.refuses[call], "Injected", "by the test")
+                said = cloud.refuses[call]
+                said = said if isinstance(said, tuple) else (said, "Injected", "by the test")
+                return failing(start_response, *said)
         if call is None and b"WebIdentityToken=" in body:
             asked = {name: values[0] for name, values in parse_qs(body.decode()).items()}
             cloud.identities.append((asked["Action"], asked["RoleArn"], asked["WebIdentityToken"]))

@@ -434,8 +434,8 @@ def test_a_group_at_its_maximum_is_refused_before_anything_is_changed(cloud, tmp
         cloud.ours.clear()
         done = ground.replace()
         assert done.code == 3
-        assert "increase its maximum by --surge" in done.err
-        assert set(cloud.ours) <= set(CALLS)
+        assert "set its maximum to 5 or more" in done.err
+        assert set(cloud.ours) <= {*CALLS, INSTANCES}
 
 
 def test_no_more_than_the_maximum_where_the_surge_is_larger(cloud, tmp_path):
@@ -526,6 +526,46 @@ def test_what_a_stopped_one_has_left_can_be_taken_back(cloud, tmp_path, monkeypa
         assert not set(ground.old) & set(ground.ended)
         nothing = ground.replace(take_back=True, surge=None)
         assert (nothing.code, "no replacement is under way" in nothing.out) == (0, True)
+
+
+@pytest.mark.parametrize("order", [{}, {"take_back": True, "surge": None}], ids=["again", "back"])
+def test_a_group_without_old_machines_is_restored_once_its_process_shows_no_life(
+    cloud, tmp_path, monkeypatch, order
+):
+    """Ended at its last step, or killed: nothing is old any more, and the next one is called before the note is stale."""
+    monkeypatch.setattr(surging, "STALE", 6.0)
+    with grounded(cloud, tmp_path) as ground:
+        cloud.refuses[REPLACES[3]] = (403, "AccessDenied", "not authorized")
+        done = ground.replace()
+        assert (done.code, "pool is not restored" in done.out) == (4, True), done.err
+        assert "allow it in the policy of this role" in done.out
+        cloud.refuses.clear()
+        again = ground.replace(by="other", **order)
+        assert again.code == 0, again.err
+        assert "another replacement of pool, by one" in again.err
+        ground.assert_replaced()
+
+
+def test_a_group_of_a_living_process_is_left_to_it_where_nothing_of_it_is_ours(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        done = ground.replace(until="emptying")
+        assert done.code == 4
+        end = threading.Event()
+
+        def live():
+            while not end.wait(0.5):
+                ground.rewrite_note(by="living", seen=int(time.time()))
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        try:
+            other = ground.replace(by="other", selector="group=none", outdated=None)
+        finally:
+            end.set()
+            thread.join()
+        assert other.code == 0, other.err
+        assert "pool: living is at work on it" in other.err
+        assert TAG in {tag["Key"] for tag in ground.fleet.group("pool")["Tags"]}
 
 
 def test_after_so_many_nodes_the_rest_is_left_and_the_group_is_restored(cloud, tmp_path):

@@ -187,7 +187,11 @@ class AutoScalingGroups:
         }
         missing = sorted(set(self._params.names) - self._known.keys())
         if missing:
-            raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")
+            where = f" in {self._region}" if self._region else ""
+            raise ProviderError(
+                f"there is no Auto Scaling group {', '.join(missing)}{where}:"
+                " check `names` of the provider aws in the policy, the region and the account"
+            )
         return [as_group(self._known[name]) for name in sorted(self._known)]
 
     def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:  # noqa: ARG002

@@ -20,6 +20,27 @@ _CONNECT, _READ = 3.0, 10.0
 ATTEMPTS = 3
 _TRANSIENT = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "SlowDown", "RequestTimeout")
 """In the codes of errors that pass, although their status is 4xx."""
+_ADVICE = (
+    (
+        "NoCredentials",
+        "name a profile (AWS_PROFILE), or have a role (IRSA, EKS Pod Identity, the instance's)",
+    ),
+    ("ProfileNotFound", "check AWS_PROFILE"),
+    (
+        "Expired|InvalidClientTokenId|UnrecognizedClient",
+        "renew the credentials; `aws sts get-caller-identity` says whether they are valid",
+    ),
+    (
+        "AccessDenied|Unauthorized",
+        "allow it in the policy of this role (docs/aws.md has all of it)",
+    ),
+    (
+        "EndpointConnection|ConnectTimeout",
+        "check the network, the region, and the option `endpoint` or AWS_ENDPOINT_URL",
+    ),
+    ("LaunchTemplate", "have the group name a launch template, and a version of it, that exist"),
+)
+"""Pattern in the code of an error, or in the name of boto3's exception -> what to do."""
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+")
 _IN_QUEUE = re.compile(rf"https://(?:sqs\.({_REGION.pattern})|({_REGION.pattern})\.queue)\.")
 _ACCOUNT = re.compile(r"/(\d{12})/[^/]+\Z")
@@ -88,8 +109,8 @@ def asking(what: str) -> Iterator[None]:
         yield
     except ClientError as error:
         said = error.response.get("Error", {})
-        words = f"{said.get('Code', 'unknown')}: {said.get('Message', '')}"
-        raise SignalError(f"{what}: {' '.join(words.split())}") from error
+        code = said.get("Code", "unknown")
+        raise SignalError(_explain(what, code, f"{code}: {said.get('Message', '')}")) from error
     except NoRegionError as error:
         raise SignalError(
             f"{what}: no region: set the option `region`, or AWS_REGION in the environment"
@@ -101,7 +122,14 @@ def asking(what: str) -> Iterator[None]:
         ) from error
     except (BotoCoreError, ValueError, OSError) as error:
         # OSError: the file of a web identity's token.
-        raise SignalError(f"{what}: {' '.join(str(error).split())}") from error
+        raise SignalError(_explain(what, type(error).__name__, str(error))) from error
+
+
+def _explain(what: str, kind: str, words: str) -> str:
+    """Return what failed, how, and what to do where that is known; ``kind``: see :data:`_ADVICE`."""
+    text = f"{what}: {' '.join(words.split())}"
+    advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, kind)), "")
+    return f"{text}: {advice}" if advice else text
 
 
 def did_nothing(error: SignalError) -> bool:

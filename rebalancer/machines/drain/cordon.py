@@ -165,7 +165,7 @@ def open_node(client: Client, name: str) -> str | None:
     Raises:
         ClusterReadError: the node could not be read or written.
     """
-    why: str | None = "there is no such node"
+    why: str | None = NO_NODE
 
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         nonlocal why
@@ -187,6 +187,7 @@ def open_node(client: Client, name: str) -> str | None:
     return why
 
 
+NO_NODE = "there is no such node"
 _WANTED = "something else on it wants it closed"
 
 

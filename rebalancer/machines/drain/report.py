@@ -136,9 +136,11 @@ class DrainReport:
             yield ""
             yield f"Done: {', '.join(f'{number} {status}' for status, number in sorted(statuses.items()))}."
         yield ""
-        yield self._sentence()
-        for warning in self.warnings:
-            yield f"Note: {warning}"
+        for text in (self._sentence(), *(f"Note: {warning}" for warning in self.warnings)):
+            # What lacks a right says its rule on lines of its own.
+            first, *more = text.splitlines()
+            yield first
+            yield from (f"  {line}" for line in more)
 
     def _sentence(self) -> str:
         if self.ended is not None:

@@ -43,7 +43,7 @@ from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rules import RunRules
-from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.load import NO_STRATEGY, LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
@@ -333,6 +333,8 @@ class EmptyingRounds:
                 ["--dry-run=server asks the API server; leave it out with a snapshot file"]
             )
         base = run_context(options.of_run(), environment)
+        # These rounds have a strategy of their own.
+        base.notes[:] = [note for note in base.notes if note != NO_STRATEGY]
         return cls(
             options=options,
             environment=environment,

@@ -59,6 +59,10 @@ class MachineChoice:
             ProviderError: the provider cannot be asked, or a group cannot grow.
         """
         read = self.machines.groups(known_nodes(snapshot))
+        if not read:
+            raise ProviderRefusalError(
+                "the provider names no group: check what the policy's provider chooses groups by, and where"
+            )
         groups = self._groups = Groups(snapshot, read, self.settings.startup_taints)
         noted = {one.name: self.group_notes.parse(one.name, one.note) for one in read}
         self.old = {name: {} for name, note in noted.items() if note is not None}
@@ -80,6 +84,8 @@ class MachineChoice:
         for group in read:
             if self.old.get(group.name) and noted[group.name] is None:
                 _check_room(group)
+                # It is needed at the first step: a right that is missing is known before anything is changed.
+                self.machines.find_launches(group)
         if self.all_of_notes:
             return []
         return [
@@ -171,5 +177,6 @@ def _check_room(group: NodeGroup) -> None:
         raise ProviderRefusalError(f"{group.name} gets no new machines: {group.suspended}")
     if (group.desired or 0) >= (group.maximum or 0):
         raise ProviderRefusalError(
-            f"{group.name} has {group.desired} machines, and may have no more: increase its maximum by --surge"
+            f"{group.name} has {group.desired} machines, and may have no more: new ones come before old ones go, so set"
+            f" its maximum to {(group.desired or 0) + 1} or more (it is never changed here)"
         )

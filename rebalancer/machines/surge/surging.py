@@ -133,6 +133,8 @@ class Surge:
         self._note = HeldNote(machines, notes, options.by, self._now, stop.now)
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
+        self._seen: dict[tuple[str, str], int] = {}
+        """(group, another process at work on it) -> the first sign of life of it that was read."""
         self.reason: str | None = None
         """Why everything is taken back."""
         self.trouble: str | None = None
@@ -238,10 +240,7 @@ class Surge:
             self._groups.noted.discard(name)
             # A sign of life from the future does not count: no process would take over until then.
             if abs(at.now - at.note.seen) < STALE:
-                ours = self._groups.nodes(name)
-                return (
-                    f"another replacement of {name}, by {at.note.by}" if ours else self._next(name)
-                )
+                return self._wait_for_other(name, at.note)
             self._groups.noted.add(name)
             self._write(at, by=self._options.by)
             self._is_fresh = True
@@ -266,6 +265,14 @@ class Surge:
         if old and not at.note.back:
             return self._grow(at, old, busy)
         return self._restore(at, busy)
+
+    def _wait_for_other(self, name: str, note: GroupNote) -> str | None:
+        """Wait for the process that is at work on a group; where nothing of it is ours, only until that is known to live."""
+        lives = self._seen.setdefault((name, note.by), note.seen) != note.seen
+        if lives and not self._groups.nodes(name):
+            self._cluster.say("other", f"other    {name}: {note.by} is at work on it")
+            return self._next(name)
+        return f"another replacement of {name}, by {note.by}"
 
     def _look(self, name: str) -> _Look | None:
         """Return the group as it is, with its note; None if there is nothing to do on it."""

@@ -479,3 +479,12 @@ def test_a_node_that_is_not_old_any_more_is_given_back():
         assert not is_cordoned(cluster, "n2")
         annotations = cluster.get("Node", "n2")["metadata"].get("annotations", {})
         assert not {"rebalancer/drain", "rebalancer/replace"} & set(annotations)
+
+
+def test_a_policy_without_strategies_is_no_reason_to_say_that_nothing_moves(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        done = replaced(cluster, policy_path=str(policy), dry_run="client")
+        assert (done.code, done.report["warnings"]) == (0, [])
