@@ -138,8 +138,8 @@ bench-decisions: $(STAMP)  ## peer, ours and the proven optimum on a real contro
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
 	$(BIN)/python -m benchmarks.decisions run
 
-cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return
-	$(BIN)/python -m tests.controlplane up $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)
+cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return; CLOUD=1: with machines of moto
+	$(BIN)/python -m tests.controlplane up $(if $(CLOUD),--cloud) $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links
 requirements: $(STAMP)  ## renew the hash-pinned requirements

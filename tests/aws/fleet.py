@@ -26,10 +26,11 @@ START = 1_800_000_000.0
 class Fleet:
     """Groups by name, each with a zone of its own."""
 
-    def __init__(self, cloud, cluster):
+    def __init__(self, cloud, cluster, template=""):
+        """``template``: name of the launch template of its groups."""
         self.cloud, self.cluster = cloud, cluster
         self._autoscaling = cloud.client("autoscaling")
-        name = f"workers-{uuid.uuid4()}"
+        name = template or f"workers-{uuid.uuid4()}"
         data = {"ImageId": "ami-12c6146b", "InstanceType": "t3.medium"}
         made = cloud.client("ec2").create_launch_template(
             LaunchTemplateName=name, LaunchTemplateData=data

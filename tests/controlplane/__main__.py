@@ -5,6 +5,7 @@ import functools
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from typing import NoReturn
 
 from tests.controlplane import build, drift
@@ -34,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="run a control plane until Ctrl-C")
     up.add_argument("--drift", choices=sorted(drift.DRIFTS), help="put it into a drifted state")
     up.add_argument("--nodes", type=int, help="how many nodes (with --drift: in all)")
+    up.add_argument(
+        "--cloud", action="store_true", help="moto beside it, whose instances are nodes"
+    )
     up.add_argument("--seed", type=int, default=0, help="same seed, same workloads")
     make = commands.add_parser("build", help="build programs ahead of time and print their paths")
     make.add_argument("programs", nargs="*", default=["etcd", "kwok"])
@@ -54,7 +58,7 @@ def _up(chosen: argparse.Namespace) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     start = time.monotonic()
-    with ControlPlane(Options(version=chosen.kubernetes)) as plane:
+    with ControlPlane(Options(version=chosen.kubernetes)) as plane, ExitStack() as beside:
         _say(f"Kubernetes {chosen.kubernetes} is ready after {time.monotonic() - start:.1f} s")
         if chosen.drift:
             _say(f"putting it into the state {chosen.drift} ...")
@@ -62,7 +66,13 @@ def _up(chosen: argparse.Namespace) -> NoReturn:
             drift.DRIFTS[chosen.drift](plane, seed=chosen.seed, **size)
         elif chosen.nodes:
             drift.add_nodes(plane, chosen.nodes)
-        _say(f"\n  export KUBECONFIG={plane.kubeconfig}\n\nlogs: {plane.directory}")
+        environ = {"KUBECONFIG": str(plane.kubeconfig)}
+        if chosen.cloud:
+            from tests.aws.workers import workers  # noqa: PLC0415  # moto is loaded in seconds
+
+            environ |= beside.enter_context(workers(plane))
+        exports = "\n".join(f"  export {name}={value}" for name, value in environ.items())
+        _say(f"\n{exports}\n\nlogs: {plane.directory}")
         _say("Ctrl-C ends it and leaves nothing behind.")
         while True:
             signal.pause()

@@ -1,4 +1,4 @@
-"""Pages that are walks: commands that were run one after the other on a real control plane, with what each printed.
+"""Pages that are walks: commands that were run one after the other on a real control plane and moto, with what each printed.
 
 A step stands between two comments; the first has its command::
 
@@ -17,9 +17,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.aws.workers import workers
 from tests.controlplane import ControlPlane, Options
 from tests.controlplane.build import binary
 from tests.docs.pages import DOCS, ROOT
@@ -28,14 +30,18 @@ WALKS = (DOCS / "replace-nodes.md",)
 _STEP = re.compile(r'(<!-- ran(?: at "([^"\n]+)")?: ([^\n]+?) -->\n)(.*?)(<!-- end -->)', re.DOTALL)
 _PATIENCE = 300.0
 """Seconds for one command: on a machine that does much else, many times what it needs."""
-_PASSING = re.compile(r"waiting  for \d+ replacement")
-"""What a wave says only where a pod is not Ready at once."""
+_PASSING = re.compile(
+    r"waiting  for (\d+ replacement|new machines|the new machine|.* finished, not read yet)"
+)
+"""What is said only where a pod or a machine is not Ready at once, or a controller not done."""
 _MASKS = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
     (r"127\.0\.0\.1:\d+", "SERVER"),
     (r"(?<![\w.-])(?:\d+(?:\.\d+)?[dhms])+(?![\w.-])", "DURATION"),
     (r"\d+\.\d s ", "DURATION"),
     (r"\b(agent|report|web)-[0-9a-z]+(?:-[0-9a-z]{5})?\b", r"\1-NAME"),
+    (r"\bi-[0-9a-f]{17}\b", "MACHINE"),
+    (r"\b(eu-west-1)[abc]\b", r"\1"),
     (r"\s+", " "),
 )
 """What differs between two walks."""
@@ -121,23 +127,26 @@ def mask(step: Step, printed: str) -> list[str]:
     return sorted(lines) if step.command.startswith("kubectl get") else lines
 
 
-def environment_of(plane: ControlPlane, folder: Path) -> dict[str, str]:
-    """Return the environment of a reader's terminal: kubectl and ours on the PATH, and the cluster of ``plane``."""
+@contextmanager
+def terminal(plane: ControlPlane, folder: Path) -> Iterator[Mapping[str, str]]:
+    """Yield the environment of a reader's terminal: kubectl, aws and ours on the PATH, the cluster of ``plane`` and a cloud."""
     tools = folder / "bin"
     tools.mkdir()
     (tools / "kubectl").symlink_to(binary("kubectl"))
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(plane.kubeconfig)}
+    with workers(plane) as of_cloud:
+        home = {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(plane.kubeconfig)}
+        yield {**home, **of_cloud}
 
 
 def main(folder: Path) -> None:
     """Write the pages again, each on an empty cluster; ``folder``: for what the walks leave."""
     with ControlPlane(Options()) as plane:
-        environ = environment_of(plane, folder)
         for page in WALKS:
             plane.reset()
             text = page.read_text(encoding="utf-8")
-            printed = list(walk(steps_of(text), environ))
+            with terminal(plane, folder) as environ:
+                printed = list(walk(steps_of(text), environ))
             page.write_text(rewrite(text, printed), encoding="utf-8")
 
 
