@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from tests.capi.served import apply_definitions
 from tests.controlplane import ControlPlane, build, pki, ports, wait_until
 from tests.controlplane.process import ProcessGroup
 
@@ -28,7 +29,7 @@ def running(plane: ControlPlane, folder: Path) -> Iterator[Path]:
     keys = pki.create(folder / "webhooks", ["127.0.0.1"])
     client = {"caBundle": base64.b64encode(keys.ca_cert.read_bytes()).decode()}
     url = f"https://127.0.0.1:{port['webhooks']}"
-    plane.apply(_definitions(module, {**client, "url": f"{url}/convert"}))
+    apply_definitions(plane, [*_definitions(module, {**client, "url": f"{url}/convert"})])
     log = folder / "cluster-api.log"
     processes = ProcessGroup(None)
     command = [
