@@ -25,6 +25,8 @@ _ATTEMPTS = 4
 """To change an object: controllers write its status at any moment."""
 _SECONDS = 5.0
 """For one write."""
+_IDENTITY = ("name", "uid", "resourceVersion")
+"""What the metadata of each object say: a change is guarded by it."""
 
 Decide = Callable[[Raw], Mapping[str, Any] | None]
 """Is given an object as it is, and returns what changes of it, or None; is asked again after a conflict or a lost answer."""
@@ -61,9 +63,9 @@ class ClusterApi:
             with asking(rule):
                 path = resource.path(self.namespace)
                 answer = self.client.expect(self.client.get(path, query=query), rule)
-            page = _decode(answer.body, rule)
+            page = _decode(answer.body, rule, f"{resource.kind}List", "resourceVersion")
             found += page.get("items") or ()
-            token = (page.get("metadata") or {}).get("continue")
+            token = page["metadata"].get("continue")
             if not token:
                 return found
             query = {**query, "continue": token}
@@ -76,7 +78,7 @@ class ClusterApi:
             if says_missing(answer.status, answer.body):
                 return None
             body = self.client.expect(answer, rule).body
-        return _decode(body, rule)
+        return _decode(body, rule, resource.kind, *_IDENTITY)
 
     def change(self, resource: Resource, name: str, decide: Decide) -> Raw:
         """Change an object as it was read, or not at all; return it as it is then.
@@ -126,7 +128,7 @@ class ClusterApi:
             if answer.status == 409:
                 raise _ConflictError(f"{resource.kind} {meta['name']} was changed meanwhile")
             answer = self.client.expect(answer, rule)
-        return _decode(answer.body, rule)
+        return _decode(answer.body, rule, resource.kind, *_IDENTITY)
 
     def _find_version(self) -> str:
         served = self._list_versions(GROUP)
@@ -146,7 +148,8 @@ class ClusterApi:
             if answer.status == 404:
                 return []
             body = self.client.expect(answer, rule).body
-        return [str(one.get("version", "")) for one in _decode(body, rule).get("versions") or ()]
+        versions = _decode(body, rule, "APIGroup").get("versions")
+        return [str(one.get("version", "")) for one in versions or ()]
 
     def find_resource(self, api_group: str, kind: str) -> Resource | None:
         """Return the resource of a kind of another API group in its preferred version; None if it is not served."""
@@ -156,7 +159,7 @@ class ClusterApi:
             rule = AccessRule("get", "", f"/apis/{api_group}/{version}")
             with asking(rule):
                 answer = self.client.expect(self.client.get(rule.resource), rule)
-            for one in _decode(answer.body, rule).get("resources") or ():
+            for one in _decode(answer.body, rule, "APIResourceList").get("resources") or ():
                 if one.get("kind") == kind and "/" not in one.get("name", "/"):
                     found = Resource(kind, api_group, version, str(one["name"]))
                     self._plurals[api_group, kind] = found
@@ -186,10 +189,22 @@ def asking(rule: AccessRule, *, writes: bool = False) -> Iterator[None]:
         raise kind(f"the provider cluster-api: {error}") from error
 
 
-def _decode(body: bytes, rule: AccessRule) -> dict[str, Any]:
+def _decode(body: bytes, rule: AccessRule, kind: str, *keys: str) -> dict[str, Any]:
+    """Return an answer of this kind with these keys in its metadata.
+
+    A gateway's answer that looks like success would else be a group without machines, or a change that was never made.
+
+    Raises:
+        ProviderError: it is something else.
+    """
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
+        decoded = msgspec.json.decode(body, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
         raise ProviderError(
             f"the provider cluster-api: {rule}: the answer is no object: {error}"
         ) from None
+    metadata = decoded.get("metadata")
+    has_keys = isinstance(metadata, dict) and all(metadata.get(key) for key in keys)
+    if decoded.get("kind") != kind or (keys and not has_keys):
+        raise ProviderError(f"the provider cluster-api: {rule}: the answer is no {kind}")
+    return decoded

@@ -223,7 +223,7 @@ def test_a_process_that_is_killed_after_a_write_leaves_a_group_that_the_next_one
     assert (marked(world), claim(world)) == ([], None)
 
 
-@pytest.mark.parametrize("fate", ["before", "after"])
+@pytest.mark.parametrize("fate", ["before", "after", "garbled"])
 @pytest.mark.parametrize("write", [1, 2, 3])
 def test_a_lost_answer_ends_one_machine_once(world, fate, write):
     world.deployment("pool", 3)

@@ -366,6 +366,7 @@ INCREASES = [
     ("done", "", 4),
     ("done, and the answer is lost", "after", 4),
     ("lost, then done", "before", 4),
+    ("answered by a gateway, then done", "garbled", 4),
 ]
 
 
@@ -404,6 +405,37 @@ def test_a_look_by_another_thread_does_not_make_an_old_decision_good(world):
         with pytest.raises(ProviderRefusalError, match="it was changed meanwhile"):
             change()
     assert world.objects["machinedeployments", "pool"]["spec"]["replicas"] == 5
+
+
+GARBLED = {
+    "nothing": {},
+    "a Status": {"kind": "Status", "metadata": {}, "status": "Success"},
+    "a list of something else": {
+        "kind": "PodList",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    },
+    "a list of no version": {"kind": "MachineList", "metadata": {}, "items": []},
+    "an object without metadata": {"kind": "Cluster"},
+}
+
+
+@pytest.mark.parametrize("answer", GARBLED.values(), ids=GARBLED)
+def test_what_looks_like_success_is_no_group_without_machines(world, answer):
+    world.deployment("pool", 3)
+    found = groups_of(world)
+    group = found.groups(())[0]
+    world.garbled = answer
+    for ask in (
+        lambda: found.groups(()),
+        lambda: found.group_named("pool", ()),
+        lambda: found.set_size(group, 2),
+    ):
+        with pytest.raises(ProviderError):
+            ask()
+    world.garbled = None
+    world.settle()
+    assert (world.ended, read(world)["pool"].desired) == ([], 3)
 
 
 def test_a_missing_right_is_named_with_what_to_add(world):

@@ -14,6 +14,8 @@ from rebalancer.wire.times import rfc3339
 
 API = "/apis/cluster.x-k8s.io"
 PLURALS = ("clusters", "machinedeployments", "machinesets", "machines")
+OTHERS = {"boxes": "Box", "boxtemplates": "BoxTemplate"}
+"""Of an infrastructure: plural -> kind."""
 KINDS = dict(zip(PLURALS, ("Cluster", "MachineDeployment", "MachineSet", "Machine"), strict=True))
 
 
@@ -59,9 +61,14 @@ class World:
     ended: list[str] = field(default_factory=list)
     """Machines that a MachineSet has deleted, in order."""
     lose: Callable[[str, dict[str, Any]], str] = lambda *_: ""
-    """What becomes of a patch: empty, ``after`` (done, and the answer is lost), ``before`` (neither), or a status."""
+    """What becomes of a patch.
+
+    Empty, ``after`` (done, and the answer is lost), ``before`` (neither), ``garbled`` (neither, and 200 is answered), or a status.
+    """
     meanwhile: Callable[[str, dict[str, Any]], None] = lambda *_: None
     """Called before each patch."""
+    garbled: dict[str, Any] | None = None
+    """The answer to each read of objects, as a gateway gives it, if any."""
     _counter: Any = field(default_factory=lambda: itertools.count(1))
 
     # -- objects -------------------------------------------------------------------------------------
@@ -262,39 +269,42 @@ class World:
 
     def get(self, path, *, query=None, **_):
         """Answer a read."""
-        if path == API:
-            return respond({"versions": [{"version": "v1alpha4"}, {"version": self.version}]})
+        if (discovered := self._discovery().get(path)) is not None:
+            return respond(discovered)
         if path in self.forbids:
             return respond({"kind": "Status", "code": 403, "message": "by the test"}, 403)
+        if self.garbled is not None:
+            return respond(self.garbled)
         if path in self.others:
-            return respond({"items": self.others[path]})
-        if path in ("/apis/infra.test", "/apis/infra.test/v1"):
-            resources = [
-                {"name": "boxes", "kind": "Box"},
-                {"name": "boxtemplates", "kind": "BoxTemplate"},
-            ]
-            return respond({"versions": [{"version": "v1"}], "resources": resources})
+            return respond(_list_of(OTHERS[path.rpartition("/")[2]], self.others[path]))
         plural, _, name = path.partition("/namespaces/default/")[2].partition("/")
         if name:
-            found = self.objects.get((plural, name))
-            if found is None:
-                for one in self.others.get(path.rpartition("/")[0], ()):
-                    if name_of(one) == name:
-                        return respond(one)
-                return respond({"kind": "Status", "code": 404, "message": "not found"}, 404)
-            return respond(found)
+            return self._get_one(path, plural, name)
         wanted = dict(
             part.split("=") for part in (query or {}).get("labelSelector", "").split(",") if part
         )
-        return respond(
-            {
-                "items": [
-                    one
-                    for one in self.of(plural)
-                    if wanted.items() <= one["metadata"]["labels"].items()
-                ]
-            }
-        )
+        found = [
+            one for one in self.of(plural) if wanted.items() <= one["metadata"]["labels"].items()
+        ]
+        return respond(_list_of(KINDS[plural], found))
+
+    def _discovery(self):
+        versions = [{"version": "v1alpha4"}, {"version": self.version}]
+        resources = [{"name": plural, "kind": kind} for plural, kind in OTHERS.items()]
+        return {
+            API: {"kind": "APIGroup", "versions": versions},
+            "/apis/infra.test": {"kind": "APIGroup", "versions": [{"version": "v1"}]},
+            "/apis/infra.test/v1": {"kind": "APIResourceList", "resources": resources},
+        }
+
+    def _get_one(self, path, plural, name):
+        if (found := self.objects.get((plural, name))) is not None:
+            return respond(found)
+        for one in self.others.get(path.rpartition("/")[0], ()):
+            if name_of(one) == name:
+                meta = {"uid": name, "resourceVersion": "1", **one["metadata"]}
+                return respond({"kind": OTHERS[plural], **one, "metadata": meta})
+        return respond({"kind": "Status", "code": 404, "message": "not found"}, 404)
 
     def patch(self, path, body, **_):
         """Answer a merge patch, guarded by uid and version."""
@@ -304,6 +314,8 @@ class World:
         fate = self.lose(name, wanted)
         if fate == "before":
             raise TransportError("the connection broke", sent=True)
+        if fate == "garbled":
+            return respond({})
         if fate.isdigit():
             return respond(
                 {"kind": "Status", "code": int(fate), "message": "by the test"}, int(fate)
@@ -326,6 +338,11 @@ class World:
         if response.ok:
             return response
         raise refusal(response.status, response.body, rule, self.server)
+
+
+def _list_of(kind, items):
+    """A list as the API server gives it."""
+    return {"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items}
 
 
 def merge(one, patch):
