@@ -1,8 +1,8 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-capi e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index clean
+.PHONY: help setup demo test e2e e2e-capi e2e-kills e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 WORKERS = $(shell $(BIN)/python -c "import os; print(3 * (os.cpu_count() or 1))")
 
 # These start the program hundreds of times: what Python compiles for that is kept, whatever the environment says.
-test e2e e2e-capi e2e-newest storm storm-machines: export PYTHONDONTWRITEBYTECODE =
+test e2e e2e-capi e2e-kills e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
 
 help:  ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -61,6 +61,9 @@ e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest:
 e2e-capi: $(STAMP)  ## the provider cluster-api on Cluster API's own controllers, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/capi -m capi $(PYTEST_ARGS) tests/capi
 
+e2e-kills: $(STAMP)  ## replacements of three machines on moto and on Cluster API, killed after each single write; make e2e and e2e-capi kill after each kind
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/kills -m "e2e or capi" --each-write -k killed_after_each_write_all_is_as_before $(PYTEST_ARGS) tests/e2e/test_surge.py tests/capi
+
 e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/prometheus -m prometheus $(PYTEST_ARGS) tests/prometheus
 
@@ -83,8 +86,14 @@ storm: $(STAMP)  ## whole runs on a real control plane while requests and the wo
 storm-machines: $(STAMP)  ## what ends machines and empties nodes, while API server, cloud and world go wrong; SEEDS=0-11 RUNS=500 AT_ONCE=2
 	$(BIN)/python -m tests.storm.machines --seeds $(or $(SEEDS),0-11) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SHORT),--short) --at-once $(or $(AT_ONCE),2)
 
+storm-capi: $(STAMP)  ## that storm on Cluster API's own controllers, which e2e-capi builds; SEEDS=0-19 RUNS=100 AT_ONCE=1; about 2 minutes a seed
+	$(BIN)/python -m tests.storm.machines --provider cluster-api --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SHORT),--short) --at-once $(or $(AT_ONCE),1)
+
 storm-machines-mutants: $(STAMP)  ## that storm against each mend undone, one at a time: it must fail each time; ONLY=name
 	$(BIN)/python -m tests.storm.machines.mutants $(if $(ONLY),--only $(ONLY))
+
+storm-capi-mutants: $(STAMP)  ## the storm on Cluster API against each mend undone, one at a time: it must fail each time; ONLY=name
+	$(BIN)/python -m tests.storm.machines.cluster_api.mutants $(if $(ONLY),--only $(ONLY))
 
 storm-mutants: $(STAMP)  ## the storm against each mend undone, one at a time: it must fail each time; ONLY=name
 	$(BIN)/python -m tests.storm.mutants $(if $(ONLY),--only $(ONLY))

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rebalancer.kube.access import (
@@ -21,6 +22,7 @@ from tests.capi.infrastructure import (
     CLUSTER,
     MACHINES,
     NAMESPACE,
+    POOL,
     Infrastructure,
     machine_template,
     reference,
@@ -65,6 +67,30 @@ def of_machines(version: str, template: str) -> dict[str, Any]:
     }
 
 
+def scalable(
+    kind: str,
+    name: str,
+    sizes: tuple[int, int, int],
+    strategy: str | None = None,
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return a MachineDeployment or a MachineSet; ``sizes``: of its group now, at least, at most."""
+    size, low, high = sizes
+    labels = {POOL: name}
+    template = of_machines("v1.36.0", f"{name}-1")
+    template["metadata"]["labels"] |= labels
+    spec = {
+        "clusterName": CLUSTER,
+        "replicas": size,
+        "selector": {"matchLabels": labels},
+        "template": template,
+        **({"rollout": {"strategy": {"type": strategy}}} if strategy else {}),
+    }
+    bounds = {MIN_SIZE: str(low), MAX_SIZE: str(high)}
+    metadata = {"name": name, "namespace": NAMESPACE, "annotations": {**bounds, **annotations}}
+    return {"apiVersion": CAPI, "kind": kind, "metadata": metadata, "spec": spec}
+
+
 @dataclass
 class Ground:
     """The control plane with Cluster API."""
@@ -91,6 +117,10 @@ class Ground:
                         f"/apis/{kind}/{one['metadata']['name']}",
                         {"propagationPolicy": "Background"},
                     )
+        self.await_clear()
+
+    def await_clear(self) -> None:
+        """Wait until no group and no machine is left."""
         wait_until(self._is_clear, 120, "no group and no machine is left")
 
     def _is_clear(self) -> bool:
@@ -111,57 +141,42 @@ class Ground:
     ) -> None:
         """Make a MachineDeployment, and wait for its nodes."""
         self.plane.apply([machine_template(f"{name}-1")])
-        self.plane.apply(
-            [self._scalable("MachineDeployment", name, size, low, high, annotations, strategy)]
-        )
+        made = scalable("MachineDeployment", name, (size, low, high), strategy, annotations)
+        self.plane.apply([made])
         self.wait_nodes(size)
 
     def machine_set(self, name: str, size: int, low: int, high: int) -> None:
         """Make a MachineSet alone, and wait for its nodes."""
         self.plane.apply([machine_template(f"{name}-1")])
-        self.plane.apply([self._scalable("MachineSet", name, size, low, high, {}, None)])
+        self.plane.apply([scalable("MachineSet", name, (size, low, high))])
         self.wait_nodes(size)
 
-    def _scalable(
-        self,
-        kind: str,
-        name: str,
-        size: int,
-        low: int,
-        high: int,
-        annotations: Mapping[str, str],
-        strategy: str | None,
-    ) -> dict[str, Any]:
-        labels = {"pool": name}
-        template = of_machines("v1.36.0", f"{name}-1")
-        template["metadata"]["labels"] |= labels
-        spec = {
-            "clusterName": CLUSTER,
-            "replicas": size,
-            "selector": {"matchLabels": labels},
-            "template": template,
-            **({"rollout": {"strategy": {"type": strategy}}} if strategy else {}),
-        }
-        sizes = {MIN_SIZE: str(low), MAX_SIZE: str(high)}
-        metadata = {"name": name, "namespace": NAMESPACE, "annotations": {**sizes, **annotations}}
-        return {"apiVersion": CAPI, "kind": kind, "metadata": metadata, "spec": spec}
-
-    def new_template(self, name: str, plural: str = "machinedeployments") -> None:
-        """Have the group launch machines of a new version from another template."""
-        self.plane.apply([machine_template(f"{name}-2")])
+    def new_template(self, name: str, plural: str = "machinedeployments", **machine: str) -> None:
+        """Have the group launch machines of a new version from another template, which says ``machine``."""
+        self.plane.apply([machine_template(f"{name}-2", **machine)])
         spec = {
             "version": "v1.37.0",
             "infrastructureRef": reference("ProvidedMachineTemplate", f"{name}-2"),
         }
-        self.plane.api.patch(f"{_API}/{plural}/{name}", {"spec": {"template": {"spec": spec}}})
+        self.plane.api.patch(self.path(name, plural), {"spec": {"template": {"spec": spec}}})
 
     def group(self, name: str, plural: str = "machinedeployments") -> dict[str, Any]:
         """A MachineDeployment or MachineSet as it is."""
-        return dict(self.plane.api.get(f"{_API}/{plural}/{name}"))
+        return dict(self.plane.api.get(self.path(name, plural)))
+
+    @staticmethod
+    def path(name: str, plural: str) -> str:
+        """Where the API server has a group."""
+        return f"{_API}/{plural}/{name}"
 
     def size(self, name: str, plural: str = "machinedeployments") -> int:
         """The replicas that are asked for."""
         return int(self.group(name, plural)["spec"]["replicas"])
+
+    def limits(self, name: str, plural: str) -> tuple[int, int]:
+        """The least and the most machines of a group."""
+        annotations = self.group(name, plural)["metadata"]["annotations"]
+        return int(annotations[MIN_SIZE]), int(annotations[MAX_SIZE])
 
     def left_behind(self) -> list[str]:
         """Our annotations on groups, and marks on Machines."""

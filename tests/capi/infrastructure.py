@@ -7,22 +7,25 @@ once, the control plane is not made of Machines, and each machine joins as a nod
 import base64
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
-from tests.controlplane import ApiError, ControlPlane, objects, wait_until
+from tests.capi.served import apply_definitions
+from tests.controlplane import ApiError, ControlPlane, objects
 
 GROUP = "provided.test"
 CLUSTER = "work"
 NAMESPACE = "clusters"
 CAPI = "cluster.x-k8s.io/v1beta2"
 MACHINES = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/machines"
-_API = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}"
+POOL = "pool"
+"""Label of what belongs to a group: its name."""
+_PROVIDED = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/providedmachines"
 _KINDS = ("ProvidedCluster", "ProvidedControlPlane", "ProvidedMachine", "ProvidedMachineTemplate")
-_ZONES = ("zone-a", "zone-b")
 
 
 def definition(kind: str) -> dict[str, Any]:
@@ -62,54 +65,90 @@ def reference(kind: str, name: str) -> dict[str, str]:
     return {"apiGroup": GROUP, "kind": kind, "name": name}
 
 
-def machine_template(name: str, *, cpu: str = "2", memory: str = "4Gi") -> dict[str, Any]:
-    """Return a template of machines."""
-    spec = {"cpu": cpu, "memory": memory}
+def machine_template(
+    name: str, *, cpu: str = "2", memory: str = "4Gi", zones: str = "ab"
+) -> dict[str, Any]:
+    """Return a template of machines; ``zones``: the letters of those in which they are."""
+    spec = {"cpu": cpu, "memory": memory, "zones": zones}
     return provided("ProvidedMachineTemplate", name, spec={"template": {"spec": spec}})
 
 
 class Infrastructure:
-    """The controller: gives machines an id, and makes their nodes."""
+    """The controller: gives machines an id, and makes their nodes; again where one has gone whose machine is there."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self.joins = True
         """Whether new machines become nodes."""
-        self._count = 0
+        self.exhausted: set[str] = set()
+        """Groups for which there are no more machines."""
+        self.taints: dict[str, Sequence[Mapping[str, str]]] = {}
+        """Group -> taints with which its new nodes register."""
+        self._registered: dict[str, dict[str, Any]] = {}
+        """Machine -> node as its kubelet registers it."""
 
     def look(self) -> None:
-        """Provide each machine that has no id yet, and remove nodes whose machine is gone."""
+        """Provide each machine that has no id yet, and let nodes come and go with their machines."""
         api = self._plane.api
-        machines = api.list_all(f"{_API}/providedmachines")
-        for one in machines:
-            name = one["metadata"]["name"]
+        # Before the machines: a node that is missing here has a machine that is there later.
+        nodes = {one["metadata"]["name"]: one for one in api.list_all("/api/v1/nodes")}
+        machines = {one["metadata"]["name"]: one for one in api.list_all(_PROVIDED)}
+        self._registered = {
+            name: self._registered[name] for name in self._registered if name in machines
+        }
+        for name, one in machines.items():
             if "deletionTimestamp" not in one["metadata"] and "providerID" not in one["spec"]:
-                self._provide(name, one["spec"])
-        ids = {f"provided:///{one['metadata']['name']}" for one in machines}
-        for node in api.list_all("/api/v1/nodes"):
+                self._provide(name, one)
+            elif name in self._registered and name not in nodes:
+                self._plane.apply([self._registered[name]])
+        ids = set(map(_provider_id, machines))
+        for name, node in nodes.items():
             if node["spec"].get("providerID") not in ids:
                 with contextlib.suppress(ApiError):
-                    api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+                    api.delete(f"/api/v1/nodes/{name}")
 
-    def _provide(self, name: str, spec: dict[str, Any]) -> None:
-        provider_id = f"provided:///{name}"
+    def _provide(self, name: str, machine: Mapping[str, Any]) -> None:
+        group = machine["metadata"].get("labels", {}).get(POOL, "")
+        if group in self.exhausted:
+            return
         if self.joins:
-            zone = _ZONES[self._count % len(_ZONES)]
-            self._count += 1
-            node = objects.node(name, cpu=spec["cpu"], memory=spec["memory"], zone=zone)
-            node["spec"] = {**node.get("spec", {}), "providerID": provider_id}
-            self._plane.apply([node])
+            self._registered[name] = self._node(name, group, machine["spec"])
+            self._plane.apply([self._registered[name]])
         done = {"initialization": {"provisioned": True}}
-        change = {"spec": {"providerID": provider_id}, "status": done}
-        self._plane.api.patch(f"{_API}/providedmachines/{name}", change)
+        change = {"spec": {"providerID": _provider_id(name)}, "status": done}
+        self._plane.api.patch(f"{_PROVIDED}/{name}", change)
+
+    def _node(self, name: str, group: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the node of a new machine, in the zone in which its group has the fewest, as Auto Scaling groups do it."""
+        there = Counter(_zone_in(node, group) for node in self._registered.values())
+        zone = min(spec["zones"], key=lambda letter: there[f"zone-{letter}"])
+        node = objects.node(
+            name,
+            labels={"group": group},
+            cpu=spec["cpu"],
+            memory=spec["memory"],
+            zone=f"zone-{zone}",
+        )
+        taints = [*node["spec"].get("taints", ()), *self.taints.get(group, ())]
+        node["spec"] |= {"providerID": _provider_id(name), "taints": taints}
+        return node
+
+
+def _provider_id(machine: str) -> str:
+    return f"provided:///{machine}"
+
+
+def _zone_in(node: Mapping[str, Any], group: str) -> str:
+    """Return the zone of a node of a group; empty for one of another group."""
+    labels = node["metadata"]["labels"]
+    return str(labels["topology.kubernetes.io/zone"]) if labels.get("group") == group else ""
 
 
 @contextmanager
 def working(plane: ControlPlane) -> Iterator[Infrastructure]:
     """Make the Cluster, which is this control plane, and run the controller beside."""
-    plane.apply([*map(definition, _KINDS), objects.namespace(NAMESPACE)])
-    wait_until(lambda: _is_served(plane), 30, "our kinds served")
-    plane.apply(_cluster(plane))
+    apply_definitions(plane, [*map(definition, _KINDS)])
+    plane.apply([objects.namespace(NAMESPACE), *_cluster(plane)])
     made, end = Infrastructure(plane), threading.Event()
 
     def work() -> None:
@@ -125,15 +164,6 @@ def working(plane: ControlPlane) -> Iterator[Infrastructure]:
     finally:
         end.set()
         thread.join()
-
-
-def _is_served(plane: ControlPlane) -> bool:
-    try:
-        return {one["kind"] for one in plane.api.get(f"/apis/{GROUP}/v1")["resources"]} >= set(
-            _KINDS
-        )
-    except ApiError:
-        return False
 
 
 def _cluster(plane: ControlPlane) -> Iterator[dict[str, Any]]:

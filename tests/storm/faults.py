@@ -36,6 +36,8 @@ KINDS = (
 )
 CENTRAL = ("lease", "memory", "get pod", "eviction", "events", "list pods", "watch pods")
 """The kinds on which promises depend most; the covering plan begins with them."""
+_NAMED = ("nodes", "clusters", "machinedeployments", "machinesets", "machines")
+"""Objects of which single ones are asked for by the method, the last four of Cluster API."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,8 @@ def kind_of(method: str, target: str) -> str:
         return f"{method.lower()} pod"
     if "watch=" not in query and parts[-1] == "pods" and "spec.nodeName" in query:
         return "list pods of node"
-    if len(parts) >= 2 and parts[-2] == "nodes":
-        return f"{method.lower()} node"
+    if len(parts) >= 2 and parts[-2] in _NAMED:
+        return f"{method.lower()} {parts[-2].removesuffix('s')}"
     if "watch=" in query:
         return f"watch {parts[-1]}"
     return "version" if path == "/version" else f"list {parts[-1]}"

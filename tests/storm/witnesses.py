@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 from tests.controlplane.api import ApiClient, ApiError
 from tests.storm.schedule import Scenario
@@ -226,9 +227,9 @@ class Record:
 
 
 class Recorder:
-    """Keeps all changes of pods, nodes, budgets, Leases, ConfigMaps and EndpointSlices, in etcd's order."""
+    """Keeps all changes of pods, nodes, budgets, Leases, ConfigMaps, EndpointSlices and what else is named, in etcd's order."""
 
-    _PATHS: Mapping[str, str] = {
+    _PATHS: ClassVar[dict[str, str]] = {
         "Pod": f"/api/v1/namespaces/{APPS}/pods",
         "Node": "/api/v1/nodes",
         "PodDisruptionBudget": f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets",
@@ -237,12 +238,13 @@ class Recorder:
         "EndpointSlice": f"/apis/discovery.k8s.io/v1/namespaces/{APPS}/endpointslices",
     }
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        """``more``: kind -> path of its list."""
         self._api = api
         self._changes: list[Change] = []
         self._lock = threading.Lock()
-        for kind in self._PATHS:
-            threading.Thread(target=self._watch, args=(kind,), daemon=True).start()
+        for kind, path in {**self._PATHS, **more}.items():
+            threading.Thread(target=self._watch, args=(kind, path), daemon=True).start()
 
     def since(self, version: int) -> list[Change]:
         """Return the changes after a revision."""
@@ -257,8 +259,7 @@ class Recorder:
             ending = {c.uid for c in self._changes if c.kind == "Pod" and is_ending(c)}
         return uids <= ending
 
-    def _watch(self, kind: str) -> None:
-        path = self._PATHS[kind]
+    def _watch(self, kind: str, path: str) -> None:
         version = ""
         while True:
             try:

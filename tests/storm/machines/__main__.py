@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, storm_parser
 from tests.storm.machines.invariants import violations
-from tests.storm.machines.play import Stage, stage
-from tests.storm.machines.scenario import scenario
+from tests.storm.machines.play import CLOUD, PROVIDERS, Stage, stage
 
 _PROGRAM = (sys.executable, "-m", "tests.storm.machines")
 
@@ -23,11 +22,11 @@ def main() -> int:
     begun = time.monotonic()
     hits: Counter[str] = Counter()
     seeds = parse_seeds(chosen.seeds, chosen.runs)
-    if chosen.short:
-        seeds = [seed for seed in seeds if not scenario(seed).hits_long]
     if chosen.at_once > 1:
         return _share(seeds, chosen.at_once)
-    with stage(folder) as made:
+    with stage(folder, chosen.provider) as made:
+        if chosen.short:
+            seeds = [seed for seed in seeds if not made.scenario(seed).hits_long]
         say(f"all is ready after {time.monotonic() - begun:.0f} s; outputs: {folder}")
         code = play_seeds(seeds, chosen, lambda seed: _holds(made, seed, chosen, hits))
     say(f"faults that came to bear: {dict(sorted(hits.items()))}")
@@ -54,15 +53,13 @@ def _share(seeds: list[int], at_once: int) -> int:
 def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str]) -> bool:
     started = time.monotonic()
     try:
-        record = made.play(scenario(seed), chosen.source)
+        record = made.play(seed, chosen.source)
     except Exception as error:  # noqa: BLE001 - the next one may show more; this one counts as failed
-        say(f"         NOT PLAYED to its end: {error!r}  {scenario(seed)}")
+        say(f"         NOT PLAYED to its end: {error!r}  {made.scenario(seed)}")
         return False
     violated = violations(record)
     codes = ", ".join(str(ran.code) for ran in record.runs)
-    ended = sum(call.done and "Terminate" in call.name for call in record.calls) + len(
-        record.hooked
-    )
+    ended = len(record.endings(of_hooks=False)) + len(record.hooked)
     moved = len([*record.evictions()])
     say(
         f"{time.monotonic() - started:5.1f} s  exit {codes}, {moved} evicted, {ended} ended  {record.scenario}"
@@ -73,6 +70,7 @@ def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str
     if chosen.rows:
         row = {
             "seed": seed,
+            "provider": chosen.provider,
             "duty": record.scenario.duty,
             "codes": [ran.code for ran in record.runs],
             "evicted": moved,
@@ -88,6 +86,9 @@ def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str
 
 def _parser() -> argparse.ArgumentParser:
     parser = storm_parser("python -m tests.storm.machines", __doc__, "0-11")
+    parser.add_argument(
+        "--provider", choices=PROVIDERS, default=CLOUD, help="whose groups the machines are in"
+    )
     parser.add_argument(
         "--short", action="store_true", help="leave out what stops a process for minutes"
     )

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from tests.aws.cloud import REGION
-from tests.aws.fleet import Fleet
 from tests.aws.messages import hook
-from tests.controlplane import objects, operations, stages
+from tests.controlplane import objects, operations, stages, wait_until
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.ground import (
     BASE_POLICY,
@@ -59,7 +58,7 @@ class PreparedCluster(MachineCluster):
         self._web(4)
         self.ground.kept = {fleet.machines("pool-b")[0]}
         self.ground.victims = {one for pool in ("pool-a", "pool-b") for one in fleet.machines(pool)}
-        self._provide(FAST_SCALE_IN)
+        self._provide(fleet, FAST_SCALE_IN)
 
     def _for_two_releases(self) -> None:
         """Six machines of two groups, each of a release of its own; two are enough for both."""
@@ -76,9 +75,9 @@ class PreparedCluster(MachineCluster):
                 self._cloud.client("autoscaling").create_or_update_tags(
                     Tags=[{**tag, "PropagateAtLaunch": False}]
                 )
-        self._provide(FAST_SCALE_IN, f"{RELEASE}={OTHER}")
+        self._provide(fleet, FAST_SCALE_IN, f"{RELEASE}={OTHER}")
         ground.rival = ground.policy
-        self._provide(FAST_SCALE_IN, f"{RELEASE}=main")
+        self._provide(fleet, FAST_SCALE_IN, f"{RELEASE}=main")
 
     def _for_agent(self) -> None:
         """Two nodes; the agent is the first one's, whose instance metadata announce nothing yet."""
@@ -89,10 +88,10 @@ class PreparedCluster(MachineCluster):
         self._tell(NOTHING)
 
     def _for_scale_out(self) -> None:
-        self._groups({"pool-a": 2, "pool-b": 1})
+        fleet = self._groups({"pool-a": 2, "pool-b": 1})
         self._web(6)
         self._plane.apply([self._deployment(12)])
-        self._provide({"scale-out": {"newPodDelay": "0s"}})
+        self._provide(fleet, {"scale-out": {"newPodDelay": "0s"}})
 
     def _for_drain(self) -> None:
         names = [f"n-{i}" for i in range(4)]
@@ -187,8 +186,9 @@ class PreparedCluster(MachineCluster):
 
     def _for_surge(self) -> None:
         """Three machines of an old version in two groups, and one of the current version, which stays."""
-        fleet = self._fleet = Fleet(self._cloud, self._machines)
-        for name, size, high, zones in (("pool-a", 2, 5, "ab"), ("pool-b", 1, 3, "b")):
+        fleet = self._fleet = self._make_fleet()
+        sizes = {"pool-a": (2, 5, "ab"), "pool-b": (1, 3, "b")}
+        for name, (size, high, zones) in sizes.items():
             fleet.add(name, size, low=LOW, high=high, zone=zones)
         ground, labels = self.ground, {"app": SINGLE}
         self._web(6)
@@ -198,15 +198,14 @@ class PreparedCluster(MachineCluster):
         )
         self._plane.apply([single, objects.service(SINGLE, labels, namespace=APPS)])
         operations.wait_pods_ready(self._api, 7, 60, namespace=APPS)
-        ground.victims = {one for name in fleet.sizes for one in fleet.machines(name)}
-        fleet.new_version(ImageId="ami-03cf127a")
-        self._cloud.client("autoscaling").set_desired_capacity(
-            AutoScalingGroupName="pool-a", DesiredCapacity=3
-        )
+        ground.victims = {one for name in sizes for one in fleet.machines(name)}
+        fleet.renew()
+        fleet.resize("pool-a", +1)
         fleet.join()
+        wait_until(lambda: len(self._of_group("pool-a")) == 3, 60, "the current machine")
         ground.kept = set(fleet.machines("pool-a")) - ground.victims
         ground.groups = self.groups()
         # Machines that are launched within this second would be taken for some that were there before.
         time.sleep(1.1)
-        self._provide({})
+        self._provide(fleet, {})
         ground.policy |= {"method": {"singleReplicas": "restart"}, "nodeConditions": True}

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,12 +15,13 @@ from typing import Any
 import yaml
 
 from tests.aws.cloud import REGION, Cloud
-from tests.aws.fleet import ENABLED, Fleet
+from tests.aws.fleet import Fleet
 from tests.aws.messages import spot
 from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
 from tests.e2e.instance_metadata import InstanceMetadata
 from tests.e2e.machines import Machines
+from tests.storm.machines.fleets import AnyFleet, CloudFleet, GroupState
 from tests.storm.machines.network import Network, Standing
 from tests.storm.witnesses import APPS, LEASE, MEMORY, OPS
 
@@ -71,8 +72,6 @@ FAST_SCALE_IN = {
     "scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s", "giveUpAfter": "20s"}
 }
 UNPROCESSABLE = 422
-MOST_FAILURES = 20
-"""Activities of a group that fail: one each time that machines are looked for."""
 
 
 @dataclass
@@ -119,8 +118,14 @@ class Ground:
     """Other announced nodes -> Unix seconds at which their machines go."""
     wanted_empty: set[str] = field(default_factory=set)
     """Nodes that were closed when people asked for them to be emptied."""
-    groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Group under replacement -> what the cloud said of it before."""
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    """Group under replacement -> what its provider said of it before."""
+    their_changes: set[int] = field(default_factory=set)
+    """etcd's revisions of changes of groups that others have made."""
+    deleted_machines: set[str] = field(default_factory=set)
+    """Uids of Machines that others have deleted."""
+    shifts: dict[str, int] = field(default_factory=dict)
+    """Group -> by how many machines others have changed its size."""
     zones: dict[str, str] = field(default_factory=dict)
     """Machine of a group over two zones -> its zone."""
     not_named: set[str] = field(default_factory=set)
@@ -130,12 +135,19 @@ class Ground:
 class MachineCluster:
     """The cluster and the cloud: made empty, looked at, and made whole again."""
 
-    def __init__(self, plane: ControlPlane, cloud: Cloud, folder: Path) -> None:
-        """``folder``: for what the instance metadata log."""
+    def __init__(
+        self,
+        plane: ControlPlane,
+        cloud: Cloud,
+        folder: Path,
+        make_fleet: Callable[[], AnyFleet] | None = None,
+    ) -> None:
+        """``folder``: for what the instance metadata log; ``make_fleet``: provides groups, Auto Scaling groups if None."""
         self._plane, self._api, self._cloud = plane, plane.api, cloud
         self._metadata = InstanceMetadata(folder)
         self._machines = _Machines(plane)
-        self._fleet: Fleet | None = None
+        self._make_fleet = make_fleet or (lambda: CloudFleet(cloud, self._machines))
+        self._fleet: AnyFleet | None = None
         self._aliens: Fleet | None = None
         self._changing = threading.Lock()
         """Held while machines join, or change their groups."""
@@ -164,15 +176,6 @@ class MachineCluster:
         if self._fleet is not None:
             with _taken_names(), self._changing:
                 self._fleet.join(taints=self.ground.starts_with)
-            self._fail_launches(self._fleet)
-
-    def _fail_launches(self, fleet: Fleet) -> None:
-        """Let the activity of a launch fail for which there is no machine: each as often as it is tried."""
-        for group in self._cloud.exhausted:
-            missing = fleet.sizes[group] - len(fleet.machines(group))
-            failed = self._cloud.activities.setdefault(group, [])
-            if missing > 0 and len(failed) < MOST_FAILURES:
-                failed.insert(0, _failed_launch(group))
 
     @property
     def metadata(self) -> str:
@@ -185,13 +188,11 @@ class MachineCluster:
 
     def sizes(self) -> dict[str, int]:
         """Group -> desired size, of the groups that the policy reaches."""
-        return {} if self._fleet is None else self._fleet.sizes
+        return {name: group.desired for name, group in self.groups().items()}
 
-    def groups(self) -> dict[str, Mapping[str, Any]]:
-        """Group -> what the cloud says of it, of the groups that the policy reaches."""
-        return (
-            {} if self._fleet is None else {name: self._fleet.group(name) for name in self.sizes()}
-        )
+    def groups(self) -> dict[str, GroupState]:
+        """Group -> what its provider says of it, of the groups that the policy reaches."""
+        return {} if self._fleet is None else dict(self._fleet.state())
 
     def _tell(self, command: tuple[str, ...]) -> None:
         """Let the instance metadata of n-a say this, and nothing else."""
@@ -232,6 +233,12 @@ class MachineCluster:
         self._let_pods_end()
         self.join()
 
+    def mend_groups(self) -> None:
+        """Do what people have to do, by the documentation, where a new machine came late and old ones would be ended for it."""
+        for name in () if self._fleet is None else self._fleet.free():
+            # The group keeps what has come.
+            self.ground.shifts[name] = self.ground.shifts.get(name, 0) + 1
+
     def network(self) -> Standing:
         """Return what AWS says of the announced machine's network."""
         made = self.ground.network
@@ -245,16 +252,15 @@ class MachineCluster:
         """The nodes as they are."""
         return self._api.list_all("/api/v1/nodes")
 
-    def _groups(self, sizes: Mapping[str, int]) -> Fleet:
-        fleet = self._fleet = Fleet(self._cloud, self._machines)
+    def _groups(self, sizes: Mapping[str, int]) -> AnyFleet:
+        fleet = self._fleet = self._make_fleet()
         for zone, (name, size) in zip("ab", sizes.items(), strict=False):
             fleet.add(name, size, low=LOW, high=6, zone=zone)
             self.ground.bounds[name] = (size, LOW)
         return fleet
 
-    def _provide(self, strategies: Mapping[str, Any], *tags: str) -> None:
-        at_aws = {"region": REGION, "endpoint": self._cloud.url}
-        provider = {"aws": {"tags": [ENABLED, *tags], **at_aws}}
+    def _provide(self, fleet: AnyFleet, strategies: Mapping[str, Any], *tags: str) -> None:
+        provider = dict(fleet.policy(tags))
         self.ground.policy = BASE_POLICY | {"provider": provider, "strategies": dict(strategies)}
 
     def policy(self, url: str, *, rival: bool = False) -> str:
@@ -322,8 +328,6 @@ class MachineCluster:
             self._api.delete(f"/api/v1/namespaces/{APPS}/services/{SINGLE}", NOW)
         self._api.delete(f"/apis/events.k8s.io/v1/namespaces/{APPS}/events", NOW)
         self._api.delete("/api/v1/nodes", NOW)
-        self._cloud.exhausted.clear()
-        self._cloud.activities.clear()
         for before in ("", f"{OTHER}-"):
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases/{before}{LEASE}"
             self._api.patch(lease, {"spec": None})
@@ -347,20 +351,6 @@ def _taken_names() -> Iterator[None]:
     except ApiError as error:
         if error.status != UNPROCESSABLE:
             raise
-
-
-def _failed_launch(group: str) -> dict[str, str]:
-    """Return an activity of a group, with the fields of the API reference."""
-    message = "We currently do not have sufficient t3.medium capacity in the Availability Zone"
-    return {
-        "ActivityId": str(uuid.uuid4()),
-        "AutoScalingGroupName": group,
-        "Description": f"Launching a new EC2 instance.  Status Reason: {message}",
-        "Cause": "At ... a user request explicitly set group desired capacity.",
-        "StartTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "StatusCode": "Failed",
-        "StatusMessage": message,
-    }
 
 
 class _Machines(Machines):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.invariants import nothing_raw_in
-from tests.storm.machines.cloud import Call
+from tests.storm.machines.deeds import OTHERS, group_in
 from tests.storm.machines.ground import NOTICE, OPT_OUT, OTHER, SCALE_IN
 from tests.storm.machines.network import PORT
 from tests.storm.machines.record import Record
@@ -58,13 +58,9 @@ HARMLESS: Mapping[str, set[str]] = {
 """Duty -> what may happen beside it, and it gets done all the same."""
 _HARMLESS_FAULTS = {("scale-in", "eviction", "429 Retry-After 1")}
 """Duty, kind of request and fault: machines that are empty already are ended all the same."""
-_TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
-_RESIZE = "autoscaling:SetDesiredCapacity"
-_COMPLETE = "autoscaling:CompleteLifecycleAction"
 _FIREWALLS = "ec2:ModifyNetworkInterfaceAttribute"
 _TARGETS = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
 _SLOW = "elasticloadbalancing:DescribeTargetHealth"
-_ENDS = (_TERMINATE, _COMPLETE)
 _OUR_FAULT, _USAGE = 1, 2
 
 Invariant = Callable[[Record], Iterator[str]]
@@ -72,10 +68,10 @@ Invariant = Callable[[Record], Iterator[str]]
 
 def empty_machines_only(record: Record) -> Iterator[str]:
     """(a) No machine is ended that has a pod: neither by the cloud nor by the provider of `replace`."""
-    for call in _ending(record):
-        node = record.node_of_instance(_instance(call), call.at)
+    for deed in record.endings():
+        node = record.node_of_instance(deed.machine, deed.at)
         if node is not None:
-            yield from _pods_left(record, node, call.at, call.name)
+            yield from _pods_left(record, node, deed.at, deed.what)
     for hooked in record.hooked:
         node = record.node_named(hooked.node, hooked.at)
         if node is not None:
@@ -92,20 +88,20 @@ def _pods_left(record: Record, node: Mapping[str, Any], at: float, what: str) ->
 
 def protected_stay(record: Record) -> Iterator[str]:
     """(b) What was protected before the call left, or must stay, is not ended."""
-    for call in _ending(record):
-        node = record.node_of_instance(_instance(call), call.at)
+    for deed in record.endings():
+        node = record.node_of_instance(deed.machine, deed.at)
         if node is None:
             continue
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         since = record.ground.protected.get(uid)
-        known = max(call.at - NEWS, _looked_at(record, name, call.at))
-        if since is not None and since < known and call.name == _TERMINATE:
-            yield f"{name} was ended {call.at - since:.1f} s after a person protected it"
+        known = max(deed.at - NEWS, _looked_at(record, name, deed.at))
+        if since is not None and since < known and deed.what == "ends":
+            yield f"{name} was ended {deed.at - since:.1f} s after a person protected it"
         if name in record.ground.kept:
             yield f"{name} was ended, whose pod has to stay"
         delayed = record.ground.delayed
-        if delayed is not None and delayed < known and call.at < delayed + DELAY:
-            yield f"{name} was ended {call.at - delayed:.1f} s after a delay was asked for"
+        if delayed is not None and delayed < known and deed.at < delayed + DELAY:
+            yield f"{name} was ended {deed.at - delayed:.1f} s after a delay was asked for"
 
 
 def _looked_at(record: Record, node: str, before: float) -> float:
@@ -116,23 +112,20 @@ def _looked_at(record: Record, node: str, before: float) -> float:
 
 def ours_only(record: Record) -> Iterator[str]:
     """(c) No call is about a group or an instance that the policy does not reach, or that was not announced."""
-    for call in record.calls:
-        instance = _instance(call)
+    for deed in record.deeds:
+        machine, ends = deed.machine, deed.what == "ends" and deed.by != OTHERS
         known = record.ground.victims | record.ground.kept
-        # Of a group under replacement new machines go, too, which a later rule counts.
-        if call.name == _TERMINATE and instance not in known and not record.ground.groups:
-            yield f"{call.name} of {instance}, which is no machine of the policy's groups"
-        if (
-            call.name == _RESIZE
-            and call.form.get("AutoScalingGroupName")
-            not in record.ground.bounds | record.ground.groups
-        ):
-            yield f"{call.name} of {call.form.get('AutoScalingGroupName')}"
-        if call.name == _COMPLETE and instance not in record.ground.instances:
-            yield f"{call.name} of {instance}, which was not announced"
-        reach = record.ground.reach.get(call.by)
-        if reach is not None and call.name == _TERMINATE and _group(record, call) not in reach:
-            yield f"{call.name} of {instance} by the release {call.by}, whose group it is not"
+        # Of a group under replacement new machines go, too, which a later rule counts, and what others add may go.
+        if ends and machine not in known and not (record.ground.groups or record.ground.shifts):
+            yield f"{machine} was ended, which is no machine of the policy's groups"
+        groups = record.ground.bounds.keys() | record.ground.groups.keys()
+        if deed.what == "resizes" and deed.group not in groups:
+            yield f"{deed.group} was resized"
+        if deed.what == "lets go" and machine not in record.ground.instances:
+            yield f"{machine} was let go, which was not announced"
+        reach = record.ground.reach.get(deed.by)
+        if reach is not None and ends and deed.group not in reach:
+            yield f"{machine} was ended by the release {deed.by}, whose group it is not"
 
 
 def writes_on_its_own(record: Record) -> Iterator[str]:
@@ -142,7 +135,7 @@ def writes_on_its_own(record: Record) -> Iterator[str]:
             continue
         release = OTHER if request.user.endswith(OTHER) else "main"
         node = record.node_named(request.name, request.at.timestamp())
-        group = node["metadata"]["labels"].get("group", "") if node else ""
+        group = group_in(node) if node else ""
         if group and group not in record.ground.reach[release]:
             yield f"{request.name} of {group} was changed by the release {release}"
 
@@ -171,27 +164,27 @@ def same_machine(record: Record) -> Iterator[str]:
 
 def above_the_minimum(record: Record) -> Iterator[str]:
     """(e) No group falls below its minimum; of one that is increased first :mod:`.surges` counts."""
-    gone = Counter(_group(record, call) for call in _ending(record) if call.name == _TERMINATE)
+    gone = Counter(deed.group for deed in record.endings(of_hooks=False))
     for group, (begun, least) in record.ground.bounds.items():
         if begun - gone[group] < least:
             yield f"{gone[group]} of {begun} machines of {group} were ended, {least} must be left"
-        if record.sizes.get(group, least) < least:
+        if record.sizes.get(group, least) < least + min(0, record.ground.shifts.get(group, 0)):
             yield f"{group} has the size {record.sizes[group]}"
 
 
 def with_the_lease(record: Record) -> Iterator[str]:
     """(f) Nothing is ended without the Lease, nor after the signal."""
-    for call in _ending(record):
-        runs = _runs_of(record, call.by)
+    for deed in record.endings():
+        runs = _runs_of(record, deed.by)
         for ran in runs:
-            if ran.started <= call.at <= (ran.ended or call.at):
-                yield from _late(ran, call.at, call.name)
+            if ran.started <= deed.at <= (ran.ended or deed.at):
+                yield from _late(ran, deed.at, deed.what)
         if record.ground.groups:
             # The note on the group says whose it is: the Lease is held only while pods move.
             continue
-        holder = record.holder(call.at, call.by)
+        holder = record.holder(deed.at, deed.by)
         if not any(holder.startswith(ran.identity) for ran in runs):
-            yield f"{call.name} arrived while {holder or 'no process'} held the Lease"
+            yield f"{deed.machine} was ended while {holder or 'no process'} held the Lease"
     for hooked in record.hooked:
         for ran in record.runs:
             if ran.started <= hooked.at <= (ran.ended or hooked.at):
@@ -213,7 +206,7 @@ def _late(ran: Ran, at: float, what: str) -> Iterator[str]:
 
 def once(record: Record) -> Iterator[str]:
     """(g) One decision ends one machine once."""
-    for instance, count in Counter(_instance(c) for c in _ending(record)).items():
+    for instance, count in Counter(deed.machine for deed in record.endings()).items():
         if count > 1:
             yield f"{instance} was ended {count} times"
     again = any(ran.killed for ran in record.runs)
@@ -343,7 +336,7 @@ def says_what_was_done(record: Record) -> Iterator[str]:
     ]
     named = {act.get("node") for act in acts}
     claimed = {a["node"] for a in acts if a["code"] == "Terminated" and a.get("status") == "done"}
-    ended = {_instance(call) for call in _ending(record)}
+    ended = {deed.machine for deed in record.endings()}
     for instance in sorted(ended - named):
         yield f"{instance} was ended, and no report names it"
     for name in sorted(claimed - ended):
@@ -421,12 +414,12 @@ def gets_done(record: Record) -> Iterator[str]:
         return
     if scenario.duty == "scale-out" and (left := _waiting(record)):
         yield f"{left} pods wait, and groups may grow"
-    ended = [call for call in _ending(record) if call.at < record.ended]
+    ended = [deed for deed in record.endings() if deed.at < record.ended]
     if scenario.duty in ("scale-in", "two releases") and not ended:
         yield "no machine was ended"
     if scenario.duty in ("drain", "replace", "surge") and record.runs[0].code != 0:
         yield f"it exited with {record.runs[0].code}: {record.runs[0].err.strip()[-200:]}"
-    if scenario.duty == "interruption" and not any(c.name == _COMPLETE for c in record.calls):
+    if scenario.duty == "interruption" and not any(deed.what == "lets go" for deed in record.deeds):
         yield "the hook was not answered"
     if scenario.duty == "detach" and record.network.targets:
         yield f"the machine still gets requests: {sorted(record.network.targets)}"
@@ -458,16 +451,16 @@ def load_balancers_are_told(record: Record) -> Iterator[str]:
     """(r) Before a machine is ended, load balancers have had the time to leave it out."""
     if record.scenario.has(*CLOCKS) or record.ground.groups:
         return
-    for call in _ending(record):
-        node = record.node_of_instance(_instance(call), call.at)
-        if node is None or call.name != _TERMINATE:
+    for deed in record.endings(of_hooks=False):
+        node = record.node_of_instance(deed.machine, deed.at)
+        if node is None:
             continue
         since: float | None = None
         for change in record.changes:
-            if change.at <= call.at and change.uid == node["metadata"]["uid"]:
+            if change.at <= deed.at and change.uid == node["metadata"]["uid"]:
                 shown = EXCLUDE in (change.object["metadata"].get("labels") or {})
                 since = (since or change.at) if shown else None
-        if since is None or call.at - since < MIN_EXCLUDED:
+        if since is None or deed.at - since < MIN_EXCLUDED:
             yield f"{node['metadata']['name']} was ended, and load balancers were not told in time"
 
 
@@ -475,8 +468,9 @@ def nothing_twice(record: Record) -> Iterator[str]:
     """(s) No more machines are asked for than the waiting pods need."""
     if record.scenario.duty != "scale-out" or record.scenario.has("no capacity", "zone lost"):
         return
-    if (total := sum(record.sizes.values())) > ENOUGH:
-        yield f"{total} machines are asked for, and {ENOUGH} are enough: {dict(record.sizes)}"
+    enough = ENOUGH + sum(record.ground.shifts.values())
+    if (total := sum(record.sizes.values())) > enough:
+        yield f"{total} machines are asked for, and {enough} are enough: {dict(record.sizes)}"
 
 
 def no_other_autoscaler(record: Record) -> Iterator[str]:
@@ -535,7 +529,7 @@ def says_what_it_requests(record: Record) -> Iterator[str]:
     scenario = record.scenario
     if scenario.faults or scenario.has("forged record", *OURS) or record.ground.replaced:
         return
-    sent = {_instance(call): call.at for call in record.calls if call.name == _TERMINATE}
+    sent = {deed.machine for deed in record.endings(of_hooks=False)}
     for change in record.changes:
         if change.kind != "Node" or change.type == "DELETED" or _phase(change.object) != "ending":
             continue
@@ -552,7 +546,7 @@ def says_what_it_requests(record: Record) -> Iterator[str]:
 def zones_stay(record: Record) -> Iterator[str]:
     """(z) Of equal machines of a group none goes that is the last of its zone, while another zone has two."""
     zones = record.ground.zones
-    gone = {_instance(call) for call in _ending(record)}
+    gone = {deed.machine for deed in record.endings()}
     left = Counter(zone for machine, zone in zones.items() if machine not in gone)
     for zone in sorted({*zones.values()} - left.keys()):
         if max(left.values(), default=0) > 1:
@@ -593,20 +587,6 @@ INVARIANTS: Mapping[str, Invariant] = {
 def violations(record: Record) -> Sequence[tuple[str, str]]:
     """Return letter and text of all that was violated."""
     return [(letter, text) for letter, check in INVARIANTS.items() for text in check(record)]
-
-
-def _ending(record: Record) -> list[Call]:
-    """Return the calls by which machines were ended."""
-    return [call for call in record.calls if call.name in _ENDS and call.done]
-
-
-def _instance(call: Call) -> str:
-    return call.form.get("InstanceId", "")
-
-
-def _group(record: Record, call: Call) -> str:
-    node = record.node_of_instance(_instance(call), call.at)
-    return str(node["metadata"]["labels"].get("group", "")) if node else ""
 
 
 def _pod_named(record: Record, name: str) -> Mapping[str, Any] | None:

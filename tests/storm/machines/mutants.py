@@ -4,22 +4,26 @@
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.storm import mutants
 from tests.storm.machines.invariants import violations
 from tests.storm.machines.mends import MENDS
-from tests.storm.machines.play import stage
-from tests.storm.machines.scenario import scenario
+from tests.storm.machines.play import CLOUD, stage
 
 
-@contextmanager
-def _playing(folder: Path) -> Iterator[mutants.Play]:
-    with stage(folder) as made:
-        yield lambda seed, tree: violations(made.play(scenario(seed), tree))
+def playing_on(provider: str) -> Callable[[Path], AbstractContextManager[mutants.Play]]:
+    """Return what plays seeds on a provider's groups."""
+
+    @contextmanager
+    def playing(folder: Path) -> Iterator[mutants.Play]:
+        with stage(folder, provider) as made:
+            yield lambda seed, tree: violations(made.play(seed, tree))
+
+    return playing
 
 
 if __name__ == "__main__":
-    sys.exit(mutants.main(MENDS, _playing, "python -m tests.storm.machines.mutants"))
+    sys.exit(mutants.main(MENDS, playing_on(CLOUD), "python -m tests.storm.machines.mutants"))

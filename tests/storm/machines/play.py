@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -17,10 +18,14 @@ from typing import Any, Self
 import yaml
 
 from tests.aws.cloud import CREDENTIALS, Cloud, in_the_cloud
+from tests.capi.ground import Ground
 from tests.controlplane import ControlPlane, Options, audit
 from tests.storm.faults import Script
 from tests.storm.machines import cloud as storm_cloud
 from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
+from tests.storm.machines.cluster_api import scenarios
+from tests.storm.machines.cluster_api.fleet import MachineFleet
+from tests.storm.machines.cluster_api.ground import PATHS, RULES, cluster_api
 from tests.storm.machines.ground import KEPT, OTHER, STATUS
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import (
@@ -31,6 +36,7 @@ from tests.storm.machines.scenario import (
     SCALING,
     TIME_PASSES,
     Scenario,
+    scenario,
 )
 from tests.storm.machines.world import MachineWorld
 from tests.storm.product import Process, grant
@@ -40,6 +46,8 @@ from tests.storm.witnesses import LEASE, MEMORY, OPS, Ran, Recorder
 from tests.support.serving import serving
 
 ACCOUNT = "storm-machines"
+CLOUD, CLUSTER_API = "aws", "cluster-api"
+PROVIDERS = (CLOUD, CLUSTER_API)
 RIVAL = f"{ACCOUNT}-{OTHER}"
 """ServiceAccounts of the product, and of a second release."""
 DEADLINE = 12.0
@@ -50,8 +58,8 @@ SCALED_IN = 30.0
 """The same for scale-in: a closed node is given time for what load balancers have to learn."""
 SURGED = 100.0
 """Seconds for which a replacement with new machines tries: it looks every five seconds."""
-READY_WITHIN = 25.0
-"""Seconds within which a new machine must be useful."""
+READY_WITHIN, CREATED_WITHIN = 25.0, 60.0
+"""Seconds within which a new machine must be useful; where Cluster API first drains a machine that others have taken."""
 PERIOD = 2.0
 """Seconds between the runs of `serve` where machines are scaled."""
 REFUSED = 15.0
@@ -101,18 +109,27 @@ _RULES: list[dict[str, list[str]]] = [
 class Stage:
     """The control plane, the cloud, their witnesses and their world, for many scenarios one after the other."""
 
-    def __init__(self, plane: ControlPlane, cloud: Cloud, folder: Path) -> None:
+    def __init__(
+        self, plane: ControlPlane, cloud: Cloud, folder: Path, capi: Ground | None = None
+    ) -> None:
+        """``capi``: Cluster API on the control plane, if groups are its own and not the cloud's."""
         self.plane, self.cloud, self.folder = plane, cloud, folder
-        self.world = MachineWorld(plane, cloud, folder)
-        self.token = grant(plane, ACCOUNT, _RULES)
-        self.rival = grant(plane, RIVAL, _RULES)
-        self.recorder = Recorder(plane.client(plane.admin_token))
+        self.scenario = scenarios.scenario if capi else scenario
+        """From a seed to its scenario."""
+        self.ready_within = CREATED_WITHIN if capi else READY_WITHIN
+        make_fleet = partial(MachineFleet, capi) if capi else None
+        self.world = MachineWorld(plane, cloud, folder, make_fleet)
+        rules = [*_RULES, *(RULES if capi else ())]
+        self.token = grant(plane, ACCOUNT, rules)
+        self.rival = grant(plane, RIVAL, rules)
+        self.recorder = Recorder(plane.client(plane.admin_token), PATHS if capi else {})
         self.log = audit.AuditLog(plane.audit_log)
         self.upstream = Upstream.of(plane)
 
-    def play(self, scenario: Scenario, source: Path | None = None) -> Record:
-        """Play one scenario; ``source``: where the product's packages are taken from, if not as installed."""
-        folder = Path(tempfile.mkdtemp(prefix=f"seed-{scenario.seed}-", dir=self.folder))
+    def play(self, seed: int, source: Path | None = None) -> Record:
+        """Play the scenario of a seed; ``source``: where the product's packages are taken from, if not as installed."""
+        scenario = self.scenario(seed)
+        folder = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self.folder))
         since = self.world.version()
         self.world.prepare(scenario)
         self.log.mark()
@@ -121,16 +138,18 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(folder: Path) -> Iterator[Stage]:
-    """Start a control plane and a cloud for scenarios."""
+def stage(folder: Path, provider: str = CLOUD) -> Iterator[Stage]:
+    """Start a control plane and a cloud for scenarios; ``provider``: whose groups the machines are in, of `PROVIDERS`."""
     users = {"userGroups": [f"system:serviceaccounts:{OPS}"]}
     os.environ.update(CREDENTIALS)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with (
-        ControlPlane(Options(audit_policy=audit.policy(users))) as plane,
-        in_the_cloud(time.monotonic) as cloud,
-    ):
-        made = Stage(plane, cloud, folder)
+    with contextlib.ExitStack() as stack:
+        plane = stack.enter_context(ControlPlane(Options(audit_policy=audit.policy(users))))
+        cloud = stack.enter_context(in_the_cloud(time.monotonic))
+        capi = None
+        if provider == CLUSTER_API:
+            capi = stack.enter_context(cluster_api(plane, folder))
+        made = Stage(plane, cloud, folder, capi)
         try:
             yield made
         finally:
@@ -221,12 +240,14 @@ class Scene:
         if self._scenario.duty != "surge":
             yield self._run(proxy, cloud, CLEAN, "clean")
             return
+        self._world.mend_groups()
         hopeless = self._scenario.has(*HOPELESS)
         for name in ("clean", *(() if hopeless else ("clean-again",)), TAKING_BACK):
             ran = self._run(proxy, cloud, SURGED, name)
             yield ran
             if ran.code == 0:
                 return
+            self._world.mend_groups()
 
     def _seconds(self) -> float:
         if self._scenario.duty == "surge":
@@ -360,7 +381,7 @@ class Scene:
                     "replace",
                     *(back if name == TAKING_BACK else on),
                     "--pause=0s",
-                    f"--ready-within={READY_WITHIN:g}s",
+                    f"--ready-within={self._stage.ready_within:g}s",
                     f"--timeout={seconds:g}s",
                     lease,
                 ]

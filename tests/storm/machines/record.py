@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tests.controlplane.audit import EVICTION, Request
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.cluster_api.deeds import deeds_of_objects
+from tests.storm.machines.deeds import OTHERS, Deed, deeds_of_calls, group_in
+from tests.storm.machines.fleets import GroupState
 from tests.storm.machines.ground import OTHER, Ground
 from tests.storm.machines.network import Standing
 from tests.storm.machines.scenario import Scenario
@@ -36,7 +40,7 @@ class Record:
     requests: Sequence[Request]
     """Of the product, by the audit log."""
     changes: Sequence[Change]
-    """Of nodes, pods, budgets, the Lease and ConfigMaps, in etcd's order."""
+    """Of nodes, pods, budgets, the Lease, ConfigMaps and objects of Cluster API, in etcd's order."""
     calls: Sequence[Call]
     """Of the product, by the cloud's log, also of the run without faults."""
     hooked: Sequence[Hooked]
@@ -47,8 +51,8 @@ class Record:
     """The nodes in the end."""
     sizes: Mapping[str, int]
     """Group -> desired size in the end."""
-    groups: Mapping[str, Mapping[str, Any]]
-    """Group -> what the cloud says of it in the end."""
+    groups: Mapping[str, GroupState]
+    """Group -> what its provider says of it in the end."""
     pending: int
     """Pods that wait for a node in the end."""
     network: Standing
@@ -56,6 +60,21 @@ class Record:
     secrets: Sequence[str]
     hits: Sequence[str]
     """Faults that came to bear, by name."""
+
+    @cached_property
+    def deeds(self) -> list[Deed]:
+        """What was done to groups and machines since the product began, by time."""
+        theirs, deleted = self.ground.their_changes, self.ground.deleted_machines
+        deeds = [
+            *deeds_of_calls(self.calls, self.group_of),
+            *deeds_of_objects(self.changes, theirs, deleted, self.runs[0].started),
+        ]
+        return sorted(deeds, key=lambda deed: deed.at)
+
+    def endings(self, *, of_hooks: bool = True) -> list[Deed]:
+        """Return what the product did by which machines end; without ``of_hooks`` only where it has chosen them."""
+        whats = ("ends", "lets go") if of_hooks else ("ends",)
+        return [deed for deed in self.deeds if deed.what in whats and deed.by != OTHERS]
 
     def evictions(self) -> Iterator[Request]:
         """Yield the evictions that were carried out."""
@@ -88,6 +107,11 @@ class Record:
             if str(node["spec"].get("providerID", "")).endswith(f"/{instance}"):
                 return node
         return None
+
+    def group_of(self, instance: str, at: float) -> str:
+        """Return the group of a machine at a time, by its node; empty if it has none."""
+        node = self.node_of_instance(instance, at)
+        return group_in(node) if node else ""
 
     def pods_on(self, name: str, at: float) -> dict[str, Mapping[str, Any]]:
         """Return uid -> pod of those on a node at a time that neither have ended nor are being deleted."""

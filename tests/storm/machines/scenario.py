@@ -449,20 +449,37 @@ _WRITTEN: tuple[Scenario, ...] = (
 
 
 def scenario(seed: int) -> Scenario:
-    """Return the scenario of a seed."""
+    """Return the scenario of a seed on Auto Scaling groups."""
     if seed < len(_WRITTEN):
         return _WRITTEN[seed]
-    draw = random.Random(seed)
     duty = DUTIES[seed % len(DUTIES)]
-    return Scenario(
-        seed, duty, _draw_faults(draw, duty), _draw_cloud(draw, duty), _draw_acts(draw, duty)
-    )
+    chances = Chances(KINDS[duty], CALLS[duty], WORLD[duty], _moments(duty))
+    return draw_scenario(random.Random(seed), seed, duty, chances)
 
 
-def _draw_faults(draw: random.Random, duty: Duty) -> tuple[MachineFault, ...]:
+@dataclass(frozen=True)
+class Chances:
+    """What is drawn from, of one duty."""
+
+    kinds: tuple[str, ...]
+    """Of requests to the API server that matter to it."""
+    calls: tuple[str, ...]
+    """Of the cloud, that it makes."""
+    world: tuple[str, ...]
+    """Acts of others."""
+    moments: tuple[str, ...]
+    """At which something happens, beside the beginning."""
+
+
+def draw_scenario(draw: random.Random, seed: int, duty: Duty, of: Chances) -> Scenario:
+    """Draw faults and acts for a duty."""
+    return Scenario(seed, duty, _draw_faults(draw, of), _draw_cloud(draw, of), _draw_acts(draw, of))
+
+
+def _draw_faults(draw: random.Random, of: Chances) -> tuple[MachineFault, ...]:
     faults = []
     for _ in range(draw.choice((0, 1, 1, 2))):
-        kind = draw.choice((*KINDS[duty], "list pods of node"))
+        kind = draw.choice((*of.kinds, "list pods of node"))
         lists = kind.startswith("list ")
         names = [name for name in ANSWERS if lists or name not in ("410", "200 with half a list")]
         name = draw.choice((*names, *(_LOOKS_LIKE_SUCCESS if lists else ())))
@@ -471,29 +488,29 @@ def _draw_faults(draw: random.Random, duty: Duty) -> tuple[MachineFault, ...]:
     return tuple(faults)
 
 
-def _draw_cloud(draw: random.Random, duty: Duty) -> tuple[CloudFault, ...]:
-    if not CALLS[duty]:
+def _draw_cloud(draw: random.Random, of: Chances) -> tuple[CloudFault, ...]:
+    if not of.calls:
         return ()
     phases: tuple[Phase, ...] = ("first", "second", "third", "later")
     count = draw.choice((0, 1, 1, 2))
     return tuple(
-        CloudFault(draw.choice(CALLS[duty]), draw.choice(CLOUD_FAULTS), draw.choice(phases))
+        CloudFault(draw.choice(of.calls), draw.choice(CLOUD_FAULTS), draw.choice(phases))
         for _ in range(count)
     )
 
 
-def _draw_acts(draw: random.Random, duty: Duty) -> tuple[Act, ...]:
-    names = draw.sample(WORLD[duty], draw.choice((0, 1, 1, 2)))
+def _draw_acts(draw: random.Random, of: Chances) -> tuple[Act, ...]:
+    names = draw.sample(of.world, draw.choice((0, 1, 1, 2)))
     acts = [
-        Act(name, "before" if name in POLICY else draw.choice(("before", *_moments(duty))))
+        Act(name, "before" if name in POLICY else draw.choice(("before", *of.moments)))
         for name in names
     ]
     if draw.random() < 0.4:
-        acts.append(_draw_ours(draw, duty))
+        acts.append(_draw_ours(draw, of))
     return tuple(acts)
 
 
-def _draw_ours(draw: random.Random, duty: Duty) -> Act:
+def _draw_ours(draw: random.Random, of: Chances) -> Act:
     name = draw.choice(OURS)
     amounts = {
         "SIGSTOP": (5.0, 5.0, 5.0, LONG_STOP),
@@ -502,7 +519,7 @@ def _draw_ours(draw: random.Random, duty: Duty) -> Act:
         "our clock jumps": (-400.0, 20.0, 400.0, 4000.0),
     }
     amount = draw.choice(amounts.get(name, (0.0,)))
-    moment = draw.choice(_moments(duty))
+    moment = draw.choice(of.moments)
     return Act(name, "before" if "clock" in name else moment, amount=amount)
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.storm.machines.cloud import Call
+from tests.storm.machines.deeds import OTHERS, group_in
 from tests.storm.machines.ground import SINGLE, STARTS
 from tests.storm.machines.record import Record
 from tests.storm.witnesses import Change
@@ -22,13 +22,15 @@ GAP = "evicted, with a gap"
 """How a report says that a single replica goes without a restart."""
 _OURS = "Rebalancer"
 """How the reasons of node lifecycle conditions begin that the product writes."""
-_TAG = "rebalancer/replace"
-_SIZE = "autoscaling:SetDesiredCapacity"
-_TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
-_NOTE = "autoscaling:CreateOrUpdateTags"
-_LIMITS = "autoscaling:UpdateAutoScalingGroup"
-_DISTURBS = ("person drains", "registers again")
+_DISTURBS = (
+    "person drains",
+    "registers again",
+    "others take a machine",
+    "others delete a machine",
+)
 """Acts by which a single replica goes, whatever the product does."""
+_OPENS = ("person uncordons", "registers again", "replaced under its name")
+"""Acts by which a node is open that was closed."""
 
 Invariant = Callable[[Record], Iterator[str]]
 
@@ -37,7 +39,7 @@ def zones_keep_their_nodes(record: Record) -> Iterator[str]:
     """(A) No useful node is closed while its zone has no more useful ones of its group than when it began."""
     nodes: dict[str, Change] = {}
     seen: list[tuple[float, Counter[tuple[str, str]]]] = []
-    begun = {group: call.at for call in reversed(record.calls) if (group := _noted(call))}
+    begun = {deed.group: deed.at for deed in reversed(record.deeds) if deed.what == "notes"}
     least: dict[str, Counter[str]] = {}
     for change in record.changes:
         if change.kind != "Node":
@@ -59,11 +61,6 @@ def zones_keep_their_nodes(record: Record) -> Iterator[str]:
         seen.append((change.at, _count(nodes)))
 
 
-def _noted(call: Call) -> str:
-    """Return the group whose note a call writes; empty if it writes none."""
-    return call.form.get("Tags.member.1.ResourceId", "") if call.name == _NOTE else ""
-
-
 def _closes(before: Change, now: Change) -> bool:
     """Return whether the product has closed a useful node by a change."""
     ours = DRAIN in (now.object["metadata"].get("annotations") or {})
@@ -80,7 +77,7 @@ def _is_useful(node: Mapping[str, Any]) -> bool:
 
 def _place(change: Change) -> tuple[str, str]:
     labels = change.object["metadata"].get("labels") or {}
-    return labels.get("group", ""), labels.get(ZONE, "")
+    return group_in(change.object), labels.get(ZONE, "")
 
 
 def _count(nodes: Mapping[str, Change]) -> Counter[tuple[str, str]]:
@@ -96,13 +93,14 @@ def groups_are_as_before(record: Record) -> Iterator[str]:
     """(B) Once it is done, or taken back, sizes, processes and cordons are as before, and nothing of it is left on nodes."""
     for name, before in record.ground.groups.items():
         now = record.groups[name]
-        for key in ("MinSize", "MaxSize", "DesiredCapacity"):
-            if now[key] != before[key]:
-                yield f"{key} of {name} is {now[key]}, and was {before[key]}"
-        if suspended := [one["ProcessName"] for one in now["SuspendedProcesses"]]:
-            yield f"{name} has suspended processes: {suspended}"
-        if _TAG in {tag["Key"] for tag in now["Tags"]}:
-            yield f"{name} has a note"
+        shift = record.ground.shifts.get(name, 0)
+        # What others add stays; what they take is given back, if it was seen before the last old machine went.
+        if now.desired not in {before.desired + shift, before.desired + max(shift, 0)}:
+            yield f"{name} is to have {now.desired} machines, and was {before.desired}"
+        if (now.minimum, now.maximum) != (before.minimum, before.maximum):
+            yield f"{name} may have {now.minimum} to {now.maximum} machines, which were {before.minimum} to {before.maximum}"
+        if now.left:
+            yield f"{name} has {', '.join(now.left)}"
     for node in record.nodes if record.ground.groups else ():
         name = node["metadata"]["name"]
         if node["spec"].get("unschedulable") and name not in record.ground.cordoned:
@@ -122,30 +120,26 @@ def _ours_on(node: Mapping[str, Any]) -> list[str]:
 
 def sizes_stay_within(record: Record) -> Iterator[str]:
     """(C) No group gets larger than its maximum, or smaller than it was when a machine ends; its limits are not written."""
-    sizes = {name: group["DesiredCapacity"] for name, group in record.ground.groups.items()}
+    sizes = {name: group.desired for name, group in record.ground.groups.items()}
     least = dict(sizes)
-    instances = _groups_of_instances(record)
-    for call in sorted(record.calls, key=lambda call: call.at) if sizes else ():
-        if call.name == _LIMITS:
-            yield f"{call.name} of {call.form.get('AutoScalingGroupName')}"
-        if not call.done:
+    for deed in record.deeds if sizes else ():
+        name = deed.group
+        if deed.what == "limits":
+            yield f"the limits of {name} were written"
+        if name not in sizes:
             continue
-        if call.name == _SIZE:
-            name, size = call.form["AutoScalingGroupName"], int(call.form["DesiredCapacity"])
-            sizes[name] = size
-            if size > record.ground.groups[name]["MaxSize"]:
-                yield f"{name} was increased to {size}"
-        group = instances.get(call.form.get("InstanceId", ""))
-        if call.name == _TERMINATE and group is not None:
-            if sizes[group] <= least[group]:
-                yield f"{group} has {sizes[group]} machines, and {call.form['InstanceId']} was ended"
-            sizes[group] -= 1
-
-
-def _groups_of_instances(record: Record) -> dict[str, str]:
-    """Return instance -> group, of all whose node was seen."""
-    nodes = (change for change in record.changes if change.kind == "Node")
-    return {change.name: _place(change)[0] for change in nodes if _place(change)[0]}
+        if deed.what == "resizes":
+            if deed.by == OTHERS:
+                least[name] += min(0, deed.size - sizes[name])
+            sizes[name] = deed.size
+            if deed.size > record.ground.groups[name].maximum:
+                yield f"{name} was increased to {deed.size}"
+        if deed.what == "ends":
+            if deed.by == OTHERS:
+                least[name] -= 1
+            elif sizes[name] <= least[name]:
+                yield f"{name} has {sizes[name]} machines, and {deed.machine} was ended"
+            sizes[name] -= 1
 
 
 def endpoints_stay(record: Record) -> Iterator[str]:
@@ -176,12 +170,22 @@ def done_means_replaced(record: Record) -> Iterator[str]:
     if not record.ground.groups:
         return
     old = record.ground.victims
-    there = {one["InstanceId"] for group in record.groups.values() for one in group["Instances"]}
+    there = frozenset[str]().union(*(group.machines for group in record.groups.values()))
     replaces = [ran for ran in (*record.runs, *record.clean) if "taking-back" not in ran.identity]
     if any(ran.code == 0 for ran in replaces) and (left := sorted(old & there)):
         yield f"it exited with 0, and {left} are left"
     if record.clean and record.clean[-1].code != 0:
         yield f"it could not be taken back: {record.clean[-1].err.strip()[-200:]}"
+
+
+def serves_no_more(record: Record) -> Iterator[str]:
+    """(F) Where the product ends a machine, its node was closed before."""
+    if record.scenario.has(*_OPENS):
+        return
+    for deed in record.endings(of_hooks=False):
+        node = record.node_of_instance(deed.machine, deed.at)
+        if node is not None and _is_useful(node):
+            yield f"{deed.machine} was ended, and its node was open"
 
 
 SURGE_INVARIANTS: Mapping[str, Invariant] = {
@@ -190,4 +194,5 @@ SURGE_INVARIANTS: Mapping[str, Invariant] = {
     "C": sizes_stay_within,
     "D": endpoints_stay,
     "E": done_means_replaced,
+    "F": serves_no_more,
 }

@@ -1,6 +1,7 @@
 """Each invariant of machines sees what breaks it, and nothing in a record in which all went well."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.controlplane.audit import Request
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.fleets import GroupState
 from tests.storm.machines.ground import NOTICE, SCALE_IN, SINGLE, Ground
 from tests.storm.machines.invariants import EXCLUDE, INVARIANTS, violations
 from tests.storm.machines.network import Standing
@@ -117,14 +119,7 @@ def ground(**more: Any) -> Ground:
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 SAYS = {"conditions": [{"type": "Drained", "status": "True", "reason": "RebalancerReplacement"}]}
-SIZED: Any = {
-    "MinSize": 1,
-    "MaxSize": 3,
-    "DesiredCapacity": 1,
-    "SuspendedProcesses": [],
-    "Tags": [],
-    "Instances": [{"InstanceId": "i-2"}],
-}
+SIZED = GroupState(1, 3, 1, frozenset({"i-2"}))
 SIZE = "autoscaling:SetDesiredCapacity"
 
 
@@ -343,17 +338,18 @@ BROKEN = [
     ("z", record(ground=ground(zones={"i-1": "a", "i-2": "b", "i-3": "b"}))),
     ("u", record(runs=[ran(out=LEFT_TO_KARPENTER)])),
     ("A", surge(changes=came("b"))),
-    ("B", surge(groups={"pool-a": SIZED | {"DesiredCapacity": 2}})),
-    ("B", surge(groups={"pool-a": SIZED | {"SuspendedProcesses": [{"ProcessName": "X"}]}})),
-    ("B", surge(groups={"pool-a": SIZED | {"Tags": [{"Key": "rebalancer/replace"}]}})),
+    ("B", surge(groups={"pool-a": replace(SIZED, desired=2)})),
+    ("B", surge(groups={"pool-a": replace(SIZED, left=("a note",))})),
+    ("B", surge(groups={"pool-a": replace(SIZED, maximum=4)})),
     ("B", surge(nodes=[useful("i-2", closed=True)])),
     ("B", surge(nodes=[{**node("i-2"), "status": SAYS}])),
     ("C", surge(calls=[TAGGED, called()])),
     ("C", surge(calls=[*GROWN, resized(ENDED, 4)])),
     ("C", surge(calls=[called(name="autoscaling:UpdateAutoScalingGroup")])),
     ("D", surge(changes=[*came("a"), endpoints(START - 9, 1), endpoints(START + 9, 0)])),
-    ("E", surge(groups={"pool-a": SIZED | {"Instances": [{"InstanceId": "i-1"}]}})),
+    ("E", surge(groups={"pool-a": replace(SIZED, machines=frozenset({"i-1"}))})),
     ("E", surge(clean=[ran(code=4)])),
+    ("F", surge(changes=came("a")[:-1])),
 ]
 
 

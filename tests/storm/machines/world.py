@@ -13,6 +13,7 @@ from typing import Any
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.messages import rebalance, spot
+from tests.capi.infrastructure import MACHINES
 from tests.controlplane import objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
 from tests.controlplane.build import binary
@@ -73,7 +74,10 @@ class MachineWorld(PreparedCluster):
             "tenant's autoscaler": self._add_tenant,
             "one group chosen": self._choose_group,
             "state of a newer version": self._newer_state,
-            "no capacity": lambda: self._cloud.exhausted.add(SCARCE),
+            "no capacity": self._exhaust,
+            "others add a machine": lambda: self._resize(+1),
+            "others take a machine": lambda: self._resize(-1),
+            "others delete a machine": self._delete_machine,
             "duplicate message": lambda: self._put(self._message),
             "old message": lambda: self._put(self._spot("n-c", time.time() - 864000)),
             "message of another machine": lambda: self._put(spot("i-0123456789abcdef0")),
@@ -289,6 +293,27 @@ class MachineWorld(PreparedCluster):
         drain = ["drain", name, "--ignore-daemonsets", "--force", "--timeout=10s"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._people.append(subprocess.Popen([*kubectl, *drain], **quiet))  # type: ignore[call-overload]
+
+    def _exhaust(self) -> None:
+        if self._fleet is not None:
+            self._fleet.exhaust(SCARCE)
+
+    def _resize(self, by: int) -> None:
+        """Others change the size of the first group."""
+        if self._fleet is None:
+            return
+        name = min(self.groups())
+        # Noted first: the watch may be faster.
+        self.ground.shifts[name] = self.ground.shifts.get(name, 0) + by
+        self.ground.their_changes.add(self._fleet.resize(name, by))
+
+    def _delete_machine(self) -> None:
+        """Others delete a Machine of Cluster API, whatever is on it: another one comes in its place."""
+        for machine in self._api.list_all(MACHINES):
+            metadata = machine["metadata"]
+            if metadata["name"] == max(self.ground.victims):
+                self.ground.deleted_machines.add(metadata["uid"])
+                self._api.delete(f"{MACHINES}/{metadata['name']}")
 
     def _move_machine(self) -> None:
         """A machine that is about to end goes to a group that is no business of the policy's."""
