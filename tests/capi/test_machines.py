@@ -277,22 +277,28 @@ def test_a_rollout_of_cluster_api_is_not_meddled_with(ground, tmp_path):
 
 
 class Killing:
-    """Kills after each kind of write to an object of Cluster API, and to a node, once."""
+    """Kills after each kind of write to an object of Cluster API, and to a node, or after each write, once."""
 
-    def __init__(self):
-        self.kills = Kills()
+    def __init__(self, *, each=False):
+        self.kills = Kills(each=each)
+        self._ends = 0
+        """Decreases so far."""
 
     def seen(self, one):
         if (patch := describe_node_patch(one)) is not None:
-            self.kills.at(f"node: {patch[1]}")
+            self.kills.at(f"node: {patch[1]}", patch[0])
         elif one.kind == "eviction" and one.status < 300:
-            self.kills.at("eviction")
+            self.kills.at("eviction", one.target)
         elif one.method == "PATCH" and "cluster.x-k8s.io" in one.target and 200 <= one.status < 300:
             body = json.loads(one.body)
             annotations = body["metadata"].get("annotations", {})
             keys = [key for key in (NOTE, ENDS, DELETE) if key in annotations]
             values = [annotations[key] is not None for key in keys]
-            self.kills.at(f"{keys} {values} {body.get('spec', {}).get('replicas', '')}")
+            size = body.get("spec", {}).get("replicas", "")
+            # Of a group the same is written for each of its machines.
+            which = f"{one.target} {self._ends}"
+            self._ends += size != "" and keys == [ENDS]
+            self.kills.at(f"{keys} {values} {size}", which)
 
     def check(self, *keys):
         """Each kind of write was killed at, and each condition of nodes."""
@@ -305,22 +311,23 @@ def conditions_left(ground):
     return [kind for node in ground.nodes() for kind in our_conditions(node)]
 
 
-def test_killed_after_each_write_all_is_as_before_but_newer(ground, service, tmp_path):
-    ground.deployment("pool", 2, 1, 4, "OnDelete")
+def test_killed_after_each_write_all_is_as_before_but_newer(ground, service, tmp_path, kills_each):
+    size = 3 if kills_each else 2
+    ground.deployment("pool", size, 1, 4, "OnDelete")
     service()
     old = ground.machines()
     ground.new_template("pool")
     policy = ground.policy(tmp_path, {}, nodeConditions=True)
-    killing = Killing()
+    killing = Killing(each=kills_each)
     with (
         seen_by(ground.plane, ground.kubeconfig(*CONDITION_RULES), killing.seen) as kubeconfig,
         watched(ground.plane) as seen,
     ):
         done = killing.kills.until_done(surge_arguments(policy, kubeconfig), POD_NAME="replace")
     assert done.code == 0, done.err + done.out
-    check_replaced(ground, old, 2)
-    assert ground.size("pool") == 2
-    assert min(seen.nodes) >= 2
+    check_replaced(ground, old, size)
+    assert ground.size("pool") == size
+    assert min(seen.nodes) >= size
     assert min(seen.pods) >= 3
     assert (seen.untrue, conditions_left(ground)) == ([], [])
     # Notes, claims, marks, and sizes up and down.

@@ -25,7 +25,7 @@ from tests.e2e.watched import CONDITIONS, count_ready_and_open, our_conditions, 
 from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
-SIZE, REPLICAS = 2, 4
+REPLICAS = 4
 WEB = {"app": "web"}
 WRITES = frozenset({*ACTS, *REPLACES})
 
@@ -37,25 +37,31 @@ def fleet(cluster, monkeypatch):
 
 
 @pytest.fixture
-def policy(cluster, fleet, tmp_path):
-    """Two machines of the old version with a service, a DaemonSet and work that is waited for; short times."""
-    fleet.add("pool", SIZE, low=1, high=4)
+def size(kills_each):
+    """Machines of the old version."""
+    return 3 if kills_each else 2
+
+
+@pytest.fixture
+def policy(cluster, fleet, tmp_path, size):
+    """Machines of the old version with a service, a DaemonSet and work that is waited for; short times."""
+    fleet.add("pool", size, low=1, high=4)
     cluster.apply([objects.deployment("web", REPLICAS, labels=WEB, cpu="300m", memory="256Mi")])
     cluster.apply([objects.pdb("web", WEB, maxUnavailable=1)])
     cluster.apply([objects.daemonset("agent", tolerations=[{"operator": "Exists"}])])
     job = {"parallelism": 1, "completions": 1, "backoffLimit": 0}
     annotations = {COMPLETE_AFTER: "8s"}
     cluster.apply([objects.job("sums", job_spec=job, pod_annotations=annotations)])
-    operations.wait_pods_ready(cluster.api, REPLICAS + SIZE + 1)
+    operations.wait_pods_ready(cluster.api, REPLICAS + size + 1)
     return policy_of(fleet, tmp_path, {})
 
 
 class Killing:
-    """Kills at each kind of write to a node, and at each write to the cloud, once; what ended is kept in order."""
+    """Kills at each kind of write to a node, or at each write, and at each write to the cloud; what ended is kept in order."""
 
-    def __init__(self, fleet):
+    def __init__(self, fleet, *, each):
         self._fleet = fleet
-        self.kills = Kills()
+        self.kills = Kills(each=each)
         self.ended: list[str] = []
 
     def called(self, call, form):
@@ -68,15 +74,17 @@ class Killing:
 
     def seen(self, request):
         if (patch := describe_node_patch(request)) is not None:
-            self.kills.at(f"node: {patch[1]}")
+            self.kills.at(f"node: {patch[1]}", patch[0])
         elif request.kind == "eviction" and request.status < 300:
-            self.kills.at("eviction")
+            self.kills.at("eviction", request.target)
 
 
-def test_killed_after_each_write_all_is_as_before_but_newer(cluster, fleet, policy):
+def test_killed_after_each_write_all_is_as_before_but_newer(
+    cluster, fleet, policy, size, kills_each
+):
     old = fleet.machines("pool")
     new = fleet.new_version(ImageId="ami-03cf127a")
-    killing = Killing(fleet)
+    killing = Killing(fleet, each=kills_each)
     fleet.cloud.after_call = killing.called
     rules = (*RULES, *CONDITION_RULES)
     with (
@@ -89,7 +97,7 @@ def test_killed_after_each_write_all_is_as_before_but_newer(cluster, fleet, poli
     assert done.code == 0, done.err + done.out
     fleet.join()
     group = fleet.group("pool")
-    assert (group["MinSize"], group["MaxSize"], group["DesiredCapacity"]) == (1, 4, SIZE)
+    assert (group["MinSize"], group["MaxSize"], group["DesiredCapacity"]) == (1, 4, size)
     assert group["SuspendedProcesses"] == []
     assert TAG not in {tag["Key"] for tag in group["Tags"]}
     assert sorted(killing.ended) == old
@@ -100,7 +108,7 @@ def test_killed_after_each_write_all_is_as_before_but_newer(cluster, fleet, poli
     assert {point.split()[0] for point in points} == WRITES | {"node:", "eviction"}
     written = " ".join(points)
     assert all(f"{name} True" in written for name in CONDITIONS), points
-    assert min(seen.nodes) >= SIZE
+    assert min(seen.nodes) >= size
     assert min(seen.pods) >= REPLICAS - 1
     assert (seen.untrue, seen.stale) == ([], [])
     status = cluster.api.get("/apis/batch/v1/namespaces/default/jobs/sums")["status"]
@@ -109,10 +117,14 @@ def test_killed_after_each_write_all_is_as_before_but_newer(cluster, fleet, poli
         assert not node["spec"].get("unschedulable")
         assert "rebalancer/" not in json.dumps(node["metadata"].get("annotations", {}))
         assert not our_conditions(node)
-    operations.wait_pods_ready(cluster.api, REPLICAS + SIZE)
+    operations.wait_pods_ready(cluster.api, REPLICAS + size)
+    if kills_each:
+        # Of each of the three nodes.
+        third = " ".join(point for point in points if point.endswith("(3)"))
+        assert all(f"{name} True" in third for name in CONDITIONS), points
 
 
-def test_a_machine_that_never_loses_its_startup_taint_is_taken_back(cluster, fleet, policy):
+def test_a_machine_that_never_loses_its_startup_taint_is_taken_back(cluster, fleet, policy, size):
     old = fleet.machines("pool")
     fleet.new_version(ImageId="ami-03cf127a")
     fleet.cloud.after_call = lambda call, _: fleet.join() if call in ACTS else None
@@ -129,6 +141,6 @@ def test_a_machine_that_never_loses_its_startup_taint_is_taken_back(cluster, fle
     join()
     assert fleet.machines("pool") == old
     group = fleet.group("pool")
-    assert (group["DesiredCapacity"], group["SuspendedProcesses"]) == (SIZE, [])
+    assert (group["DesiredCapacity"], group["SuspendedProcesses"]) == (size, [])
     assert TAG not in {tag["Key"] for tag in group["Tags"]}
-    wait_until(lambda: count_ready_and_open(cluster.api) == SIZE, 30, "the nodes as before")
+    wait_until(lambda: count_ready_and_open(cluster.api) == size, 30, "the nodes as before")

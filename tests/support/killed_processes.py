@@ -30,6 +30,10 @@ class Ended:
     err: str
 
 
+_MOST, _MOST_EACH = 60, 300
+"""Points at which a command is killed until a test gives up; where each object counts."""
+
+
 def _command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "rebalancer", *arguments]
 
@@ -54,31 +58,38 @@ def signal_at(
 
 
 class Kills:
-    """Kills a process at each point of its writes that a test names; what it has written by then was carried out.
+    """Kills a process at each kind of its writes that a test names; what it has written by then was carried out.
 
     The same write by a later process passes, so that it comes further.
     """
 
-    def __init__(self, times: int = 1) -> None:
-        """``times``: how often a process is killed at one point."""
-        self._times = times
+    def __init__(self, times: int = 1, *, each: bool = False) -> None:
+        """``times``: how often a process is killed at one point; ``each``: writes of a kind to several objects are several."""
+        self._times, self._each = times, each
+        self._known: dict[str, list[str]] = {}
+        """Kind of write -> the objects to which it was made."""
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self.points: list[str] = []
         """Those at which one was killed, in their order."""
 
-    def at(self, point: str) -> None:
-        """A write was carried out, and is not answered yet."""
+    def at(self, kind: str, which: str = "") -> None:
+        """A write of this kind to this object was carried out, and is not answered yet."""
         with self._lock:
             process = self._process
+            known = self._known.setdefault(kind, [])
+            if which not in known:
+                known.append(which)
+            point = f"{kind} ({known.index(which) + 1})" if self._each else kind
             due = self.points.count(point) < self._times
             if due and process is not None and process.poll() is None:
                 self.points.append(point)
                 process.send_signal(signal.SIGKILL)
                 process.wait(PATIENCE)
 
-    def until_done(self, arguments: Sequence[str], most: int = 60, **environ: str) -> Ended:
+    def until_done(self, arguments: Sequence[str], **environ: str) -> Ended:
         """Call a command again and again until it ends by itself; ``environ``: added to the environment."""
+        most = _MOST_EACH if self._each else _MOST
         while True:
             pipe = subprocess.PIPE
             process = self._process = subprocess.Popen(
