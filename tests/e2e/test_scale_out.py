@@ -159,6 +159,17 @@ BUFFERS = {
 }
 
 
+def files_say_the_same(folder, policy, kubeconfig):
+    """All chunks have room, by a file of the cluster, and by one without its names."""
+    file, key = folder / "cluster.zip", folder / "key"
+    key.write_text("0123456789abcdef")
+    for more in ((), (f"--redact-key-file={key}",)):
+        took = ("snapshot", "--buffers", f"--output={file}", f"--kubeconfig={kubeconfig}")
+        assert rebalancer(*took, *more).code == 0
+        of_file = rebalancer("plan", f"--policy={policy}", "--output=json", f"--snapshot={file}")
+        assert of_file.report["before"]["capacity-buffers"]["violated"] == 0
+
+
 def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path):
     """Three machines hold three of four chunks; once there is a fourth machine, none of the empty ones can go."""
     fleet.add("pool", 3, high=6)
@@ -207,8 +218,43 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
     assert {one["code"] for one in judged["nodes"]} <= {"NeededByPendingPod", "NotUnderutilized"}
     assert [one for one in events(cluster) if one[0] != "Node"] == [("ConfigMap", "ScaledUpGroup")]
 
+    files_say_the_same(tmp_path, policy, kubeconfig)
     lacking = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
     ran = rebalancer("run", "--yes", *access[:2], status, f"--kubeconfig={lacking}")
     assert ran.code == 3
     assert "list capacitybuffers" in ran.err
     assert "get podtemplates" in ran.err
+
+
+def test_a_group_grows_for_slots_and_nothing_moves(cluster, fleet, tmp_path):
+    """Three machines of 1930m, each with a pod of 500m: none has 1500m free, nor would moves make them."""
+    fleet.add("pool", 3, high=6)
+    names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
+    cluster.apply([names, objects.deployment("web", 3, cpu="500m", memory="64Mi")])
+    wait_until(lambda: seen(cluster) == (3, 0), 60, "every pod is Ready")
+    policy = tmp_path / "policy.yaml"
+    aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+    slots = {"free": {"cpu": "1500m"}, "count": 2, "machines": True}
+    document = {
+        "apiVersion": "rebalancer/v1",
+        "kind": "Policy",
+        "provider": {"aws": aws},
+        "strategies": {"slots": slots, "scale-out": {}},
+    }
+    policy.write_text(yaml.safe_dump(document))
+    kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+    access = (f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+
+    def run():
+        ran = rebalancer("run", "--yes", *access, f"--capacity-status={'/'.join(STATUS)}")
+        assert ran.code == 0, (ran.err, ran.out)
+        assert ran.report["moves"] == []
+        return [(act["code"], act["status"]) for act in ran.report["machines"]]
+
+    assert run() == [("ScaledUpGroup", "done")]
+    assert fleet.sizes == {"pool": 5}
+    assert run() == []  # they are on their way
+    fleet.join()
+    assert run() == []
+    judged = rebalancer("capacity", *access).report
+    assert {one["code"] for one in judged["pending"]} == {"Fits"}
