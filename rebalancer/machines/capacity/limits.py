@@ -8,7 +8,7 @@ nodes yet count like a new node of their group (``core/scaleup/resource: coresMe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -42,6 +42,7 @@ class Ceiling:
             for name, total in sorted(settings.total.items())
             if total.max is not None
         }
+        self._templates = templates
         self._have: Counter[str] = Counter()
         self._unknown = ""
         """A group that has machines which are no nodes, and of which nobody says what they have."""
@@ -60,10 +61,12 @@ class Ceiling:
             {name: count * _in_wholes(name, template.capacity.get(name, 0)) for name in self._most}
         )
 
-    def room(self, template: GroupTemplate | None, new: Iterable[GroupTemplate]) -> int | None:
-        """Return how many more nodes there may be of a template, beside ``new`` ones; None: as many as one likes."""
-        new = list(new)
-        rooms = [] if self._nodes is None else [self._nodes - len(new)]
+    def room(self, template: GroupTemplate | None, new: Counter[str]) -> int | None:
+        """Return how many more nodes there may be of a template; None: as many as one likes.
+
+        ``new``, here and below: group -> how many nodes are to be added to it already.
+        """
+        rooms = [] if self._nodes is None else [self._nodes - new.total()]
         if template is not None:
             have = self._count(new)
             for name, one in self._amounts(template, 1).items():
@@ -72,20 +75,16 @@ class Ceiling:
                     rooms.append(left // one)
         return max(0, min(rooms)) if rooms else None
 
-    def allows(self, new: Iterable[GroupTemplate]) -> bool:
-        """Return whether so many new nodes exceed no limit, of templates that may differ."""
-        new = list(new)
+    def allows(self, new: Counter[str]) -> bool:
+        """Return whether so many new nodes exceed no limit."""
         have = self._count(new)
-        return (self._nodes is None or len(new) <= self._nodes) and all(
+        return (self._nodes is None or new.total() <= self._nodes) and all(
             have[name] <= most for name, most in self._most.items()
         )
 
-    def why_not(
-        self, template: GroupTemplate, new: Iterable[GroupTemplate]
-    ) -> tuple[GroupCode, str] | None:
-        """Return the limit that forbids one more node of a template, beside ``new`` ones; None if none does."""
-        new = list(new)
-        if self._nodes is not None and len(new) >= self._nodes:
+    def why_not(self, template: GroupTemplate, new: Counter[str]) -> tuple[GroupCode, str] | None:
+        """Return the limit that forbids one more node of a template; None if none does."""
+        if self._nodes is not None and new.total() >= self._nodes:
             return GroupCode.CLUSTER_FULL, f"the cluster may have {self._most_nodes} nodes"
         have = self._count(new)
         for name, one in self._amounts(template, 1).items():
@@ -102,10 +101,12 @@ class Ceiling:
                 return GroupCode.TOTAL_REACHED, text
         return None
 
-    def _count(self, new: Iterable[GroupTemplate]) -> Counter[str]:
+    def _count(self, new: Counter[str]) -> Counter[str]:
         have = Counter(self._have)
-        for template in new:
-            have.update(self._amounts(template, 1))
+        for group, count in new.items():
+            # Only a group with a template has new nodes.
+            if (template := self._templates[group]) is not None:
+                have.update(self._amounts(template, count))
         return have
 
 

@@ -145,6 +145,10 @@ class Packing:
             self.state.evict(pod)
             self.state.reap(self.state.terminating_pods[-1])
 
+    def could_take(self, cls: int) -> bool:
+        """Return whether a pod of a class could be on one of the candidates, were it empty and alone in the cluster."""
+        return bool(self.model.static_mask(cls)[self._first :].any())
+
     def open_all(self) -> list[int]:
         """Open every candidate; return their rows."""
         while self._open < len(self._candidates):
@@ -175,7 +179,7 @@ class Packing:
         feasible = self.model.feasible(self.state, cls) & allowed
         if (fits := np.flatnonzero(feasible & self.present)).size:
             return int(fits[0])
-        if not self.model.static_mask(cls)[self._first :].any():
+        if not self.could_take(cls):
             return None
         before = self._open
         while self._open < min(len(self._candidates), before + self._tries):

@@ -225,7 +225,7 @@ class NewNodes:
 
     def allows(self, nodes: Iterable[NewNode]) -> bool:
         """Return whether the cluster may add all of these nodes, of whichever groups, to those decided on."""
-        return self._ceiling.allows([*self._new, *(one.template for one in nodes)])
+        return self._ceiling.allows(self._new + Counter(one.template.group for one in nodes))
 
     def limit(self, group: NodeGroup) -> GroupRefusal | None:
         """Return the limit of the cluster that forbids one more node of a group; None if none does."""
@@ -234,8 +234,8 @@ class NewNodes:
         return None if held is None else GroupRefusal(group.name, *held)
 
     @property
-    def _new(self) -> list[GroupTemplate]:
-        return [one.template for one in self._decisions.new]
+    def _new(self) -> Counter[str]:
+        return Counter(one.template.group for one in self._decisions.new)
 
     def size(self, group: NodeGroup) -> int:
         """Return the size of a group including the decisions; upcoming machines are part of its desired size."""
@@ -521,6 +521,8 @@ class _Planner:
         self._hourly = {name: _hourly_of(prices, one) for name, one in templates.items()}
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
+        self._fitting: dict[str, frozenset[int]] = {}
+        """Group -> the classes of which a pod could be on an empty new node of it, as far as it was asked for."""
         self._new = NewNodes(snapshot, groups, templates, inputs, self.decisions, settings)
 
     def _packing(self, candidates: Sequence[NewNode] = ()) -> Packing:
@@ -580,12 +582,27 @@ class _Planner:
     def _option(self, group: NodeGroup, pods: Sequence[int]) -> Option | None:
         if group.name in self._inputs.blocked:
             return None
-        most = min(len(pods) * self._new.tries(group), self._new.headroom(group))
+        fitting = self._find_fitting(group)
+        able = sum(int(self._snapshot.pods.cls[pod]) in fitting for pod in pods)
+        most = min(able * self._new.tries(group), self._new.headroom(group))
         candidates = self._new.candidates(group, most)
         if not candidates:
             return None
         packed = self._packing(candidates).pack(pods)
         return (group.name, packed) if packed.nodes and packed.pods else None
+
+    def _find_fitting(self, group: NodeGroup) -> frozenset[int]:
+        """Return the pending classes of which a pod could be on an empty new node of a group, in some zone."""
+        known = self._fitting.get(group.name)
+        template = self._templates[group.name]
+        if known is None and template is not None:
+            zones: list[str | None] = list(self._groups.zones(group)) or [None]
+            nodes = [NewNode(template, template.node(n, zone)) for n, zone in enumerate(zones, 1)]
+            packing = Packing(self._snapshot, self._profile, (), {}, nodes)
+            waiting = np.unique(self._snapshot.pods.cls[self._snapshot.pods.node < 0])
+            known = frozenset(cls for cls in waiting.tolist() if packing.could_take(cls))
+            self._fitting[group.name] = known
+        return known or frozenset()
 
     def _balance(self, group: str, packed: Packed, pods: Sequence[int]) -> Packed:
         """Return the chosen nodes, shared among similar groups if that places as many pods on as few nodes."""
