@@ -142,6 +142,10 @@ class Cost:
         return self.hard, self.soft, self.imbalance
 
 
+IN_ORDER = 50
+"""Waves of up to so many moves are made in the plan's order, which keeps landings predictable."""
+
+
 @dataclass(frozen=True, slots=True)
 class Landing:
     """One place where the replacement may land, with its probability."""

@@ -207,13 +207,7 @@ class Draft:
 
         ``lands``: the index of the landing to use. Pending pods that take freed room are placed, too.
         """
-        state = self.state
-        state.evict(pod)
-        if self.snapshot.waits(cls):
-            state.reap(state.terminating_pods[-1])
-        state.place(pod, self.snapshot.classes[cls].replacement, int(prediction.nodes[lands]))
-        for taker in prediction.takers:
-            state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
+        make_move(self.state, pod, cls, prediction, lands)
 
     def names_pair(self, cls: int, node: int) -> bool:
         """Return whether a term of an enforced strategy has pods of ``cls`` on ``node`` as candidates."""
@@ -264,3 +258,16 @@ class Draft:
             if (seen := weighted.term.streaks()) is not None:
                 streaks[name] = streaks[name].joined(seen) if name in streaks else seen
         return streaks
+
+
+def make_move(
+    state: ClusterState, pod: int, cls: int, prediction: Prediction, lands: int = 0
+) -> None:
+    """Move ``pod`` in a state, see :meth:`Draft.move`."""
+    state.evict(pod)
+    if state.snapshot.waits(cls):
+        state.reap(state.terminating_pods[-1])
+    replacement = state.snapshot.classes[cls].replacement
+    state.place(pod, replacement, int(prediction.nodes[lands]))
+    for taker in prediction.takers:
+        state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)

@@ -56,6 +56,10 @@ class Effort:
     chain_nodes: int = 8
     """Nodes from which some pod may move first."""
 
+    scenarios: int = 3
+    """Scenarios at most in which the moves of a plan are made again, to say how sure its landings are."""
+    scenario_moves: int = 300
+    """Moves of all of them together; there is one scenario at least."""
     gangs: int = 4_000
     """Predictions for gangs that move as a whole."""
     emptying: int = 6000

@@ -21,6 +21,7 @@ from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import skips_of, stopped
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
+from rebalancer.planner.scenarios import with_scenarios
 from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import explained
@@ -83,10 +84,11 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
     most = SHOWN_LANDINGS if observer is None else None
     effort = Effort.of(len(draft.snapshot.nodes))
     result = search(draft, effort, stop, most)
+    chosen = with_scenarios(draft, result.chosen, effort)
     if observer is not None:
-        observer.after(draft, result.chosen)
+        observer.after(draft, chosen)
     render = Rendering(draft.problem)
-    moves = tuple(render.move(chosen) for chosen in result.chosen)
+    moves = tuple(render.move(one) for one in chosen)
     # What has ended goes last: nothing waits for it, and it waits for nothing.
     removals = result.removals.in_wave(last_wave(moves) + 1)
 

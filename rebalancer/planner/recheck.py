@@ -18,6 +18,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.room.check import RoomCheck
 from rebalancer.planner.room.gangs import TogetherJudge
+from rebalancer.planner.scenarios import PredictedMove, expect
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import Verdict, is_gamble
@@ -40,6 +41,8 @@ class Rechecked:
     """Why it no longer pays, None if it does."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """Strategy -> its share in the gain, in the entry that decides."""
+    step: PredictedMove | None = None
+    """As predicted now; None of what is not made, or has no replacement."""
 
 
 def recheck(
@@ -51,8 +54,33 @@ def recheck(
     others that started since the plan was made use a part of them.
     """
     draft = Draft(problem, settings)
-    limits = _Limits(draft.allowance, moves[0].wave if moves else 0)
-    return [(one.move, one.why) for one in rechecked(draft, moves, limits)]
+    wave = moves[0].wave if moves else 0
+    judged = rechecked(draft, moves, _Limits(draft.allowance, wave))
+    return [(one.move, one.why) for one in expect_landings(draft, judged, wave)]
+
+
+def expect_landings(
+    draft: Draft, judged: Sequence[Rechecked], wave: int | None = None
+) -> list[Rechecked]:
+    """Return the same moves with the landings that are to be expected of them, see :mod:`rebalancer.planner.scenarios`.
+
+    ``wave``: of this wave only, for those after it are judged again; None: of all. ``draft`` contains the moves.
+    """
+    result = list(judged)
+    steps = {
+        n: one.step
+        for n, one in enumerate(judged)
+        if one.step is not None and wave in (None, one.move.wave)
+    }
+    if any(judged[n].move.room is not None for n in steps):
+        return result
+    rendering = Rendering(draft.problem)
+    expected = expect(draft, list(steps.values()), Effort.of(len(draft.snapshot.nodes)))
+    for (n, step), prediction in zip(steps.items(), expected, strict=True):
+        if prediction is not step.prediction:
+            landings = rendering.landings(step.cls, prediction)
+            result[n] = replace(judged[n], move=replace(judged[n].move, landings=landings))
+    return result
 
 
 class _Limits:
@@ -167,7 +195,8 @@ class _Check:
             cause=cause,
             budgets=self._problem.disruptions.refs(pod),
         )
-        return Rechecked(now, None, shares)
+        step = PredictedMove(pod, cls, move.wave, verdict.prediction, verdict.marks, move.of_gang)
+        return Rechecked(now, None, shares, step)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""

@@ -30,7 +30,7 @@ from rebalancer.planner.notices import notices
 from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.recheck import Rechecked, rechecked
+from rebalancer.planner.recheck import Rechecked, expect_landings, rechecked
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import REVIEWED, explained
 from rebalancer.planner.verdict import TOLERANCE
@@ -198,7 +198,7 @@ class _Review:
 
     def _judge_again(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
         kept: list[Move] = []
-        for one in rechecked(draft, moves):
+        for one in expect_landings(draft, rechecked(draft, moves)):
             if one.why is not None:
                 self._ended[one.move.uid] = Status.DROPPED, one.why
             else:

@@ -17,7 +17,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import count
 from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Stop
-from rebalancer.plan.plan import Method, Move, Outcome, Status
+from rebalancer.plan.plan import IN_ORDER, Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt
@@ -64,8 +64,8 @@ class WavePace:
     """For all replacements of a wave to be ready."""
     pending: float = 30.0
     """For a replacement to be scheduled; after that the run stops."""
-    in_order: int = 50
-    """Waves of up to so many moves are evicted in the plan's order, which keeps landings predictable."""
+    in_order: int = IN_ORDER
+    """Waves of up to so many moves are evicted in the plan's order."""
     placed: float = 1.0
     """For one replacement to have a node, before the next eviction of such a wave."""
     gone: float = 40.0

@@ -78,7 +78,12 @@ def test_a_move_that_would_fix_less_than_planned_is_dropped(elsewhere, why):
 def test_an_unchanged_cluster_is_judged_as_it_was_planned(seed):
     objects = draw(random.Random(seed)).objects()
     moves = plan_of(objects).moves
-    assert rechecked(objects, moves) == [(move, None) for move in moves]
+    again = rechecked(objects, moves)
+    first = [pair for pair in again if pair[0].wave == 1]
+    assert first == [(move, None) for move in moves if move.wave == 1]
+    # Of later waves the landings are judged once it is their turn.
+    but_for_landings = [(replace(move, landings=()), why) for move, why in again]
+    assert but_for_landings == [(replace(move, landings=()), None) for move in moves]
 
 
 def crowded_and_over():

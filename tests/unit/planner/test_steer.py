@@ -195,7 +195,7 @@ def drifted(seed: int) -> list[Manifest]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: int) -> None:
-    """Played move by move: a fresh model with marked nodes places each replacement where the plan says."""
+    """Played move by move: a fresh model with marked nodes places each replacement on one of the nodes that the plan names."""
     objects = drifted(seed)
     many = Budgets(
         in_flight=Limit.parse("100%"), per_run=Limit.parse("100%"), per_hour=Limit.parse("100%")
@@ -217,7 +217,7 @@ def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: 
         with model.marking(marks):
             predicted = model.predict(state, snapshot.classes[cls].replacement)
         names = [snapshot.nodes.names[landing] for landing in predicted.nodes]
-        assert [landing.node for landing in move.landings] == names
+        assert set(names) <= {landing.node for landing in move.landings}
         if move.marks:
             assert len(names) == 1
         state.place(pod, snapshot.classes[cls].replacement, int(predicted.nodes[0]))
