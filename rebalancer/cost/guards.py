@@ -8,6 +8,7 @@ of its required affinity.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,26 +39,37 @@ class Guard(DomainTerm):
 
 def guard_term(view: View) -> Guard:
     """Return a hard term of which only increases count."""
-    groups = [*_hard_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
+    groups = [*_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
     return Guard(view, Entry.HARD, groups)
 
 
-def _hard_spread(view: View) -> list[Group]:
+def _spread(view: View) -> list[Group]:
+    """Return the hard rules of spread, and what rules of spread will ask once taints have passed.
+
+    A node that is cordoned or under pressure for a while has its pods still. Where a rule leaves it out meanwhile
+    (``nodeTaintsPolicy: Honor``), pods that are moved for that would have to move back.
+    """
     groups: dict[tuple[object, ...], Group] = {}
     for cls in range(len(view.snapshot.classes)):
         for rule in SpreadRule.of(view, cls):
-            if rule.entry is not Entry.HARD or rule.identity() in groups:
-                continue
-            groups[rule.identity()] = SpreadGroup(
-                view,
-                label=f"hard spread over {rule.key}",
-                domains=Domains.of(view, rule.key, rule.eligible),
-                counted=rule.counted,
-                movers=rule.counted,
-                max_skew=rule.max_skew,
-                min_domains=rule.min_domains,
-            )
+            if rule.lasting is not None:
+                later = replace(rule, eligible=rule.lasting)
+                groups.setdefault(later.identity(), _group(view, later))
+            if rule.entry is Entry.HARD:
+                groups.setdefault(rule.identity(), _group(view, rule))
     return list(groups.values())
+
+
+def _group(view: View, rule: SpreadRule) -> Group:
+    return SpreadGroup(
+        view,
+        label=f"{rule.what} spread over {rule.key}",
+        domains=Domains.of(view, rule.key, rule.eligible),
+        counted=rule.counted,
+        movers=rule.counted,
+        max_skew=rule.max_skew,
+        min_domains=rule.min_domains,
+    )
 
 
 def attractions(view: View, classes: Iterable[int]) -> list[Group]:

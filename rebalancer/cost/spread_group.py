@@ -346,6 +346,8 @@ class SpreadRule:
     eligible: Bools
     """(N,) one array for all that are equal, see ``View.shared``."""
     what: str
+    lasting: Bools | None = None
+    """(N,) the same once taints have passed that show a node's state; None where these change nothing."""
 
     @staticmethod
     def of(view: View, cls: int) -> Sequence[SpreadRule]:
@@ -385,10 +387,15 @@ def _spread_rules(
         of_kind = [c for c in constraints if c.when_unsatisfiable == when]
         keys = tuple(sorted({constraint.topology_key for constraint in of_kind}))
         for constraint in of_kind:
-            eligible = view.eligible(
-                cls,
-                affinity=constraint.node_affinity_policy != "Ignore",
-                taints=constraint.node_taints_policy == "Honor",
+            affinity = constraint.node_affinity_policy != "Ignore"
+            taints = constraint.node_taints_policy == "Honor"
+            now, lasting = (
+                _with_keys(
+                    view,
+                    keys,
+                    view.eligible(cls, affinity=affinity, taints=taints, lasting=lasting),
+                )
+                for lasting in (False, True)
             )
             yield SpreadRule(
                 entry=entry,
@@ -396,8 +403,9 @@ def _spread_rules(
                 max_skew=constraint.max_skew,
                 min_domains=constraint.min_domains if entry is Entry.HARD else None,
                 counted=view.snapshot.spread_classes(cls, constraint),
-                eligible=_with_keys(view, keys, eligible),
+                eligible=now,
                 what=what,
+                lasting=None if lasting is now else lasting,
             )
 
 

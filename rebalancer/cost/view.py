@@ -114,16 +114,19 @@ class View:
             self.made[identity] = made
         return made
 
-    def eligible(self, cls: int, *, affinity: bool = True, taints: bool = True) -> Bools:
+    def eligible(
+        self, cls: int, *, affinity: bool = True, taints: bool = True, lasting: bool = False
+    ) -> Bools:
         """Return the nodes (N,) that a class may use by node affinity and taints; either check can be turned off.
 
-        The array is shared and read-only.
+        ``lasting``: only taints count that do not pass by themselves. The array is shared and read-only.
         """
         masks: list[Bools] = []
         if affinity:
             masks.append(self.scheduler.node_affinity_mask(cls))
         if taints:
-            masks.append(self.scheduler.taint_mask(cls))
+            asked = self.scheduler.lasting_taint_mask if lasting else self.scheduler.taint_mask
+            masks.append(asked(cls))
         # By identity: the scheduler model gives classes that say the same one array; all are kept here.
         made = self.made.get(identity := ("eligible", *map(id, masks)))
         if not isinstance(made, tuple):

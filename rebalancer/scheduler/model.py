@@ -190,6 +190,10 @@ class SchedulerModel:
         """Return the nodes (N,) whose NoSchedule and NoExecute taints the class tolerates. Cached."""
         return self.placement.taint_mask(cls)
 
+    def lasting_taint_mask(self, cls: int) -> Bools:
+        """Return :meth:`taint_mask` once the taints that show a node's state have passed. Cached."""
+        return self.placement.lasting_taint_mask(cls)
+
     def tolerates(self, cls: int, taint: o.Taint) -> bool:
         """Return whether pods of the class tolerate a taint."""
         return tolerates(self.snapshot.classes[cls].spec.tolerations or (), taint)

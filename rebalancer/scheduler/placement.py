@@ -18,7 +18,7 @@ from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.snapshot.columns import Bools, Ints
 from rebalancer.snapshot.labels import unparsable
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.nodes import UNSCHEDULABLE
+from rebalancer.snapshot.nodes import STATE_TAINTS, UNSCHEDULABLE
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import ANY_MARK, TAINT
 from rebalancer.wire.objects import SchedulingSpec
@@ -114,6 +114,16 @@ class NodePlacement:
             ("taints", self.signature(cls)[1]), lambda: self._count_untolerated(cls, _HARD) == 0
         )
 
+    def lasting_taint_mask(self, cls: int) -> Bools:
+        """Return :meth:`taint_mask` once the taints that show a node's state have passed; nodes about to go keep theirs."""
+
+        def count() -> Bools:
+            counts = self._count_untolerated(cls, _HARD, but=STATE_TAINTS)
+            passes: Bools = (counts == 0) & ~self._snapshot.nodes.leaving
+            return passes | self.taint_mask(cls)
+
+        return self._cache.get(("lasting taints", self.signature(cls)[1]), count)
+
     def cordon_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that are schedulable, or whose cordon the class tolerates."""
         if tolerates(self._class(cls).spec.tolerations or (), UNSCHEDULABLE):
@@ -167,11 +177,18 @@ class NodePlacement:
         required = _requirement_of(spec)
         return mask if required is None else mask & labels.selector(required)
 
-    def _count_untolerated(self, cls: int, effects: tuple[str, ...]) -> Ints:
+    def _count_untolerated(
+        self, cls: int, effects: tuple[str, ...], but: tuple[str, ...] = ()
+    ) -> Ints:
+        """Return per node (N,) the number of taints that a class does not tolerate, ``but`` those whose key begins so."""
         nodes = self._snapshot.nodes
         tolerations = self._class(cls).spec.tolerations or ()
         of_set = [
-            sum(taint.effect in effects and not tolerates(tolerations, taint) for taint in taints)
+            sum(
+                taint.effect in effects
+                and not (taint.key.startswith(but) or tolerates(tolerations, taint))
+                for taint in taints
+            )
             for taints in nodes.taint_sets
         ]
         return np.array(of_set or [0], np.int64)[nodes.taint_set]

@@ -21,13 +21,11 @@ from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import ZONE_KEYS, NodeLabels
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts, is_startup
+from rebalancer.snapshot.nodes import STARTUP, STATE_TAINTS, AddedNode, fold_amounts, is_startup
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import SCALE_IN, is_mark
 from rebalancer.wire.quantity import parse_resource
 
-_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that show a node's state: set and removed by the cluster itself."""
 _STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
 """The same of taints that come and go on nodes that are ready."""
 
@@ -160,7 +158,7 @@ class Groups:
 
     def keeps(self, taint: o.Taint) -> bool:
         """Return whether a taint is one that nodes keep, and new ones have, too."""
-        passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))
+        passing = taint.key.startswith((*STATE_TAINTS, _STATUS_TAINTS))
         passing |= taint.key in {*LEAVING.taints, SCALE_IN} or self._is_startup(taint)
         return not passing and not is_mark(taint.key, taint.effect)
 
