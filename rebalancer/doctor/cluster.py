@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -95,7 +96,8 @@ def _unless_missing(snapshot: Snapshot, kind: Resource, name: str) -> Check | No
 def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -> Iterator[Finding]:
     for why in not_judged(snapshot):
         yield Finding(Grade.PROBLEM, why, "look at another cluster, or read it with more rights")
-    for why in standstill(snapshot, loaded.policy.safety, clock_skew or 0.0):
+    profile = partial(scheduler_profile, loaded.policy, snapshot)
+    for why in standstill(snapshot, loaded.policy.safety, clock_skew or 0.0, profile):
         yield Finding(
             Grade.PROBLEM,
             why,

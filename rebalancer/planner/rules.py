@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -141,7 +142,8 @@ class RunRules:
 
         ``moves``: see :func:`rebalancer.planner.safety.standstill`.
         """
-        reasons = standstill(snapshot, self.policy.safety, clock_skew, moves=moves)
+        profile = partial(self.scheduler_profile, snapshot)
+        reasons = standstill(snapshot, self.policy.safety, clock_skew, profile, moves=moves)
         if moves and history.hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {history.hour_unknown}")
         return reasons

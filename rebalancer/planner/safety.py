@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from rebalancer.policy.cluster import Safety
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 
@@ -35,14 +37,20 @@ def _count_lost(snapshot: Snapshot) -> int:
 
 
 def standstill(
-    snapshot: Snapshot, safety: Safety, clock_skew: float, *, moves: bool = True
+    snapshot: Snapshot,
+    safety: Safety,
+    clock_skew: float,
+    profile: Callable[[], SchedulerProfile],
+    *,
+    moves: bool = True,
 ) -> list[str]:
     """Return why no plan may be executed on this snapshot; empty if one may.
 
     ``clock_skew``: the difference in seconds between our clock and the API server's. ``moves``: pods will be moved,
-    so NotReady nodes and many pending pods are reasons, too. They are no reasons against adding machines.
+    so NotReady nodes and many pending pods are reasons, too. They are no reasons against adding machines. ``profile``
+    returns that of the cluster's scheduler.
     """
-    reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety)] if moves else []
+    reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety, profile)] if moves else []
     most_skew = safety.max_clock_skew.total_seconds()
     if abs(clock_skew) > most_skew:
         reasons.append(
@@ -60,11 +68,31 @@ def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
         yield f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
 
 
-def _waiting(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
-    pods = snapshot.pods
-    gated = np.array([bool(c.spec.scheduling_gates) for c in snapshot.classes], bool)
-    waiting = snapshot.awaiting_a_node()
-    count = int(np.count_nonzero(waiting & ~gated[pods.cls])) if len(pods) else 0
-    most = safety.pending_pods_of(len(pods))
+def _waiting(
+    snapshot: Snapshot, safety: Safety, profile: Callable[[], SchedulerProfile]
+) -> Iterator[str]:
+    waiting = np.flatnonzero(snapshot.awaiting_a_node())
+    most = safety.pending_pods_of(len(snapshot.pods))
+    if len(waiting) <= most:
+        return
+    model = SchedulerModel(snapshot, profile())
+    classes, pods = np.unique(snapshot.pods.cls[waiting], return_counts=True)
+    for_room = [_waits_for_room(model, cls) for cls in classes.tolist()]
+    count = int(pods[for_room].sum())
     if count > most:
-        yield f"{count} pods wait for a node, safety.maxPendingPods allows {most}"
+        others = len(waiting) - count
+        beside = f" ({others} more wait for something else than room)" if others else ""
+        yield f"{count} pods wait for a node{beside}, safety.maxPendingPods allows {most}"
+
+
+def _waits_for_room(model: SchedulerModel, cls: int) -> bool:
+    """Return whether room on some node is what a pending pod of a class lacks, so that it says how full the cluster is.
+
+    Not if the scheduler does not look at any node for it (a scheduling gate, a claim that is missing or not bound), or if no
+    node has the labels that it asks for and could hold it empty. Nodes that are tainted, cordoned or not Ready count: that
+    they are closed is what the limit is for.
+    """
+    if model.rejection(cls):
+        return False
+    holds = model.node_affinity_mask(cls) & model.of(cls).resources.fits_empty(cls)
+    return bool(holds.any())

@@ -234,7 +234,8 @@ class Safety(Section):
     )
     max_pending_pods: LimitField = Field(
         default=Limit.parse("10%"),
-        description="With more unscheduled pods (share of all pods), nothing is moved; a share is at least 10.",
+        description="With more pods that wait for room (share of all pods), nothing is moved; a share is at least 10. Not those that no "
+        "room helps: a claim that is missing or not bound, labels or a size that no node has, a scheduling gate.",
     )
     max_clock_skew: Duration = Field(
         default=timedelta(seconds=60),

@@ -4,14 +4,20 @@ import pytest
 
 from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.policy.cluster import Safety
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 NODES = [node(f"n{i}") for i in range(5)]
+CORDONED = [node(f"n{i}", unschedulable=True) for i in range(5)]
+CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "not-there"}}
 GOING = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
 
 
 def reasons(objects, skew=0.0):
-    return standstill(snapshot_of(objects), Safety(), skew)
+    snapshot = snapshot_of(objects)
+    return standstill(
+        snapshot, Safety(), skew, lambda: SchedulerProfile.for_version(snapshot.version)
+    )
 
 
 def not_ready(count, **more):
@@ -33,6 +39,20 @@ def waiting(count, **spec):
         (waiting(11), "11 pods wait for a node, safety.maxPendingPods allows 10"),
         # The scheduler does not look at a gated pod: what opens the gate is not the room.
         (waiting(11, schedulingGates=[{"name": "later"}]), None),
+        # One broken workload, which no room helps: it says nothing of how full the cluster is.
+        (waiting(11, nodeSelector={"disk": "of-none"}), None),
+        (waiting(11, volumes=[CLAIM]), None),
+        ([*waiting(0), *workload("web", [""] * 11, cpu="5")], None),
+        # It hides none of those that do wait for room.
+        (
+            [*waiting(11), *workload("off", [""] * 20, spec={"nodeSelector": {"disk": "of-none"}})],
+            "11 pods wait for a node (20 more wait for something else than room), safety.maxPendingPods allows 10",
+        ),
+        # That all nodes are closed is no fault of the pods.
+        (
+            [*workload("web", [""] * 11), *CORDONED],
+            "11 pods wait for a node, safety.maxPendingPods allows 10",
+        ),
     ],
 )
 def test_an_unhealthy_cluster_is_left_alone(objects, reason):
