@@ -41,7 +41,7 @@ class PlacementParams(Params):
     )
     settle_after: Duration = Field(
         default=timedelta(minutes=30),
-        description="With order: younger nodes are no better than the best older one, since what comes and goes is not worth moves.",
+        description="With order: younger nodes are no better than the best older one with room, since what comes and goes is not worth moves.",
     )
     hard: bool = Field(
         default=False,
@@ -99,6 +99,7 @@ class _Rule:
             if params.order
             else self._avoided.astype(float) + ~self._preferred
         )
+        self._settled = _find_settled(view, params) if params.order else np.ones(size, bool)
         selects = (params.avoid, params.prefer, *params.order)
         self._keys = {key for each in selects if each for key in each.list_keys()}
 
@@ -126,14 +127,30 @@ class _Rule:
         ]
         if cls not in classes:
             return None
+        price = self._price_for(view.snapshot.classes[classes[0]].replacement)
         return PriceGroup(
             view,
             label=view.snapshot.owners[owner].ref,
             classes=np.array(classes, np.int32),
-            price=self._price,
-            least=view.least_with_room(classes, self._price),
+            price=price,
+            least=view.least_with_room(classes, price),
             describe=self._describe,
         )
+
+    def _price_for(self, replacement: int) -> NDArray[np.float64]:
+        """Return the price of each node (N,) for an owner whose pods are replaced by this class.
+
+        A node that is not settled is no better than the best settled one with room for such a pod, or than the last place
+        where none has room: pods neither move to it for its sake, nor off it.
+        """
+        if self._settled.all():
+            return self._price
+        view = self._view
+        nodes = view.snapshot.nodes
+        room = view.scheduler.feasible(view.state, replacement)
+        room = room & self._settled & nodes.ready & ~nodes.unschedulable & ~nodes.leaving
+        floor = self._price[room].min() if room.any() else float(self._order)
+        return np.where(self._settled, self._price, np.maximum(self._price, floor))
 
     def _describe(self, node: int) -> str:
         name = self._view.snapshot.nodes.names[node]
@@ -147,21 +164,20 @@ class _Rule:
 
 
 def _places(view: View, params: PlacementParams) -> NDArray[np.float64]:
-    """Return the place of each node (N,) in the order, from 0 on.
-
-    A node that is not settled yet is no better than the best settled one that takes pods: pods neither move to it for
-    its sake, nor off it.
-    """
+    """Return the place of each node (N,) in the order, from 0 on."""
     snapshot = view.snapshot
-    nodes = snapshot.nodes
-    places = np.full(len(nodes), len(params.order), float)
+    places = np.full(len(snapshot.nodes), len(params.order), float)
     for place, labels in reversed(list(enumerate(params.order))):
         places[snapshot.nodes_matching(labels)] = place
-    settled = snapshot.captured_at - nodes.created >= params.settle_after.total_seconds()
-    taking = settled & nodes.ready & ~nodes.unschedulable & ~nodes.leaving
-    if taking.any():
-        places = np.where(settled, places, np.maximum(places, places[taking].min()))
     return places
+
+
+def _find_settled(view: View, params: PlacementParams) -> NDArray[np.bool_]:
+    """Return the nodes (N,) that have been there long enough; all of them where none has."""
+    snapshot = view.snapshot
+    age = snapshot.captured_at - snapshot.nodes.created
+    settled: NDArray[np.bool_] = age >= params.settle_after.total_seconds()
+    return settled if settled.any() else ~settled
 
 
 def _matching(

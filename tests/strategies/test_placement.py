@@ -1,6 +1,9 @@
 """Placement on clusters of two to four nodes."""
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rebalancer.plan.plan import Code
@@ -146,8 +149,13 @@ def of_ages(**minutes):
         ({"d0": 20, "s0": 0}, [], "s0", []),
         ({"d0": 31, "s0": 0}, [], "s0", ["d0"]),
         ({"d0": 20, "s0": 0}, [], "d0", []),
-        # But it is as good as the best old one.
-        ({"s0": 20, "s1": 0, "x0": 0}, ["s1"], "x0", ["s0"]),
+        # Neither where old ones of its kind are full: those that come beside them go, too.
+        ({"s0": 20, "s1": 0, "x0": 0}, ["s1"], "x0", []),
+        ({"d0": 20, "d1": 0, "s0": 0}, ["d1"], "s0", []),
+        ({"d0": 20, "d1": 0, "s0": 0}, ["d1"], "d0", []),
+        ({"d0": 31, "d1": 0, "s0": 0}, ["d1"], "s0", ["d0"]),
+        # Where nothing else has room, it is for the scheduler to go there.
+        ({"d0": 20, "s0": 0, "x0": 0}, ["s0"], "x0", []),
         # Where all nodes are young there is no other.
         ({"d0": 5, "s0": 5}, [], "s0", ["d0"]),
     ],
@@ -173,6 +181,27 @@ def test_nodes_that_come_and_go_are_not_worth_moves():
     assert len(plan([*of_ages(d0=30, s0=0), *pods], order=ORDER).moves) >= 1
     there = workload("web", ["d0"] * 2, cpu="3")
     assert plan([*of_ages(d0=40, s0=0), *there], order=ORDER).moves == ()
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    stays=st.lists(st.integers(1, 29), min_size=10, max_size=10),
+    lasting=st.integers(0, 2),
+    seed=st.integers(0, 999),
+)
+def test_what_comes_and_goes_ten_times_moves_no_pod_for_its_sake(stays, lasting, seed):
+    """Of the best kind some nodes last and are full, and one comes ten times, for less than half an hour each.
+
+    In between the pods are on Spot, or where chance has put them.
+    """
+    random = np.random.default_rng(seed)
+    old = {f"d{n}": 0 for n in range(lasting)}
+    full = workload("full", [name for name in old for _ in range(2)], cpu="3")
+    for stay in stays:
+        on = str(random.choice(["s0", "s1", "d9"]))
+        pods = [*full, *workload("web", [on, "s0"], cpu="3")]
+        there = of_ages(**old, s0=0, s1=0, d9=int(random.integers(1, stay + 1)))
+        assert plan([*there, *pods], order=ORDER).moves == ()
 
 
 @pytest.mark.parametrize("given", [{}, {"avoid": {}}, {"hard": True}, {"order": []}])
