@@ -23,6 +23,7 @@ from rebalancer.scheduler.topology import HOSTNAME, ZONE, ArrayCache, Topologies
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.labels import matches_labels
 from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.owners import HASH
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.objects import (
     Labels,
@@ -89,7 +90,12 @@ class DefaultMatches:
         owner = self._snapshot.selectors.get(of_class.controller_uid)
         unread = owner is None and of_class.controller_kind in _KINDS
         if owner is not None:
-            required += [_is(key, value) for key, value in (owner.match_labels or {}).items()]
+            # Pods that a restart creates are of another ReplicaSet than is known: it selects by their own hash.
+            own = {HASH: of_class.labels[HASH]} if HASH in of_class.labels else {}
+            names = (
+                {**(owner.match_labels or {}), **own} if of_class.restarts else owner.match_labels
+            )
+            required += [_is(key, value) for key, value in (names or {}).items()]
             required += owner.match_expressions or ()
         if not required and not unread:
             return None
