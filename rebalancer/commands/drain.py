@@ -456,7 +456,8 @@ def command(**flags: Any) -> int:
     First a pre-flight: nothing is changed if a node can never become empty, a flag is missing, or the other nodes
     do not hold the pods. Then all nodes are cordoned, and their pods evicted as in a run: planned together, within
     the policy's inFlight and perOwner and all PodDisruptionBudgets, each replacement waited for. With --set
-    method.singleReplicas=restart a workload's only pod goes once another is Ready. Nothing is ever deleted. Call it
-    again to go on with a drain that was killed.
+    method.singleReplicas=restart a workload's only pod goes once another is Ready, and with method.unevictable=restart
+    the Deployments go by one rollout whose budgets never allow an eviction. Nothing is ever deleted. Call it again to
+    go on with a drain that was killed.
     """
     return int(drain(DrainOptions.of(**flags), system_environment()))

@@ -324,6 +324,8 @@ class Restart:
     """Value of the annotation: a time (RFC 3339)."""
     seconds: float
     """For each read."""
+    replicas: int = 1
+    """How many the Deployment had when it was planned on: with others, another number of pods would move."""
     ordered: bool = False
     """A user ordered the pod to leave: an annotation of the Deployment that it stays does not apply."""
     dry_run: bool = False
@@ -350,7 +352,7 @@ class Restart:
         self._selector = _match_labels(deployment)
         if _read_restart_time(deployment) == self.at:
             return EvictionAnswer(AnswerKind.RESTARTED, "restarted")
-        if why := why_no_surge(deployment) or _explain_unsettled(deployment):
+        if why := why_no_surge(deployment) or _explain_unsettled(deployment, self.replicas):
             return EvictionAnswer(
                 AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}"
             )
@@ -483,16 +485,16 @@ def _find_restart_opt_out(deployment: o.Workload, now: float) -> str:
     return own.text if own is not None and stays else ""
 
 
-def _explain_unsettled(deployment: o.Workload) -> str:
-    """Return why the status of a Deployment does not show exactly one settled replica; empty if it does."""
+def _explain_unsettled(deployment: o.Workload, replicas: int) -> str:
+    """Return why the status of a Deployment does not show exactly so many settled replicas; empty if it does."""
     meta, spec, status = deployment.metadata, deployment.spec, deployment.status
     if meta.deletion_timestamp is not None:
         return "it is being deleted"
-    if (wanted := 1 if spec.replicas is None else spec.replicas) != 1:
+    if (wanted := 1 if spec.replicas is None else spec.replicas) != replicas:
         return f"it has {wanted} replicas now"
     if status.observed_generation < meta.generation:
         return "its controller has not seen the newest spec"
     counts = (status.replicas, status.updated_replicas or 0, status.available_replicas)
-    if counts != (1, 1, 1):
-        return "rollout: {} pods, {} updated, {} available, 1 wanted".format(*counts)
+    if counts != (replicas,) * 3:
+        return "rollout: {} pods, {} updated, {} available, {} wanted".format(*counts, replicas)
     return ""

@@ -24,6 +24,8 @@ class Code(enum.StrEnum):
     """A protection, too: a HorizontalPodAutoscaler has just scaled its workload, or is scaling it (``protect.afterScaling``)."""
     GANG = "Gang"
     """A protection, too: it is a member of a gang, which moves as a whole or not at all (``protect.gangs``)."""
+    WHOLE_ROLLOUT = "WholeRollout"
+    """A protection, too: it moves by a restart of its rollout, with all pods of its Deployment, for hard rules and to empty nodes only (``method.unevictable``)."""
     RESIZE_DEFERRED = "ResizeDeferred"
     """A protection, too: it waits for room to be resized on its node, and its replacement would have its template's size."""
     NOT_SELECTED = "NotSelected"

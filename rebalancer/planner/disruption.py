@@ -20,7 +20,7 @@ class DisruptionBudgets:
         for index, budget in enumerate(snapshot.budgets):
             for cls in budget.classes.tolist():
                 if snapshot.classes[cls].restarts:
-                    # Its one pod stays Ready until another is: nothing is taken from what a budget keeps.
+                    # Each pod stays Ready until another is: nothing is taken from what a budget keeps.
                     continue
                 self._of_class.setdefault(cls, []).append(index)
 
@@ -47,14 +47,25 @@ class DisruptionBudgets:
         if budgets and budgets[0].allowed <= 0 and (ready or not budgets[0].spares_unready):
             only = budgets[0]
             if only.never_allows:
-                return (
-                    Code.PDB,
-                    f"{only.ref} {NEVER_ALLOWS}: of {only.expected} pods {only.desired} have to be healthy",
+                why = self._snapshot.classes[cls].cannot_surge
+                return Code.PDB, (
+                    f"{only.ref} {NEVER_ALLOWS}: of {only.expected} pods {only.desired} have to be healthy"
+                    + (f"; not by a restart either: {why}" if why else "")
                 )
             return Code.PDB, (
                 f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
             )
         return None
+
+    def unevictable(self) -> frozenset[int]:
+        """Return the classes whose pods no eviction ever takes: a budget never allows one, or more than one select them.
+
+        A budget counts as such by the pods that it counts, not by what it allows: during a rollout it may allow some.
+        """
+        budgets = self._snapshot.budgets
+        return frozenset(
+            cls for cls, of in self._of_class.items() if len(of) > 1 or budgets[of[0]].never_allows
+        )
 
     def conflicts(self) -> Iterator[tuple[int, str]]:
         """Yield (class, sentence) for each class that two budgets select."""

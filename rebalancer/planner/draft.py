@@ -33,6 +33,7 @@ from rebalancer.snapshot.protect import (
     BY_UNIT,
     GANG,
     LEFT_OUT,
+    ROLLOUT,
     UNSETTLED,
     names_of,
     sentence_of,
@@ -137,8 +138,9 @@ class Draft:
             owner = self.snapshot.owners[self.snapshot.classes[self.snapshot.pods.cls[pod]].owner]
             texts["coolDown"] = self.settings.cooling.get(owner.ref, texts["coolDown"])
         of_class = self.snapshot.classes[self.snapshot.pods.cls[pod]]
-        if GANG in texts and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
-            texts[GANG] += f", and the whole stays: {why}"
+        unit = next((name for name in (GANG, ROLLOUT) if name in texts), None)
+        if unit and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
+            texts[unit] += f", and the whole stays: {why}"
         return texts
 
     def leaves_out(self, pods: Int32s) -> bool:

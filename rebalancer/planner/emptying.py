@@ -24,6 +24,7 @@ from rebalancer.planner.evicted import Evicted
 from rebalancer.planner.gangs import units_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
+from rebalancer.planner.rollout import foresee_rollout
 from rebalancer.policy.model import Eagerness
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
@@ -198,15 +199,22 @@ class EmptyingTrial:
         return None
 
     def _move_unit(self, pods: Sequence[int], closed: Int32s) -> str | None:
-        """Move all pods of a gang in the state, each to a node that is not ``closed``; return why they cannot move, or None."""
+        """Move all pods of a gang, or of a Deployment whose rollout is restarted, in the state, each to a node that is not ``closed``; return why they cannot move, or None."""
         draft, state = self._draft, self._draft.state
         if self._left < 0:
             return "whether its gang has landings elsewhere takes too long to say in one run"
         if any(draft.scheduler.pending.foresee(state, pod).takers for pod in pods):
             return "pods that are pending would take the room that its gang leaves"
+        foreseen: Mapping[int, Prediction] | str = {}
+        if draft.snapshot.surge_of(pods):
+            node_of = draft.snapshot.pods.node
+            foreseen = foresee_rollout(draft, pods, [pod for pod in pods if node_of[pod] in closed])
+        if isinstance(foreseen, str):
+            return foreseen
         gone = Evicted(draft, pods, gone=True)
         for pod in pods:
-            if why := self._misses(pod, gone.place(pod), closed):
+            landing = gone.put_as(pod, foreseen[pod]) if pod in foreseen else gone.place(pod)
+            if why := self._misses(pod, landing, closed):
                 gone.undo()
                 return why
         self._moved.append(gone)

@@ -52,6 +52,11 @@ class Evicted:
             self.put(pod, wanted if wanted in prediction.nodes else int(prediction.nodes[0]))
         return prediction
 
+    def put_as(self, pod: int, prediction: Prediction) -> Prediction:
+        """Place the replacement of ``pod`` as it was foreseen, and return that."""
+        self.put(pod, int(prediction.nodes[0]))
+        return prediction
+
     def takers(self) -> tuple[Taker, ...]:
         """Return the pending pods that get a node once none of the pods holds its room any more."""
         self._hide(len(self._pods) - self._hidden)

@@ -5,6 +5,9 @@ hard rule, such as a node that must be empty, or in order to empty a node. It th
 on other nodes. If the minimum number of pods of the gang is known, and that many stay, only the pods that the rule
 names are moved. Work is counted in predictions, not in seconds, so that the same snapshot gives the same plan on any
 machine.
+
+All pods of a Deployment that moves by a restart of its rollout are such a unit, too: a rollout replaces every one of
+them, wherever it runs. They go in turn, each once another is Ready.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.rollout import foresee_rollout
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction, uniform
 from rebalancer.snapshot.columns import Bools, Int32s
@@ -237,7 +241,10 @@ class GangPlan:
     ) -> GangMove | str:
         """Return the move with each replacement on its most probable node, but that of ``back`` on its own; or why it does not pay."""
         draft = self._draft
-        with Evicted(draft, pods) as away:
+        foreseen = self._foresee(pods, named)
+        if isinstance(foreseen, str):
+            return foreseen
+        with Evicted(draft, pods, gone=bool(foreseen)) as away:
             self._predictions += len(pods)
             landings: list[Prediction] = []
             for pod in pods:
@@ -246,11 +253,22 @@ class GangPlan:
                     away.put(pod, int(own[0]))
                     landings.append(uniform(own))
                     continue
-                landings.append(away.place(pod))
+                landings.append(
+                    away.put_as(pod, foreseen[pod]) if pod in foreseen else away.place(pod)
+                )
                 if (why := self._refusal(landings[-1])) is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
             after = potentials(self._draft, self._judged_terms, self._guard, pods)
         return self._paying(pods, named, landings, before, after)
+
+    def _foresee(
+        self, pods: Sequence[int], named: Collection[int]
+    ) -> Mapping[int, Prediction] | str:
+        """Return pod -> landing where a rollout replaces ``pods``, or why it might never end; empty where they are evicted."""
+        if not self._draft.snapshot.surge_of(pods):
+            return {}
+        self._predictions += 2 * len(pods)
+        return foresee_rollout(self._draft, pods, named)
 
     def _returning(self, move: GangMove) -> list[int]:
         """Return the pods that rules name and that may land on their own nodes again.
@@ -329,7 +347,8 @@ class GangPlan:
     def _reasons(self, gang: GangKey, move: GangMove) -> list[str]:
         """Return the reason of each move; asked before the first of them is made."""
         pods = self._draft.snapshot.pods
-        whole = f"{count(len(move.pods), 'pod')} of {gang[1]} leave together"
+        how = "in turn" if self._draft.snapshot.surge_of(move.pods) else "together"
+        whole = f"{count(len(move.pods), 'pod')} of {gang[1]} leave {how}"
         reasons = []
         for pod in move.pods:
             pair = int(pods.cls[pod]), int(pods.node[pod])
@@ -374,8 +393,9 @@ class GangCheck:
             return f"the pods of {unit} are not kept together any more: left to the next run"
         if unit in self._torn:
             return f"{unit} stays as a whole: the plan does not move its pods one right after the other in one wave"
-        if any(one.method is not Method.EVICT for one in self._moves[unit]):
-            return f"{unit} stays as a whole: only evictions are sent together"
+        how = method_of(snapshot, snapshot.gangs[gang])
+        if other := next((one.method for one in self._moves[unit] if one.method is not how), None):
+            return f"{unit} stays as a whole: planned as {other}, it would be {how} now"
         move = GangPlan(self._draft, self._draft.enforced).move_of(gang, now=now)
         if isinstance(move, str):
             return f"{unit} stays as a whole: {move}"
@@ -387,6 +407,11 @@ class GangCheck:
             uid: Verdict(landing, gain, gain, {move.strategy: max(gain)}, None)
             for uid, landing in zip(uids, move.landings, strict=True)
         }
+
+
+def method_of(snapshot: Snapshot, pods: Sequence[int] | Int32s) -> Method:
+    """Return how ``pods``, all of a unit, move."""
+    return Method.RESTART if snapshot.surge_of(pods) else Method.EVICT
 
 
 def is_unit(draft: Draft, gang: GangKey) -> bool:
@@ -445,7 +470,8 @@ def why_unfit(draft: Draft, gang: GangKey) -> str | None:
             return f"{snapshot.pod_ref(pod)} is protected: {sentence_of(texts)}"
         if not draft.problem.selected[pod]:
             return f"no strategy selects {snapshot.pod_ref(pod)}"
-        if snapshot.classes[int(snapshot.pods.cls[pod])].restarts:
+        of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
+        if of_class.restarts and not of_class.membership.surge:
             return f"{snapshot.pod_ref(pod)} moves by a restart of its rollout, which is not sent together with evictions"
     return None
 
@@ -482,7 +508,9 @@ def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> str | N
     """
     snapshot, allowance = draft.snapshot, draft.allowance
     quota = QuotaLedger(snapshot)
-    for pod in pods:
+    # So many replacements there are beside what they replace.
+    beside = snapshot.surge_of(pods) or len(pods)
+    for number, pod in enumerate(pods):
         cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
         if (limit := allowance.over(strategy, cls)) is not None:
             return limit
@@ -491,7 +519,7 @@ def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> str | N
         ready = snapshot.pods.is_ready(pod)
         if (limit := allowance.waits(cls, node, strategy, ready=ready)) is not None:
             return limit
-        if not snapshot.waits(cls):
+        if number < beside and not snapshot.waits(cls):
             if (lack := quota.lacks(cls)) is not None:
                 return lack
             quota.take(cls)

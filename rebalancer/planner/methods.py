@@ -20,10 +20,18 @@ def with_methods(
 
     ``going``: name of a node -> Unix seconds at which its machine goes.
     """
-    if policy.method.single_replicas is not Method.RESTART:
+    of = policy.method
+    if not of.restarts:
         return snapshot
     longest = policy.safety.max_ready_time.total_seconds()
-    return with_restarts(snapshot, _too_late(snapshot, going, longest) if going else None)
+    return with_restarts(
+        snapshot,
+        _too_late(snapshot, going, longest) if going else None,
+        singles=of.single_replicas is Method.RESTART,
+        unevictable=DisruptionBudgets(snapshot).unevictable()
+        if of.unevictable is Method.RESTART
+        else (),
+    )
 
 
 def _too_late(snapshot: Snapshot, going: Mapping[str, float], longest: float) -> dict[int, str]:

@@ -29,6 +29,7 @@ from rebalancer.snapshot.protect import (
     LEFT_OUT,
     NOT_RECREATED,
     RESIZE_DEFERRED,
+    ROLLOUT,
     names_of,
     sentence_of,
 )
@@ -263,6 +264,7 @@ def protection_code(names: Container[str]) -> Code:
 _OF_PROTECTION = {
     NOT_RECREATED: Code.NOT_RECREATED,
     GANG: Code.GANG,
+    ROLLOUT: Code.WHOLE_ROLLOUT,
     CANNOT_SURGE: Code.CANNOT_SURGE,
     JUST_SCALED: Code.JUST_SCALED,
     RESIZE_DEFERRED: Code.RESIZE_DEFERRED,

@@ -84,13 +84,19 @@ class SelectedGrace(Section):
 
 
 class Methods(Section):
-    """How pods are moved: their grace period, and what to do with a pod that is the only replica."""
+    """How pods are moved: their grace period, and what to do with pods that should not, or cannot, be evicted."""
 
     single_replicas: Method = Field(
         default=Method.EVICT,
         description="restart: single replicas of Deployments that surge are moved by a restart of the rollout, the new"
         " pod Ready before the old one goes, also where protect.singleReplicas holds; by drain and replace, too. Needs get"
         " and patch on deployments.",
+    )
+    unevictable: Method = Field(
+        default=Method.EVICT,
+        description="restart: Deployments whose pods no eviction can ever take, because a PodDisruptionBudget never allows one"
+        " or two select them, are moved by a restart of the rollout, all of their pods, never fewer of them Ready; for hard"
+        " rules and to empty nodes, by drain and replace, too. evict: they stay. Needs the same.",
     )
     grace_period: GracePeriod | None = Field(
         default=None,
@@ -99,6 +105,11 @@ class Methods(Section):
     grace_periods: tuple[SelectedGrace, ...] = Field(
         default=(), description="The same for pods that are selected, in the place of gracePeriod."
     )
+
+    @property
+    def restarts(self) -> bool:
+        """Whether some pods are moved by restarts of their rollouts."""
+        return Method.RESTART in (self.single_replicas, self.unevictable)
 
 
 __all__ = [

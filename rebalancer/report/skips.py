@@ -18,6 +18,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
     Code.JUST_SCALED: "a HorizontalPodAutoscaler has just scaled its workload",
     Code.GANG: "it is a member of a gang, which moves as a whole or not at all",
+    Code.WHOLE_ROLLOUT: "it moves with all pods of its Deployment, by a restart of its rollout",
     Code.RESIZE_DEFERRED: "it waits for room to be resized on its node",
     Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
@@ -49,6 +50,7 @@ _OF_PROTECTIONS = (
     Code.CANNOT_SURGE,
     Code.JUST_SCALED,
     Code.GANG,
+    Code.WHOLE_ROLLOUT,
     Code.RESIZE_DEFERRED,
 )
 
@@ -117,6 +119,7 @@ PROTECTION_ADVICE: Mapping[str, str] = {
     "localStorage": "`protect: {localStorage: false}` lets them move, and what they keep there is lost",
     "singleReplica": "a second replica, `method: {singleReplicas: restart}`, or `protect: {singleReplicas: false}`, lets them move",
     "cannotSurge": "a second replica, or a Deployment with maxSurge 1 and maxUnavailable 0, lets them move",
+    "rollout": "a PodDisruptionBudget that allows an eviction lets them move one by one; a restart moves them for hard rules only, and to empty nodes",
     "systemCritical": "an exception in `protect.systemCritical` lets them move",
     "job": "`protect: {jobs: false}` lets them move, and their work starts again",
     "ownerUnsettled": "they can move once their owners are settled: look at what keeps these from being ready",
@@ -150,6 +153,7 @@ _OF_CODE: Mapping[Code, str] = {
     Code.CANNOT_SURGE: PROTECTION_ADVICE["cannotSurge"],
     Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
     Code.GANG: "an exception in `protect.gangs` lets members move one by one",
+    Code.WHOLE_ROLLOUT: PROTECTION_ADVICE["rollout"],
     Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
     Code.NOT_SELECTED: "`select` of the strategy, or of the policy, says which pods move",
     Code.NO_ROOM: "`rebalancer explain pod NAMESPACE/NAME` says why each node refuses them: no room, a cordon, a taint or a rule",
@@ -240,7 +244,10 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
         elif name == _NEVER:
             stuck = sorted({_ref(skip) for skip in report.plan.skips if _cause(skip)[1] == _NEVER})
             few = ", ".join(stuck[:_MAX_STEPS]) + (" and others" if len(stuck) > _MAX_STEPS else "")
-            yield f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, or add replicas."
+            yield (
+                f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, add replicas,"
+                " or see `method: {unevictable: restart}`."
+            )
         else:
             yield f"{pods} ({name or code}): {_advice(Code(code), name, report)}."
     if by_cause:

@@ -13,7 +13,6 @@ from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
-from rebalancer.plan.plan import Method
 from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.load import LoadedPolicy
@@ -85,7 +84,7 @@ class RunContext:
     @property
     def restarts(self) -> bool:
         """Whether the run may restart rollouts."""
-        return self.loaded.policy.method.single_replicas is Method.RESTART
+        return self.loaded.policy.method.restarts
 
 
 def run_context(

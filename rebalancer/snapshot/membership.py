@@ -18,7 +18,7 @@ from rebalancer.wire.pods import PodAnnotations
 
 
 class Membership(NamedTuple):
-    """The gang of a pod."""
+    """The gang of a pod; or the Deployment with which it moves, where a restart of its rollout moves all of its pods."""
 
     gang: str = ""
     """In words, which identify it within its namespace; empty for none."""
@@ -26,6 +26,8 @@ class Membership(NamedTuple):
     """API group and name of the PodGroup that says how many of its pods have to run; None if no PodGroup does."""
     least: int | None = None
     """Number of its pods that have to run, as the pod itself says; None if the pod does not say it."""
+    surge: int = 0
+    """Of a Deployment: how many new pods its rollout starts before an old one goes; 0 for a gang."""
 
 
 NO_GANG = Membership()

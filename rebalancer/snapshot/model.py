@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -243,7 +243,7 @@ class PodClass:
     job_ended: bool = False
     """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
     restarts: bool = False
-    """Its pods are moved by a restart of their Deployment: the old pod runs until the new one is Ready."""
+    """Its pods are moved by a restart of their Deployment: an old pod runs until a new one is Ready."""
     cannot_surge: str = ""
     """Why its pods cannot be moved so, although the policy asks for it of single replicas."""
     too_late: str = ""
@@ -304,7 +304,9 @@ class Owner:
     rollout: bool = False
     """Its pods are of two templates: those of the older one are being replaced."""
     cannot_surge: str = "it was not read"
-    """Why its one replica would not stay Ready through a rollout (of a Deployment only); empty if it would."""
+    """Why its replicas would not all stay Ready through a rollout (of a Deployment only); empty if they would."""
+    surge: int = 0
+    """How many new pods its rollout starts before an old one goes (of a Deployment only)."""
 
     @property
     def lacks_ready_only(self) -> bool:
@@ -551,6 +553,10 @@ class Snapshot:
     def fellows(self, cls: PodClass) -> int:
         """Return the number of other pods in the gang of a pod of ``cls``; 0 if it has no gang."""
         return len(self.gangs[cls.namespace, cls.gang]) - 1 if cls.gang else 0
+
+    def surge_of(self, pods: Int32s | Sequence[int]) -> int:
+        """Return how many new pods a rollout starts first that replaces ``pods``, all of a Deployment; 0 where none does."""
+        return self.classes[int(self.pods.cls[pods[0]])].membership.surge
 
     def nodes_matching(self, select: LabelSelect) -> Bools:
         """Return which nodes (N,) the label selector matches."""

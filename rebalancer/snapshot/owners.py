@@ -7,15 +7,17 @@ is Ready. The new pod has another template with its own hash, and is scheduled w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Int32s, freeze
 from rebalancer.snapshot.labels import with_label_keys
+from rebalancer.snapshot.membership import Membership
 from rebalancer.snapshot.model import Owner, PodClass, Snapshot, too_few_ready
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import evict_opt_out
@@ -33,7 +35,7 @@ _PER_NODE = ("DaemonSet", "Node")
 
 
 def why_no_surge(deployment: o.Workload) -> str:
-    """Return why a Deployment of one replica would not stay Ready during a rollout; empty if it would.
+    """Return why fewer pods of a Deployment would be Ready during a rollout than it asks for; empty if none would be missing.
 
     Source: ``k8s.io/kubernetes/pkg/controller/deployment/util: ResolveFenceposts``: shares of maxSurge are rounded
     up, those of maxUnavailable down.
@@ -43,39 +45,73 @@ def why_no_surge(deployment: o.Workload) -> str:
     strategy = deployment.spec.strategy or o.UpdateStrategy()
     if strategy.type not in ("", "RollingUpdate"):
         return f"its strategy is {strategy.type}"
-    rolling = strategy.rolling_update or o.RollingUpdate()
-    surge = _DEFAULT if rolling.max_surge is None else rolling.max_surge
-    unavailable = _DEFAULT if rolling.max_unavailable is None else rolling.max_unavailable
+    surge, unavailable = _pace_of(strategy)
+    replicas = _count_replicas(deployment)
     try:
-        more, fewer = share_of(surge, 1, up=True), share_of(unavailable, 1, up=False)
+        more, fewer = share_of(surge, replicas, up=True), share_of(unavailable, replicas, up=False)
     except ValueError:
         return f"maxSurge {surge} and maxUnavailable {unavailable} are not understood"
     if more < 1:
         return f"its maxSurge is {surge}"
     if fewer > 0:
-        return f"its maxUnavailable of {unavailable} lets the old pod go first"
+        old = "the old pod go" if replicas == 1 else f"{fewer} of {count(replicas, 'old pod')} go"
+        return f"its maxUnavailable of {unavailable} lets {old} first"
     for reference in deployment.metadata.owner_references or ():
         if reference.controller:
             return f"{reference.kind} {reference.name} manages it, and may undo a restart"
     return ""
 
 
-def with_restarts(snapshot: Snapshot, too_late: Mapping[int, str] | None = None) -> Snapshot:
-    """Return the snapshot in which single replicas move by restarts if possible (``PodClass.restarts``).
+def _count_surge(deployment: o.Workload) -> int:
+    """Return how many new pods a rollout starts beside the old ones; 0 if that is not understood."""
+    surge, _ = _pace_of(deployment.spec.strategy or o.UpdateStrategy())
+    try:
+        return share_of(surge, _count_replicas(deployment), up=True)
+    except ValueError:
+        return 0
 
-    Their replacements have a class of their own, equal to the template except for the hash. If a restart is not
-    possible, ``PodClass.cannot_surge`` says why. ``too_late``: class -> ``PodClass.too_late``.
+
+def _pace_of(strategy: o.UpdateStrategy) -> tuple[int | str, int | str]:
+    """Return maxSurge and maxUnavailable as written, with the defaults of the API."""
+    rolling = strategy.rolling_update or o.RollingUpdate()
+    surge = _DEFAULT if rolling.max_surge is None else rolling.max_surge
+    return surge, _DEFAULT if rolling.max_unavailable is None else rolling.max_unavailable
+
+
+def _count_replicas(deployment: o.Workload) -> int:
+    """Return how many pods a Deployment asks for, at least one: with none it has no rollout."""
+    return max(1, 1 if deployment.spec.replicas is None else deployment.spec.replicas)
+
+
+def with_restarts(
+    snapshot: Snapshot,
+    too_late: Mapping[int, str] | None = None,
+    *,
+    singles: bool = True,
+    unevictable: Collection[int] = (),
+) -> Snapshot:
+    """Return the snapshot in which pods move by restarts if possible (``PodClass.restarts``).
+
+    These are the pods of single replicas (``singles``), and those of owners with a class in ``unevictable``, which no
+    eviction will ever take. A restart moves all pods of a Deployment: those of several replicas are one unit
+    (``Membership.surge``). Replacements have a class of their own, equal to the template except for the hash. If a
+    restart is not possible, ``PodClass.cannot_surge`` says why. ``too_late``: class -> ``PodClass.too_late``.
     """
     classes = list(snapshot.classes)
     next_of: dict[int, int] = {}
     """Class of a template -> the class of the pods that a restart creates."""
+    closed = {snapshot.classes[index].owner for index in unevictable} - {-1}
+    never_of = _why_never_many(snapshot, closed)
     for index, of_class in enumerate(snapshot.classes):
         owner = snapshot.owner_of(index)
-        if owner is None or owner.replicas != 1 or of_class.controller_kind in _PER_NODE:
+        if owner is None or of_class.controller_kind in _PER_NODE:
             continue
-        never = _why_never(snapshot, of_class, owner)
+        single = owner.replicas == 1
+        if of_class.owner not in closed and not (single and (singles or of_class.restarts)):
+            continue
+        never = _why_never(snapshot, of_class, owner) if single else never_of[of_class.owner]
         why = never or _why_not_now(owner)
-        late = "" if why or too_late is None else too_late.get(index, "")
+        late = "" if why or not single or too_late is None else too_late.get(index, "")
         if why or late or of_class.restarts:
             classes[index] = replace(
                 of_class,
@@ -89,12 +125,39 @@ def with_restarts(snapshot: Snapshot, too_late: Mapping[int, str] | None = None)
         if template not in next_of:
             next_of[template] = len(classes)
             classes.append(_of_next_template(snapshot.classes[template], len(classes)))
-        classes[index] = replace(of_class, restarts=True, replacement=next_of[template])
+        whole = of_class.membership if single else _whole(owner)
+        classes[index] = replace(
+            of_class, restarts=True, replacement=next_of[template], membership=whole
+        )
     return _with_classes(snapshot, classes, next_of)
+
+
+def _whole(owner: Owner) -> Membership:
+    """Return the unit of all pods of an owner, which its rollout replaces."""
+    return Membership(f"{owner.kind} {owner.name}", surge=owner.surge)
+
+
+def _why_never_many(snapshot: Snapshot, owners: Collection[int]) -> dict[int, str]:
+    """Return owner -> why it can never be restarted without missing pods, be it for one of them only; empty if it can."""
+    why = dict.fromkeys(owners, "")
+    for index in np.unique(snapshot.pods.cls).tolist() if owners else ():
+        of_class = snapshot.classes[index]
+        if of_class.owner in why and not why[of_class.owner]:
+            owner = snapshot.owners[of_class.owner]
+            why[of_class.owner] = _why_never(snapshot, of_class, owner)
+            if not why[of_class.owner] and _is_of_gang(snapshot, of_class):
+                why[of_class.owner] = f"{owner.ref}: its pods are members of {of_class.gang}"
+    return why
+
+
+def _is_of_gang(snapshot: Snapshot, cls: PodClass) -> bool:
+    return bool(cls.gang and not cls.membership.surge and not snapshot.goes_alone(cls))
 
 
 def _why_never(snapshot: Snapshot, of_class: PodClass, owner: Owner) -> str:
     """Return why the Deployment as it is written cannot be restarted without a gap; empty if it can."""
+    if owner.kind == "StatefulSet":
+        return f"{owner.ref}: the rolling update of a StatefulSet ends each pod before it creates the next"
     if owner.kind != "Deployment" or of_class.controller != "ReplicaSet.apps":
         return f"{owner.ref} is not a Deployment"
     why = owner.cannot_surge
@@ -385,6 +448,7 @@ class Ownership:
             cannot_surge="it was not read"
             if workload is None
             else self._kept.of(why_no_surge, workload),
+            surge=0 if workload is None else _count_surge(workload),
         )
 
 

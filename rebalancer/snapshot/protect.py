@@ -56,6 +56,7 @@ NAMES = (
     "justScaled",
     "gang",
     "resizeDeferred",
+    "rollout",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
@@ -74,14 +75,16 @@ PASSING = sum(
 """Protections that end by themselves."""
 UNSETTLED = _BIT["ownerUnsettled"]
 """The one protection that does not hold for pods that are not Ready themselves, and are moved for it."""
-BY_UNIT = _BIT["gang"]
-"""The one protection that does not hold where all pods of a gang go together."""
+BY_GANG, BY_ROLLOUT = _BIT["gang"], _BIT["rollout"]
+BY_UNIT = BY_GANG | BY_ROLLOUT
+"""Protections that do not hold where all pods of a gang go together, or all of a Deployment with its rollout."""
 ALONE = BY_UNIT | _BIT["singleReplica"] | _BIT["cannotSurge"]
 """Protections that are about the move of one pod alone: a gang that goes together has a gap whatever its owners' replicas."""
 NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
 JUST_SCALED = "justScaled"
 GANG = "gang"
+ROLLOUT = "rollout"
 RESIZE_DEFERRED = "resizeDeferred"
 """The protections that have reason codes of their own."""
 _SELECTOR = "selector"
@@ -210,14 +213,20 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         return f"{cls.controller}: {TEXTS[name]}"
     if name == CANNOT_SURGE:
         return f"{TEXTS[name]}: {cls.cannot_surge}"
-    if name == GANG:
-        others = count(snapshot.fellows(cls), "other pod")
-        return f"a member of {cls.gang} with {others}: a gang is not moved in part{_need_of(snapshot, cls)}"
+    if name in (GANG, ROLLOUT):
+        return _unit_text(snapshot, cls, name)
     if name == JUST_SCALED:
         return scaling_text(snapshot, cls.owner)
     if name in ANNOTATED:
         return "; ".join(_read_annotations(snapshot, cls, name))
     return TEXTS[name]
+
+
+def _unit_text(snapshot: Snapshot, cls: PodClass, name: str) -> str:
+    others = count(snapshot.fellows(cls), "other pod")
+    if name == ROLLOUT:
+        return f"moves by a restart of its rollout only, which moves {others} of {cls.gang}, too"
+    return f"a member of {cls.gang} with {others}: a gang is not moved in part{_need_of(snapshot, cls)}"
 
 
 def _need_of(snapshot: Snapshot, cls: PodClass) -> str:
@@ -252,7 +261,9 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
             bits |= _BIT["localStorage"] * bool(rules.local_storage)
     if not in_scope(scope, cls):
         bits |= _BIT[_SELECTOR]
-    if snapshot.fellows(cls) > 0 and not snapshot.goes_alone(cls):
+    if cls.restarts and cls.membership.surge:
+        bits |= _BIT[ROLLOUT]
+    elif snapshot.fellows(cls) > 0 and not snapshot.goes_alone(cls):
         bits |= _BIT[GANG] * bool(rules.gangs)
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]
@@ -406,6 +417,7 @@ _OF_RUNNING = bits_of(
     "coolDown",
     "gang",
     "resizeDeferred",
+    "rollout",
 )
 """Protections of what a pod does while it runs, and of moves that did not help: none replaces it anywhere."""
 

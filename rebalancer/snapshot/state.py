@@ -597,8 +597,18 @@ class ClusterState(ClassCounts):
     @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
         """Context in which the pending ``pod`` is on ``node`` as a pod of ``cls``."""
-        before, stamp = int(self.cls_of[pod]), int(self._stamps[cls])
+        before = int(self.cls_of[pod])
         self.cls_of[pod], self.node_of[pod] = cls, node
+        try:
+            with self.with_one_more(cls, node):
+                yield
+        finally:
+            self.cls_of[pod], self.node_of[pod] = before, -1
+
+    @contextmanager
+    def with_one_more(self, cls: int, node: int) -> Iterator[None]:
+        """Context in which one pod more of ``cls`` is on ``node``, for which the snapshot has no row: a rollout's new one."""
+        stamp = int(self._stamps[cls])
         self._count_change(cls, node, +1, terminating=False)
         self._seem_there(cls, node, +1)
         try:
@@ -606,7 +616,6 @@ class ClusterState(ClassCounts):
         finally:
             self._seem_there(cls, node, -1)
             self._count_change(cls, node, -1, terminating=False)
-            self.cls_of[pod], self.node_of[pod] = before, -1
             self._take_back(cls, stamp)
 
     def _seem_there(self, cls: int, node: int, sign: int) -> None:

@@ -93,11 +93,12 @@ class _Simulated:
     def read_disruptions_allowed(self, budget: str) -> int | None:  # noqa: ARG002  # as planned
         return None
 
-    def restart(self, move: Move) -> EvictionAnswer:
-        created, starts = self._world.now, self._world.draw(self._ready_after)
-        new = self._world.restart(move.uid, starts)
-        self._replace(move.namespace, move.uid, new, created, starts)
-        return EvictionAnswer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
+    def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
+        for move in moves:
+            created, starts = self._world.now, self._world.draw(self._ready_after)
+            new = self._world.restart(move.uid, starts)
+            self._replace(move.namespace, move.uid, new, created, starts)
+        return EvictionAnswer(AnswerKind.RESTARTED, f"{moves[0].pod} is replaced by {new.name}")
 
     def _replace(
         self, namespace: str, uid: str, new: Replaced, created: float, starts: float

@@ -457,6 +457,7 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         # Deployments are patched only where the policy restarts.
         ({"policy": {"method": {"singleReplicas": "evict"}}}, (), ()),
         (_RESTARTED, RESTART_RULES, ()),
+        ({"policy": {"method": {"unevictable": "restart"}}}, RESTART_RULES, ()),
         ({"rbac": {"restarts": True}}, RESTART_RULES, ()),
         ({"existingPolicy": "mine", "rbac": {"restarts": True}}, RESTART_RULES, ()),
     ],

@@ -13,7 +13,7 @@ from rebalancer.machines.drain.triage import Fate, Triaged
 from rebalancer.plan.plan import Code, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.snapshot.columns import Bools, Ints
-from rebalancer.snapshot.model import DisruptionBudget, Snapshot
+from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodClass, Snapshot
 from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
@@ -26,7 +26,7 @@ class DrainVerdict(enum.StrEnum):
     DRAINABLE = "drainable"
     """Its pods can go now, as far as is known."""
     WAITS = "waits"
-    """For work that comes to an end, for pods that are terminating, or for the rollout of a single replica."""
+    """For work that comes to an end, for pods that are terminating, or for a rollout that will replace them."""
     BLOCKED = "blocked"
     """By a PodDisruptionBudget that allows nothing now."""
     NO_ROOM = "no-room"
@@ -62,6 +62,8 @@ class PodCheck:
     """Where none is foreseen: nodes that only the requests of other pods keep from taking it."""
     method: Method = Method.EVICT
     """How it would leave."""
+    fellows: tuple[Move, ...] = ()
+    """The moves of the pods on nodes that stay which the same restart of a rollout moves, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +103,17 @@ def check(
     *,
     without_landing: bool,
     together: Bools | None = None,
+    fellows: Sequence[Triaged] = (),
 ) -> list[NodeCheck]:
     """Return one check per node of ``names``, given the fates of the ``pods`` on them.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state after the earlier
     ones. ``without_landing``: pods without a landing in that plan may leave anyway, but for those that only leave ``together``
-    (P,) with the others of their gang.
+    (P,) with the others of their gang. ``fellows``: the fates of pods on other nodes that go with some of ``pods``.
     """
-    look = _Check(snapshot, room, without_landing=without_landing, together=together)
+    look = _Check(
+        snapshot, room, without_landing=without_landing, together=together, fellows=fellows
+    )
     by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
     for one in pods:
         node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
@@ -123,7 +128,13 @@ class _Check:
     """Checks single pods."""
 
     def __init__(
-        self, snapshot: Snapshot, room: Plan, *, without_landing: bool, together: Bools | None
+        self,
+        snapshot: Snapshot,
+        room: Plan,
+        *,
+        without_landing: bool,
+        together: Bools | None,
+        fellows: Sequence[Triaged],
     ) -> None:
         self._snapshot, self._without_landing = snapshot, without_landing
         self._of_gang = np.zeros(len(snapshot.pods), bool) if together is None else together
@@ -132,6 +143,12 @@ class _Check:
             (skip.namespace, skip.pod): skip for skip in room.skips
         }
         self._disruptions = DisruptionBudgets(snapshot)
+        self._fellows: dict[GangKey, list[Triaged]] = {}
+        """Rollout -> its pods on nodes that stay."""
+        for one in fellows:
+            of_class = snapshot.classes[int(snapshot.pods.cls[one.pod])]
+            if of_class.membership.surge:
+                self._fellows.setdefault((of_class.namespace, of_class.gang), []).append(one)
         self._at_once: dict[str, Counter[int]] = {}
         """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
         of_gangs = {move.uid: move.gang for move in room.moves if move.of_gang}
@@ -146,7 +163,15 @@ class _Check:
         """Return the check of one pod."""
         of_class = self._snapshot.classes[int(self._snapshot.pods.cls[one.pod])]
         method = Method.RESTART if of_class.restarts else Method.EVICT
-        return replace(self._check(one), method=method)
+        uids = (self._snapshot.pods.uid[other.pod] for other in self._fellows_of(of_class))
+        fellows = tuple(self._moves[uid] for uid in uids if uid in self._moves)
+        return replace(self._check(one), method=method, fellows=fellows)
+
+    def _fellows_of(self, of_class: PodClass) -> Sequence[Triaged]:
+        """Return the pods elsewhere that the restart of a rollout with pods of the class moves, too."""
+        if not of_class.membership.surge:
+            return ()
+        return self._fellows.get((of_class.namespace, of_class.gang), ())
 
     def _check(self, one: Triaged) -> PodCheck:
         move = self._moves.get(self._snapshot.pods.uid[one.pod])
@@ -160,21 +185,22 @@ class _Check:
                 one.pod, one.fate, DrainVerdict.DRAINABLE, skip.code.value, skip.message
             )
         message = one.message or self._gap(one.pod)
-        if move is not None and move.of_gang:
+        if move is not None and move.of_gang and move.method is Method.EVICT:
             message = f"leaves together with the other pods of {move.gang}"
         return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, message, move)
 
     def _gap(self, pod: int) -> str:
         """Return why the eviction of a pod leaves a gap that the policy asks to avoid; empty if it leaves none."""
-        pods = self._snapshot.pods
-        why = self._snapshot.classes[int(pods.cls[pod])].cannot_surge
-        if not why or not pods.is_ready(pod):
+        pods, cls = self._snapshot.pods, int(self._snapshot.pods.cls[pod])
+        why, owner = self._snapshot.classes[cls].cannot_surge, self._snapshot.owner_of(cls)
+        if not why or not pods.is_ready(pod) or owner is None or owner.replicas > 1:
             return ""
         return f"evicted, with a gap: {TEXTS[CANNOT_SURGE]}: {why}"
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield the obstacles to an eviction, the worst first."""
         cls = int(self._snapshot.pods.cls[pod])
+        of_class = self._snapshot.classes[cls]
         budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
         if len(budgets) > 1:
             refs = " and ".join(budget.ref for budget in budgets)
@@ -183,19 +209,17 @@ class _Check:
         blocking = [
             b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
         ]
-        for budget in blocking:
-            if budget.never_allows:
-                text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
-                yield DrainVerdict.NEVER, Code.PDB.value, text
+        for budget in filter(lambda one: one.never_allows, blocking):
+            text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
+            if of_class.cannot_surge:
+                text += f"; not by a restart either: {of_class.cannot_surge}"
+            yield DrainVerdict.NEVER, Code.PDB.value, text
         for index, number in self._too_many(move):
             budget = self._snapshot.budgets[index]
             if number > budget.expected - budget.desired:
                 text = f"{_needs(budget)}: {number} pods of {move.gang if move else ''} would go at once, which it never allows"
                 yield DrainVerdict.NEVER, Code.PDB.value, text
-        if move is None and self._of_gang[pod]:
-            said = (self.no_landing(pod) or ("", ""))[1]
-            text = f"{said}: --evict-gangs evicts the pods of {self._snapshot.classes[cls].gang} one by one all the same"
-            yield DrainVerdict.REFUSED, Code.GANG.value, text
+        yield from self._of_others(pod, of_class, move)
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
             yield DrainVerdict.NO_ROOM, *why
         for budget in blocking:
@@ -203,6 +227,22 @@ class _Check:
         for index, number in self._too_many(move):
             text = f"{_needs(self._snapshot.budgets[index])}; {number} pods would go at once"
             yield DrainVerdict.BLOCKED, Code.PDB.value, text
+
+    def _of_others(
+        self, pod: int, of_class: PodClass, move: Move | None
+    ) -> Iterator[tuple[DrainVerdict, str, str]]:
+        """Yield what keeps a pod since others would go with it, of its rollout or its gang."""
+        for other in self._fellows_of(of_class):
+            if other.fate is Fate.REFUSE:
+                ref = self._snapshot.pod_ref(other.pod)
+                text = f"{ref}, which a restart of its rollout moves, too: {other.message}"
+                yield DrainVerdict.REFUSED, other.why.value, text
+        if move is None and self._of_gang[pod]:
+            said = (self.no_landing(pod) or ("", ""))[1]
+            text = (
+                f"{said}: --evict-gangs evicts the pods of {of_class.gang} one by one all the same"
+            )
+            yield DrainVerdict.REFUSED, Code.GANG.value, text
 
     def _too_many(self, move: Move | None) -> list[tuple[int, int]]:
         """Return (PodDisruptionBudget, pods of the move's gang that it counts) where it does not allow all of them now."""
@@ -228,6 +268,9 @@ class _Check:
         skip = self._skip(pod)
         if skip is None:
             return Code.NO_ROOM.value, "no node that stays could ever take its replacement"
+        if skip.code is Code.WHOLE_ROLLOUT:
+            # What else would keep it is looked at by itself.
+            return Code.NO_ROOM.value, skip.message
         return None if skip.code in _LIMITS else (skip.code.value, skip.message)
 
 

@@ -12,7 +12,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import and_more, count, percent, printable
 from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
 from rebalancer.machines.drain.triage import Fate
-from rebalancer.plan.plan import Method, Outcome
+from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -87,9 +87,16 @@ class DrainReport:
             "code": one.code,
             "message": one.message,
             "method": one.method.value,
-            "landings": [
-                {"node": landing.node, "probability": round(landing.probability, 6)}
-                for landing in (move.landings if move else ())
+            "landings": _data_of_landings(move),
+            "alsoRestarted": [
+                {
+                    "namespace": other.namespace,
+                    "pod": other.pod,
+                    "uid": other.uid,
+                    "from": other.node,
+                    "landings": _data_of_landings(other),
+                }
+                for other in one.fellows
             ],
         }
 
@@ -119,16 +126,15 @@ class DrainReport:
 
     def _landings(self, check: NodeCheck) -> Iterator[str]:
         """Yield the landing of each replacement, and how its pod leaves."""
+        said: set[str] = set()
         for one in check.pods:
             if one.move is None or not one.move.landings:
                 continue
-            landings = one.move.landings
-            shown = ", ".join(
-                f"{each.node} {percent(each.probability)}" for each in landings[:_LANDINGS]
-            )
-            left = len(landings) - _LANDINGS
-            more = f" and {count(left, 'more node')}" if left > 0 else ""
-            yield f"      {self.snapshot.pod_ref(one.pod)} -> {shown}{more}{_how(one)}"
+            yield f"      {self.snapshot.pod_ref(one.pod)} -> {_list_landings(one.move)}{_how(one)}"
+            for other in one.fellows:
+                if other.uid not in said:
+                    said.add(other.uid)
+                    yield f"        with it {other.ref} on {other.node} -> {_list_landings(other)}"
 
     def _end(self) -> Iterator[str]:
         statuses = Counter(outcome.status.value for outcome in self.outcomes.values())
@@ -154,8 +160,25 @@ class DrainReport:
         return "Empty: all of them."
 
 
+def _data_of_landings(move: Move | None) -> list[dict[str, Any]]:
+    return [
+        {"node": landing.node, "probability": round(landing.probability, 6)}
+        for landing in (move.landings if move else ())
+    ]
+
+
+def _list_landings(move: Move) -> str:
+    """Return the most probable landings of a move as text."""
+    landings = move.landings
+    shown = ", ".join(f"{each.node} {percent(each.probability)}" for each in landings[:_LANDINGS])
+    left = len(landings) - _LANDINGS
+    return shown + (f" and {count(left, 'more node')}" if left > 0 else "")
+
+
 def _how(one: PodCheck) -> str:
     """Return how a pod leaves, where that is not by an eviction of its own alone."""
+    if one.move is not None and one.move.of_gang and one.method is Method.RESTART:
+        return f"; by a restart of its rollout, which moves all pods of {one.move.owner} in turn, never fewer of them Ready"
     if one.method is Method.RESTART:
         return "; by a restart of its rollout: it goes once the new pod is Ready"
     return f"; {one.message}" if one.message else ""

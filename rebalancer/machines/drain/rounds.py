@@ -38,6 +38,7 @@ from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.node_record.records import Order
 from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
@@ -63,7 +64,7 @@ from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.columns import Bools, Int32s, freeze
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import BY_UNIT, Scope, protect
+from rebalancer.snapshot.protect import BY_GANG, BY_ROLLOUT, BY_UNIT, Scope, protect
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
 
@@ -147,7 +148,8 @@ def ordered_policy(
 
     Limits in flight, per owner and in total, hold. Limits per node, run and hour do not, because the user ordered
     the evictions. Windows are ignored. Pods on other nodes, which may have to make room, are protected and selected
-    as in any run. How single replicas are moved is as in any run, too; grace periods are the command's.
+    as in any run. How single replicas, and what cannot be evicted, are moved is as in any run, too; grace periods
+    are the command's.
     """
     given = loaded.policy
     everything: dict[str, Limit | None] = dict.fromkeys(("per_node", "per_run", "per_hour"), _ALL)
@@ -167,7 +169,9 @@ def ordered_policy(
         budgets=given.budgets.model_copy(update=everything),
         select=given.select,
         protect=given.protect,
-        method=Methods(single_replicas=given.method.single_replicas),
+        method=Methods(
+            single_replicas=given.method.single_replicas, unevictable=given.method.unevictable
+        ),
         scheduler=given.scheduler,
         safety=given.safety,
         strategies={STRATEGY: StrategyPolicy(params=params)},
@@ -184,10 +188,9 @@ class OrderedProtections:
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
         """Return the protections (P,) as bits; pods on other nodes are protected as in any run, but for gangs that go."""
         bits = protect(snapshot, rules, scope).copy()
-        with_gangs = 0 if self._orders.evict_gangs else BY_UNIT
-        fellows = fellows_elsewhere(snapshot, mask_of(snapshot, self._nodes))
-        elsewhere = triage_each(snapshot, fellows, self._orders) if with_gangs else []
-        for one in self.triage_pods(snapshot) + elsewhere:
+        # A rollout replaces all pods whatever the order says.
+        with_gangs = BY_ROLLOUT if self._orders.evict_gangs else BY_UNIT
+        for one in self.triage_pods(snapshot) + self.triage_fellows(snapshot):
             goes = (
                 one.fate is Fate.EVICT
                 and snapshot.classes[int(snapshot.pods.cls[one.pod])].owner >= 0
@@ -195,6 +198,12 @@ class OrderedProtections:
             # What the order lets go goes with its gang, by the flags of the order on all of its nodes.
             bits[one.pod] = bits[one.pod] & with_gangs if goes else (bits[one.pod] or 1)
         return freeze(bits)
+
+    def triage_fellows(self, snapshot: Snapshot) -> list[Triaged]:
+        """Return the fate of each pod on another node that goes with some on the nodes."""
+        here, gangs = mask_of(snapshot, self._nodes), not self._orders.evict_gangs
+        fellows = fellows_elsewhere(snapshot, here, gangs=gangs)
+        return triage_each(snapshot, fellows, self._orders)
 
     def triage_pods(self, snapshot: Snapshot) -> list[Triaged]:
         """Return the fate of each pod on the nodes."""
@@ -208,8 +217,8 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
     although their PodDisruptionBudget allows no disruption.
     """
     disruptions = DisruptionBudgets(snapshot)
-    return [
-        _unforeseen(snapshot, one.pod, disruptions)
+    leaving = [
+        one.pod
         for check in checks
         for one in check.pods
         if one.fate is Fate.EVICT
@@ -218,14 +227,29 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
         and not (one.move is not None and one.move.of_gang)
         and (one.move is None or disruptions.forbidden(int(snapshot.pods.cls[one.pod])) is not None)
     ]
+    # With one pod of a rollout go all, wherever they are: once each, and one after the other.
+    every = dict.fromkeys(
+        pod for one in leaving for pod in (one, *_fellows_of(snapshot, one).tolist())
+    )
+    return [_unforeseen(snapshot, pod, disruptions) for pod in every]
+
+
+def _fellows_of(snapshot: Snapshot, pod: int) -> Int32s:
+    """Return all pods that the restart of a pod's rollout replaces; none if it goes by itself."""
+    of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
+    if not of_class.membership.surge:
+        return np.zeros(0, np.int32)
+    return snapshot.gangs[of_class.namespace, of_class.gang]
 
 
 def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) -> Move:
     cls = int(snapshot.pods.cls[pod])
+    of_class = snapshot.classes[cls]
+    unit = unit_of((of_class.namespace, of_class.gang)) if of_class.membership.surge else ""
     owner = snapshot.owner_of(cls)
     node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
     return Move(
-        namespace=snapshot.classes[cls].namespace,
+        namespace=of_class.namespace,
         pod=snapshot.pods.name[pod],
         uid=snapshot.pods.uid[pod],
         owner=owner.ref if owner else "",
@@ -233,7 +257,9 @@ def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) ->
         landings=(),
         strategy=STRATEGY,
         reason=f"{node} must be empty: it is drained",
-        method=Method.RESTART if snapshot.classes[cls].restarts else Method.EVICT,
+        method=Method.RESTART if of_class.restarts else Method.EVICT,
+        unit=unit,
+        gang=unit,
         gain=Cost(hard=1.0),
         cost=1.0,
         wave=1,
@@ -475,7 +501,8 @@ class EmptyingRounds:
             protections.triage_pods(cordoned),
             room,
             without_landing=self.without_landing,
-            together=(problem.protected & BY_UNIT) != 0,
+            together=(problem.protected & BY_GANG) != 0,
+            fellows=protections.triage_fellows(cordoned),
         )
         return with_refusals(checks, problem, room.moves, ~mask_of(snapshot, names))
 

@@ -61,6 +61,7 @@ def _rehearse_restart(client: Client, snapshot: Snapshot, pod: int) -> EvictionA
         deployment="" if owner is None else owner.uid,
         at=rfc3339(int(snapshot.captured_at)),
         seconds=_READ,
+        replicas=1 if owner is None else owner.replicas,
         ordered=True,
         dry_run=True,
     ).ask()

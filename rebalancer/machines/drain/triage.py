@@ -96,11 +96,18 @@ def triage_pods(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triage
     return triage_each(snapshot, pods_on(snapshot, nodes), orders)
 
 
-def fellows_elsewhere(snapshot: Snapshot, nodes: Bools) -> Int32s:
-    """Return, in ascending order, the pods of gangs that are on other nodes, while some of their gang are on ``nodes`` (N,)."""
+def fellows_elsewhere(snapshot: Snapshot, nodes: Bools, *, gangs: bool = True) -> Int32s:
+    """Return, in ascending order, the pods on other nodes that go with some on ``nodes`` (N,).
+
+    They are of the same rollout, which is restarted, or of the same gang; without ``gangs`` of a rollout only.
+    """
     here = set(pods_on(snapshot, nodes).tolist())
-    gangs = (pods for pods in snapshot.gangs.values() if not here.isdisjoint(pods.tolist()))
-    elsewhere = {pod for pods in gangs for pod in pods.tolist()} - here
+    elsewhere = {
+        pod
+        for pods in snapshot.gangs.values()
+        if (gangs or snapshot.surge_of(pods)) and not here.isdisjoint(pods.tolist())
+        for pod in pods.tolist()
+    } - here
     return np.array(sorted(elsewhere), np.int32)
 
 

@@ -94,8 +94,9 @@ class ClusterActor:
         """Return what a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
         return read_disruptions_allowed(self._client, budget, seconds=_READ)
 
-    def restart(self, move: Move) -> EvictionAnswer:
-        """Ask for the restart of the pod's rollout, and wait for the new ReplicaSet."""
+    def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
+        """Ask for the restart of the pods' rollout, and wait for the new ReplicaSet."""
+        move = moves[0]
         owner = self._owners.get(move.owner)
         one = self._restarts.setdefault(
             move.uid,
@@ -107,16 +108,17 @@ class ClusterActor:
                 deployment=owner.uid if owner is not None else "",
                 at=rfc3339(int(self._clock())),
                 seconds=_READ,
+                replicas=owner.replicas if owner is not None else 1,
                 ordered=self._ordered,
             ),
         )
         answer = one.ask()
         if answer.kind is AnswerKind.RESTARTED:
-            self._await_replica_set(move, one)
+            self._await_replica_set(moves, one)
         return answer
 
-    def _await_replica_set(self, move: Move, one: Restart) -> None:
-        """Wait until the ReplicaSet exists whose pod replaces that of ``move``."""
+    def _await_replica_set(self, moves: Sequence[Move], one: Restart) -> None:
+        """Wait until the ReplicaSet exists whose pods replace those of ``moves``."""
         stop, backoff = self._client.stop, Backoff(_FIRST_WAIT, _MAX_WAIT)
         until = stop.now() + _NEW_REPLICA_SET
         try:
@@ -124,9 +126,10 @@ class ClusterActor:
                 if stop.now() + backoff.pause > until or backoff.wait(stop) is not None:
                     return
         except ClusterReadError as error:
-            self._warn(f"{move.owner}: its new ReplicaSet could not be read: {error}")
+            self._warn(f"{moves[0].owner}: its new ReplicaSet could not be read: {error}")
             return
-        self._succeed(move.uid, controller)
+        for move in moves:
+            self._succeed(move.uid, controller)
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False

@@ -1,4 +1,4 @@
-"""Execute one move, by eviction or restart, or all moves of a gang: read the pod again, send, retry until it is final."""
+"""Execute one move, by eviction or restart, or all moves of a gang or rollout: read the pod again, send, retry until it is final."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Actor(Protocol):
     def read_disruptions_allowed(self, budget: str) -> int | None:
         """Return how many disruptions the PodDisruptionBudget ``namespace/name`` allows now; None if it is gone."""
 
-    def restart(self, move: Move) -> EvictionAnswer:
-        """Ask for the restart of the rollout that replaces the pod of ``move``; repeated calls cause one restart."""
+    def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
+        """Ask for the restart of the rollout that replaces the pods of ``moves``; repeated calls cause one restart."""
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
@@ -74,15 +74,17 @@ class Attempt:
         ordered: bool = False,
         rehearses: bool = False,
         finishing: bool = False,
+        fellows: Sequence[Move] = (),
     ) -> None:
         """``unready_sibling`` returns the name of another unready pod of the same controller, or None.
 
         ``ordered``: a user ordered these pods to leave; protections against rebalancing do not apply. ``rehearses``: evictions
         are dry runs. ``finishing``: others of the same gang have left; requests are sent until ``stop``, although the run has to end.
+        ``fellows``: what goes with the move by the same restart.
         """
         self._actor, self._stop, self._ordered = actor, stop, ordered
         self._rehearses, self._finishing = rehearses, finishing
-        self._unready_sibling = unready_sibling
+        self._unready_sibling, self._fellows = unready_sibling, fellows
         self._patience = patience or Patience()
 
     def carry_out(self, move: Move, *, lost: bool = False) -> Outcome:
@@ -116,6 +118,10 @@ class Attempt:
                 asked = min(asked, _MAX_WAIT)
             self._stop.wait(min(asked, left))
 
+    def refusal(self, move: Move) -> Outcome | None:
+        """Return the outcome of a move that must not be made as the pod is now, or since the run must end; else None."""
+        return self._end_if_stopped(move, None, lost=False) or self._look(move, None, lost=False)
+
     def _ask(self, move: Move) -> EvictionAnswer:
         if self._rehearses:
             said = self._actor.rehearse(move.namespace, move.pod, move.uid)
@@ -124,7 +130,7 @@ class Attempt:
                 replace(said, kind=AnswerKind.THROTTLED) if said.kind is AnswerKind.LOST else said
             )
         if move.method is Method.RESTART:
-            return self._actor.restart(move)
+            return self._actor.restart((move, *self._fellows))
         return self._actor.evict(move.namespace, move.pod, move.uid, finishing=self._finishing)
 
     def _end_if_stopped(
@@ -294,18 +300,52 @@ class GangAttempt:
         return None
 
 
+class RolloutAttempt:
+    """Moves all pods of a Deployment by one restart of its rollout: each is looked at first, and one request is sent for all."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        stop: Stop,
+        *,
+        unready_sibling: Callable[[Move], str | None],
+        ordered: bool,
+    ) -> None:
+        """See Attempt."""
+        self._actor, self._stop, self._ordered = actor, stop, ordered
+        self._unready_sibling = unready_sibling
+
+    def carry_out(self, moves: Sequence[Move]) -> Iterator[Outcome]:
+        """Yield the outcome of each of ``moves``: all are restarted, or none."""
+        first, *others = moves
+        attempt = Attempt(
+            self._actor,
+            self._stop,
+            unready_sibling=self._unready_sibling,
+            ordered=self._ordered,
+            fellows=others,
+        )
+        refused = next(filter(None, map(attempt.refusal, others)), None)
+        outcome = refused or attempt.carry_out(first)
+        yield outcome
+        if outcome.status.may_have_evicted:
+            yield from (replace(outcome, move=move) for move in others)
+        else:
+            yield from _leave_all(outcome, moves, "its rollout is not restarted")
+
+
 _AGAIN = (Status.BLOCKED, Status.FAILED, Status.LOST)
 """How a move ends that another moment may let succeed."""
 
 
-def _leave_all(outcome: Outcome, moves: Sequence[Move]) -> Iterator[Outcome]:
-    """Yield the outcomes of the other ``moves`` of a gang of which one does not go."""
+def _leave_all(
+    outcome: Outcome, moves: Sequence[Move], what: str = "its gang stays as a whole"
+) -> Iterator[Outcome]:
+    """Yield the outcomes of the other ``moves`` of a gang, or of a rollout, of which one does not go."""
     stopped = outcome.status is Status.NOT_ATTEMPTED
     status = Status.NOT_ATTEMPTED if stopped else Status.DROPPED
     why = (
-        outcome.message
-        if stopped
-        else f"its gang stays as a whole, since {outcome.move.ref} stays: {outcome.message}"
+        outcome.message if stopped else f"{what}, since {outcome.move.ref} stays: {outcome.message}"
     )
     for move in moves:
         if move.uid != outcome.move.uid:

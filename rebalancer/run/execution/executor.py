@@ -20,7 +20,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import IN_ORDER, Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
-from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt
+from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt, RolloutAttempt
 from rebalancer.run.execution.landing import Arrivals, Feed, Replacement
 from rebalancer.run.execution.marks import Marks
 
@@ -264,15 +264,8 @@ class Executor:
             outcome = self._in_vain(first) or self._not_marked(first)
             if outcome is not None:
                 return self._all_stay(moves, outcome)
-        attempt = GangAttempt(
-            self._actor,
-            self._stop,
-            unready_sibling=lambda move: self._arrivals.unready_sibling(move.uid),
-            ordered=self._ordered,
-            seconds=self._pace.ready,
-        )
         done: list[Outcome] = []
-        for outcome in attempt.carry_out(moves):
+        for outcome in self._attempt(moves).carry_out(moves):
             done.append(outcome)
             self._take(outcome)
         gone = (Status.GONE, Status.CHANGED)
@@ -292,6 +285,23 @@ class Executor:
                 self._until_let_in(left)
             self._unmark()
         return done
+
+    def _attempt(self, moves: Sequence[Move]) -> GangAttempt | RolloutAttempt:
+        """Return what moves the pods of a gang, or all pods of a Deployment by a restart."""
+
+        def unready(move: Move) -> str | None:
+            return self._arrivals.unready_sibling(move.uid)
+
+        actor, stop = self._actor, self._stop
+        if all(move.method is Method.RESTART for move in moves):
+            return RolloutAttempt(actor, stop, unready_sibling=unready, ordered=self._ordered)
+        return GangAttempt(
+            actor,
+            stop,
+            unready_sibling=unready,
+            ordered=self._ordered,
+            seconds=self._pace.ready,
+        )
 
     def _all_stay(self, moves: Sequence[Move], outcome: Outcome) -> list[Outcome]:
         """Note that none of ``moves`` is made, and why."""
@@ -438,8 +448,15 @@ class Executor:
             self._cut_by_stop()
 
     def _judge_landings(self) -> None:
-        """Stop if replacements landed outside their predictions too often."""
-        landed = [o.predicted for o in self._outcomes.values() if o.predicted is not None]
+        """Stop if replacements landed outside their predictions too often.
+
+        Where those of a rollout land depends on which old pods have gone then, which is not the scheduler's choice.
+        """
+        landed = [
+            o.predicted
+            for o in self._outcomes.values()
+            if o.predicted is not None and not _is_of_rollout(o.move)
+        ]
         elsewhere = landed.count(False)
         if contradicts(elsewhere, len(landed)):
             self._cut(
@@ -480,24 +497,29 @@ class Executor:
     def _await_until(self, moves: Sequence[Move], wave: int, started: float) -> None:
         announced: set[str] = set()
         counted: tuple[int, int] | None = None
-        listed = False
+        listed, in_turn = False, any(map(_is_of_rollout, moves))
+        since = started
         while True:
             replacements = self._arrivals.replacements(moves)
             waited = self._stop.now() - started
             self._record(moves, replacements, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
             awaited = [m for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
-            pending = sum(1 for m in awaited if _is_unplaced(replacements.get(m.uid)))
+            pending = count_pending(awaited, replacements)
             unready = sum(1 for m in awaited if not self._is_settled(m, replacements.get(m.uid)))
             if unready == 0 or self._must_end_waiting(waited, unready):
-                return
-            late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
-            if late and listed:
-                self._give_up(waited, pending, unready)
                 return
             if (pending, unready) != counted:
                 counted = (pending, unready)
                 self._progress.waiting(wave, pending, unready)
+                if in_turn:
+                    # As for a Deployment's progressDeadlineSeconds, each pod has its time: they come one after the other.
+                    since, listed = self._stop.now(), False
+            quiet = self._stop.now() - since
+            late = quiet >= self._pace.ready or (pending and quiet >= self._pace.pending)
+            if late and listed:
+                self._give_up(waited, pending, unready)
+                return
             try:
                 if late:
                     # A watch may have gone silent: what it did not say, a list does.
@@ -571,6 +593,23 @@ class Executor:
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes[outcome.move.uid] = outcome
+
+
+def count_pending(moves: Iterable[Move], replacements: Mapping[str, Replacement]) -> int:
+    """Return how many replacements lack a node. Those that a rollout has not started yet lack none, once it has started one."""
+    moves = list(moves)
+    begun = {move.gang for move in moves if _is_of_rollout(move) and move.uid in replacements}
+    return sum(
+        1
+        for move in moves
+        if _is_unplaced(replacements.get(move.uid))
+        and (move.uid in replacements or move.gang not in begun)
+    )
+
+
+def _is_of_rollout(move: Move) -> bool:
+    """Return whether a move is one of several by the same restart."""
+    return move.of_gang and move.method is Method.RESTART
 
 
 def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:

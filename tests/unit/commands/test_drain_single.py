@@ -92,7 +92,9 @@ def test_a_dry_run_says_how_each_goes_and_what_leaves_a_gap():
         )
         assert "evicted, with a gap: " in lines["old"]
         assert lines["old"].endswith(": Deployment/default/old: its strategy is Recreate")
-        assert lines["db"].endswith(": StatefulSet/default/db is not a Deployment")
+        assert lines["db"].endswith(
+            ": StatefulSet/default/db: the rolling update of a StatefulSet ends each pod before it creates the next"
+        )
         for dry_run in ("client", "server"):
             report = drained(cluster, "n1", settings=RESTART, dry_run=dry_run).report
             methods = {

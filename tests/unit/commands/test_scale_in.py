@@ -156,6 +156,33 @@ def test_a_single_replica_goes_without_a_gap_where_the_policy_says_so(
         assert seen.least == {"web": least}
 
 
+@pytest.mark.parametrize(("method", "ends"), [("restart", True), ("evict", False)])
+def test_pods_that_no_eviction_takes_leave_by_one_restart_where_the_policy_says_so(
+    tmp_path, monkeypatch, method, ends
+):
+    more = f"method: {{unevictable: {method}}}"
+    with grounded(tmp_path, monkeypatch, 3, low=1, more=more) as ground:
+        free = _pads(ground)
+        pace = {"maxSurge": 1, "maxUnavailable": 0}
+        rolling = {"type": "RollingUpdate", "rollingUpdate": pace}
+        never = pdb("web", {"app": "web"}, maxUnavailable=0)
+        web = deployment("web", 2, cpu="200m")
+        web["spec"]["strategy"] = rolling
+        others = [one for one in ground.nodes if one != free]
+        ground.cluster.cordon(others)
+        ground.cluster.apply(web, never)
+        ground.cluster.settle()
+        ground.cluster.cordon(others, on=False)
+        assert len(_pods(ground, free, "web")) == 2
+        seen = ReadyPods(ground.cluster, "web")
+        for _ in range(12):
+            ground.tick()
+        assert ground.pool.ended == [free] * ends
+        assert seen.least == {"web": 2}
+        sets = [one["metadata"]["name"] for one in ground.cluster.objects("ReplicaSet")]
+        assert sum(name.startswith("web") for name in sets) == 1 + ends
+
+
 def test_a_rollout_whose_new_pod_is_not_ready_keeps_the_old_one_and_its_machine(
     tmp_path, monkeypatch
 ):

@@ -286,7 +286,7 @@ def reviewed(change, **options):
     [
         (lambda one, other, web: [one, replace(other, wave=2), replace(web, wave=3)], "one right after the other in one wave"),
         (lambda one, other, web: [one, replace(web, wave=1), other], "one right after the other in one wave"),
-        (lambda one, other, web: [one, replace(other, method=Method.RESTART), web], "only evictions are sent together"),
+        (lambda one, other, web: [one, replace(other, method=Method.RESTART), web], "planned as restart, it would be evict now"),
         (lambda one, other, web: [one, web], "other pods of it would go than planned"),
     ],
 )  # fmt: skip

@@ -139,6 +139,6 @@ def test_a_disruption_budget_that_never_allows_anything_is_named_as_such(report)
     first, second = next_steps(report(skips=skips, outcomes=[]))
     assert first == (
         "3 pods (never-satisfiable): PodDisruptionBudget default/pdb can never allow an eviction:"
-        " change it, or add replicas."
+        " change it, add replicas, or see `method: {unevictable: restart}`."
     )
     assert second.startswith("1 pod (PodDisruptionBudget): they can move once")

@@ -98,7 +98,10 @@ def rolls_out(one):
     ("objects", "why"),
     [
         (single(), ""),
-        (single(kind="StatefulSet"), "StatefulSet/default/web is not a Deployment"),
+        (
+            single(kind="StatefulSet"),
+            "StatefulSet/default/web: the rolling update of a StatefulSet ends each pod before it creates the next",
+        ),
         (single(kind="ReplicaSet"), "ReplicaSet/default/web is not a Deployment"),
         (single(change=paused), "Deployment/default/web: it is paused"),
         (single(hashed=False), "Deployment/default/web: its pods have no label pod-template-hash"),

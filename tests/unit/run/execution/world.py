@@ -145,12 +145,14 @@ class World:
             self.carry_out(name)
         return answer
 
-    def restart(self, planned: Move) -> EvictionAnswer:
-        self.restarts.append(planned.pod)
-        script = self.answers.get(planned.pod, [])
+    def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
+        first = moves[0].pod
+        self.restarts.append(first)
+        script = self.answers.get(first, [])
         said = script.pop(0) if script else AnswerKind.RESTARTED
         if said is AnswerKind.RESTARTED:
-            self.carry_out(planned.pod)
+            for planned in moves:
+                self.carry_out(planned.pod)
         return EvictionAnswer(said, f"{said.value} by script", 1.0)
 
     def carry_out(self, name: str) -> None:
