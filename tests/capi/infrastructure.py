@@ -86,6 +86,8 @@ class Infrastructure:
         """Group -> taints with which its new nodes register."""
         self._registered: dict[str, dict[str, Any]] = {}
         """Machine -> node as its kubelet registers it."""
+        self._launched: Counter[str] = Counter()
+        """Group -> machines so far."""
 
     def look(self) -> None:
         """Provide each machine that has no id yet, and let nodes come and go with their machines."""
@@ -119,9 +121,9 @@ class Infrastructure:
         self._plane.api.patch(f"{_PROVIDED}/{name}", change)
 
     def _node(self, name: str, group: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the node of a new machine, in the zone in which its group has the fewest, as Auto Scaling groups do it."""
-        there = Counter(_zone_in(node, group) for node in self._registered.values())
-        zone = min(spec["zones"], key=lambda letter: there[f"zone-{letter}"])
+        """Return the node of a new machine; a group's are in its zones in turn."""
+        zone = spec["zones"][self._launched[group] % len(spec["zones"])]
+        self._launched[group] += 1
         node = objects.node(
             name,
             labels={"group": group},
@@ -136,12 +138,6 @@ class Infrastructure:
 
 def _provider_id(machine: str) -> str:
     return f"provided:///{machine}"
-
-
-def _zone_in(node: Mapping[str, Any], group: str) -> str:
-    """Return the zone of a node of a group; empty for one of another group."""
-    labels = node["metadata"]["labels"]
-    return str(labels["topology.kubernetes.io/zone"]) if labels.get("group") == group else ""
 
 
 @contextmanager

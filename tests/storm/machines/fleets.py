@@ -61,6 +61,9 @@ class AnyFleet(Protocol):
     def join(self, *, taints: Sequence[Mapping[str, str]] = ()) -> None:
         """Let machines register their nodes, with these taints, and remove the nodes of those that ended."""
 
+    def settle(self) -> None:
+        """Wait until machines that were ended are gone, for a while."""
+
     def close(self) -> None:
         """Remove the groups."""
 
@@ -104,6 +107,9 @@ class CloudFleet(Fleet):
             failed = self.cloud.activities.setdefault(group, [])
             if missing > 0 and len(failed) < _MOST_FAILURES:
                 failed.insert(0, _failed_launch(group))
+
+    def settle(self) -> None:
+        """Do nothing: moto ends machines at once."""
 
     def policy(self, tags: Sequence[str]) -> Mapping[str, Any]:
         """Return the provider of a policy."""

@@ -239,6 +239,11 @@ class MachineCluster:
             # The group keeps what has come.
             self.ground.shifts[name] = self.ground.shifts.get(name, 0) + 1
 
+    def settle(self) -> None:
+        """Let machines go that were ended."""
+        if self._fleet is not None:
+            self._fleet.settle()
+
     def network(self) -> Standing:
         """Return what AWS says of the announced machine's network."""
         made = self.ground.network

@@ -166,9 +166,10 @@ def above_the_minimum(record: Record) -> Iterator[str]:
     """(e) No group falls below its minimum; of one that is increased first :mod:`.surges` counts."""
     gone = Counter(deed.group for deed in record.endings(of_hooks=False))
     for group, (begun, least) in record.ground.bounds.items():
-        if begun - gone[group] < least:
+        shift = record.ground.shifts.get(group, 0)
+        if begun + max(0, shift) - gone[group] < least:
             yield f"{gone[group]} of {begun} machines of {group} were ended, {least} must be left"
-        if record.sizes.get(group, least) < least + min(0, record.ground.shifts.get(group, 0)):
+        if record.sizes.get(group, least) < least + min(0, shift):
             yield f"{group} has the size {record.sizes[group]}"
 
 

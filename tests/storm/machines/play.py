@@ -214,6 +214,7 @@ class Scene:
                 clean += self._run_clean(right, calm)
         if self._errors:
             raise self._errors[0]
+        self._world.settle()
         return Record(
             scenario=scenario,
             runs=self._runs,

@@ -14,6 +14,8 @@ _SHAPE = {"cpu": "1930m", "memory": "3300Mi"}
 """What moto's machines leave to pods, too."""
 _LONGEST = 90.0
 """Seconds within which machines come."""
+_GOES = 10.0
+"""Seconds within which a machine goes that was ended."""
 
 
 class MachineFleet:
@@ -115,6 +117,16 @@ class MachineFleet:
         """Let the new nodes of the MachineSets alone have these taints: those of the MachineDeployment could not be taken back."""
         for name in list(self._plurals)[1:]:
             self._capi.provider.taints[name] = taints
+
+    def settle(self) -> None:
+        """Wait until each group has the Machines that are asked for; what is wrong then is judged."""
+
+        def settled() -> bool:
+            sizes = {name: self._capi.size(name, plural) for name, plural in self._plurals.items()}
+            return all(len(self._of(name)) == size for name, size in sizes.items())
+
+        with suppress(TimeoutError):
+            wait_until(settled, _GOES, "the Machines that are asked for")
 
     def close(self) -> None:
         """Delete the groups; their machines go by and by."""
