@@ -134,7 +134,8 @@ def kind_of(method: str, target: str) -> str:
         return f"{method.lower()} pod"
     if "watch=" not in query and parts[-1] == "pods" and "spec.nodeName" in query:
         return "list pods of node"
-    if len(parts) >= 2 and parts[-2] in _NAMED:
+    # A namespace may have the name of a plural.
+    if len(parts) >= 3 and parts[-2] in _NAMED and parts[-3] != "namespaces":
         return f"{method.lower()} {parts[-2].removesuffix('s')}"
     if "watch=" in query:
         return f"watch {parts[-1]}"

@@ -73,6 +73,7 @@ def test_a_request_is_of_the_kind_that_its_path_says():
     pods = "/api/v1/namespaces/storm/pods"
     leases = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/one"
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    groups = "/apis/cluster.x-k8s.io/v1beta2/namespaces/clusters"
     asked = {
         ("POST", f"{pods}/web-1/eviction"): "eviction",
         ("GET", f"{pods}/web-1"): "get pod",
@@ -86,6 +87,8 @@ def test_a_request_is_of_the_kind_that_its_path_says():
         ("GET", "/api/v1/namespaces/ops/configmaps/memory"): "memory",
         ("POST", "/apis/events.k8s.io/v1/namespaces/storm/events"): "events",
         ("POST", reviews): "access",
+        ("GET", f"{groups}/machines?labelSelector=pool%3Da"): "list machines",
+        ("PATCH", f"{groups}/machinedeployments/pool-a"): "patch machinedeployment",
         ("GET", "/version"): "version",
     }
     assert {request: kind_of(*request) for request in asked} == asked
