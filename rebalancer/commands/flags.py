@@ -6,8 +6,9 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import click
 from click.shell_completion import CompletionItem
@@ -219,12 +220,39 @@ def _items(names: list[str], begun: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(begun)]
 
 
+_KINDS = {
+    "nodes": "Node",
+    "namespaces": "Namespace",
+    "pods": "Pod",
+    "deployments": "Deployment",
+    "statefulsets": "StatefulSet",
+}
+
+
+def _names_in_file(file: str, path: str) -> list[str]:
+    """Return the names of a snapshot file's objects that the cluster has under ``path``.
+
+    Raises:
+        RebalancerError: the file cannot be read.
+    """
+    from rebalancer.whatif.edits import read_data, read_objects  # noqa: PLC0415
+
+    *before, plural = path.split("/")
+    namespace = unquote(before[-1]) if before[-2] == "namespaces" else None
+    found = [
+        one["metadata"] for one in read_objects(read_data(file, BytesIO())).of_kind(_KINDS[plural])
+    ]
+    return sorted(one["name"] for one in found if namespace in (None, one.get("namespace")))
+
+
 def _names(context: click.Context, path: str) -> list[str]:
     from rebalancer.kube.client import connect  # noqa: PLC0415
 
     clock = SystemClock()
     flags = context.params
     try:
+        if file := flags.get("snapshot_path"):
+            return _names_in_file(file, path)
         client = connect(
             kubeconfig=flags.get("kubeconfig"),
             context=flags.get("context_name"),

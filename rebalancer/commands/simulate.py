@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from rebalancer.base.environment import Environment, Timings, system_environment
-from rebalancer.base.errors import ExitCode
+from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.similar import FEW, did_you_mean
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
@@ -20,6 +20,7 @@ from rebalancer.commands.flags import (
     SIMULATED_RUNS,
     PanelCommand,
     Whole,
+    complete_nodes,
     examples,
     output_flag,
     with_flags,
@@ -146,19 +147,30 @@ def snapshots(
     # Read as it is first: what is wrong with the file is said in its own name.
     first = load_judgeable(path, stdin=BytesIO(data), finished=finished)
     objects = read_objects(data)
+    gone: dict[str, str] = {}
     for zone in options.lose_zone:
-        lose_zone(objects, zone)
+        gone |= dict.fromkeys(lose_zone(objects, zone), f"--lose-zone {zone}")
     for new in new_nodes:
         add_node(objects, new)
+        gone.pop(new.name, None)
     for name in options.remove_node:
+        _require_left(f"--remove-node {name}", gone.get(name))
         remove_node(objects, name)
+        gone[name] = f"--remove-node {name}"
     for name in options.cordon:
+        _require_left(f"--cordon {name}", gone.get(name))
         cordon_node(objects, name)
     for wanted in scales:
         scale(objects, wanted)
     renew_budgets(objects)
     # What was measured in the file was measured before the edits; nodes that join will be.
     return first, _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))
+
+
+def _require_left(flag: str, gone: str | None) -> None:
+    """Raise PolicyError if the node of ``flag`` is gone by another flag, ``gone``."""
+    if gone is not None:
+        raise PolicyError([f"{flag}: the node is gone by {gone}: leave one of the two out"])
 
 
 def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
@@ -222,6 +234,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     "--remove-node",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_nodes,
     help="A node is gone; its pods are recreated and wait for another.",
 )
 @click.option(
@@ -231,7 +244,11 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     help="All nodes of a zone are gone, as --remove-node.",
 )
 @click.option(
-    "--cordon", multiple=True, metavar="NAME", help="A node takes no new pods; its own stay."
+    "--cordon",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_nodes,
+    help="A node takes no new pods; its own stay.",
 )
 @click.option(
     "--scale", multiple=True, metavar="KIND/NS/NAME=N", help="A workload gets N replicas."

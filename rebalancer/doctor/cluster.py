@@ -29,7 +29,7 @@ from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pod_groups import groups_of_use
-from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
+from rebalancer.snapshot.protect import NAMES, Scope, bits_of, not_understood, protect
 from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
 from rebalancer.wire.objects import ObjectMeta
 
@@ -185,7 +185,14 @@ def _pod_groups(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
-    if len(snapshot.pods) and not (protected == 0).any():
+    young = int(np.count_nonzero(protected == bits_of("young")))
+    if young and not (protected == 0).any():
+        yield Finding(
+            Grade.NOTE,
+            f"no pod may move yet: {count(young, 'pod')} of {len(snapshot.pods):,} need only be older",
+            "wait, or lower `protect.minPodAge` in the policy",
+        )
+    elif len(snapshot.pods) and not (protected == 0).any():
         yield Finding(
             Grade.PROBLEM,
             f"none of {count(len(snapshot.pods), 'pod')} may move",

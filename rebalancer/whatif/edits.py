@@ -395,8 +395,8 @@ def cordon_node(objects: Objects, name: str) -> None:
     node["spec"] = {**spec, "unschedulable": True, "taints": taints}
 
 
-def lose_zone(objects: Objects, zone: str) -> None:
-    """Remove all nodes of a zone, each as :func:`remove_node` does.
+def lose_zone(objects: Objects, zone: str) -> list[str]:
+    """Remove all nodes of a zone, each as :func:`remove_node` does; return their names.
 
     Raises:
         PolicyError: no node is in this zone.
@@ -412,6 +412,7 @@ def lose_zone(objects: Objects, zone: str) -> None:
         raise PolicyError([f"--lose-zone {zone}: no node is in this zone; zones: {known}"])
     for name in zones[zone]:
         remove_node(objects, name)
+    return zones[zone]
 
 
 def remove_node(objects: Objects, name: str) -> None:

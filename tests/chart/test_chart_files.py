@@ -8,6 +8,7 @@ import yaml
 from chart.tools import schema
 from image.root import ENTRYPOINT, SOURCE, USER
 from rebalancer.registry import Registry
+from rebalancer.report.metrics import TABLE
 from tests.chart.helm import CHART
 from tests.chart.values import own_paths, shipped, values
 
@@ -106,3 +107,9 @@ def test_the_image_has_the_pins_of_the_development_environment():
     project = (SOURCE / "pyproject.toml").read_text()
     wanted = re.findall(r'^    "([a-z0-9-]+)>=', project, re.MULTILINE)
     assert set(wanted) <= set(pins("image/requirements.txt"))
+
+
+def test_each_metric_of_the_dashboard_is_one_of_the_table():
+    text = (CHART / "files" / "dashboard.json").read_text()
+    names = {metric.name for metric in TABLE}
+    assert set(re.findall(r"\brebalancer_[a-z_]+", text)) <= names

@@ -105,7 +105,8 @@ class DrainReport:
         yield f"{what} of {count(len(self.checks), 'node')}{' (dry run)' if self.dry_run else ''}"
         major, minor = self.snapshot.version
         yield f"{self.source}, Kubernetes {major}.{minor}, {rfc3339(self.snapshot.captured_at)}"
-        yield ""
+        if self.checks:
+            yield ""
         width = max((len(check.name) for check in self.checks), default=0)
         for check in self.checks:
             yield f"  {check.name:<{width}}  {check.verdict.value:<17}  {_count(check)}".rstrip()

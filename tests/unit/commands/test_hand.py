@@ -178,3 +178,15 @@ def test_kubectl_is_answered_for_its_own_completion(words, lines, capsys):
         assert [line.partition("\t")[0] for line in said] == [
             line.partition("\t")[0] for line in lines
         ]
+
+
+def test_names_in_a_file_are_completed_from_it(completed, tmp_path):
+    pods = [*workload("web", ["n-a"]), *workload("db", ["n-b"], namespace="shop")]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": [node("n-a"), node("n-b"), *pods]}))
+    simulate = ["rebalancer", "simulate", "--snapshot", str(path)]
+    for flag in ("--remove-node", "--cordon"):
+        assert completed([*simulate, flag, "n-"]) == ["n-a", "n-b"]
+    explain = ["rebalancer", "explain", "pod", "--snapshot", str(path)]
+    assert completed([*explain, "shop/"]) == ["shop/db-0"]
+    assert completed(["rebalancer", "simulate", "--snapshot", "/nowhere", "--cordon", "n"]) == []

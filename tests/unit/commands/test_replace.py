@@ -363,6 +363,7 @@ def test_where_no_node_is_old_there_is_nothing_to_do(more):
         done = replaced(cluster, selector=None, older_than=3000 * 86_400.0, output="table", **more)
         assert done.code == 0, done.err
         lines = done.out.strip().splitlines()
+        assert lines[-4:-2] == [lines[1], ""], "one blank line"
         assert lines[-2:] == [
             "Nothing to do.",
             "Note: no node is old: there is nothing to replace",

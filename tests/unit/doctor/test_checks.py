@@ -129,6 +129,17 @@ def test_what_keeps_runs_from_moving_is_named(more, text, name, grade, message):
         assert message in seen[name][1]
 
 
+def test_that_all_pods_are_young_passes_by_itself():
+    head = HEAD.replace("minPodAge: 0s", "minPodAge: 100000d")
+    loaded = load_text(f"{head}strategies: {{duplicates: {{}}}}".encode(), "policy", REGISTRY)
+    checks = {
+        of.name: of for of in check_cluster(snapshot_of([*NODES, *WEB]), loaded, REGISTRY, 0.0)
+    }
+    assert worse_than_notes(checks) == {}
+    said = [finding.message for finding in checks["pods"].findings]
+    assert "no pod may move yet: 3 pods of 3 need only be older" in said
+
+
 def test_a_clock_that_is_far_away_stands_a_run_still():
     seen = worse_than_notes(checks_on([*NODES, *WEB], skew=500.0))
     assert seen["nodes"][0] == "problem"

@@ -181,6 +181,12 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
         (["--snapshot=/nowhere.json", "--add-node=n9"], "/nowhere.json"),
         (["--remove-node=n9"], "no node of this name"),
         (["--lose-zone=z"], "--lose-zone z: no node is in this zone; zones: a, b"),
+        (
+            ["--lose-zone=b", "--cordon=n-b"],
+            "--cordon n-b: the node is gone by --lose-zone b: leave one of the two out",
+        ),
+        (["--lose-zone=b", "--remove-node=n-b"], "--remove-node n-b: the node is gone by --lose"),
+        (["--remove-node=n-b", "--cordon=n-b"], "the node is gone by --remove-node n-b"),
         (["--cordon=n9"], "--cordon n9: there is no node of this name"),
         (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
         (["--scale=deployment/default/web=\uff13"], "KIND/NAMESPACE/NAME"),
