@@ -443,7 +443,12 @@ _WRITTEN: tuple[Scenario, ...] = (
         ),
         acts=(Act("registers again", "patch node 1"),),
     ),
-    Scenario(52, "surge", cloud=(CloudFault(LAST_LOOK, "stale", "later"),)),
+    Scenario(
+        52,
+        "surge",
+        cloud=(CloudFault(LAST_LOOK, "stale", "later"),),
+        acts=(Act("agents are slow"),),
+    ),
 )
 """Written seeds; CI plays those from 0 to 11."""
 
