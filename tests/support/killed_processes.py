@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -68,7 +69,7 @@ class Kills:
         self._times, self._each = times, each
         self._known: dict[str, list[str]] = {}
         """Kind of write -> the objects to which it was made."""
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._lock = threading.Lock()
         self.points: list[str] = []
         """Those at which one was killed, in their order."""
@@ -86,6 +87,11 @@ class Kills:
                 self.points.append(point)
                 process.send_signal(signal.SIGKILL)
                 process.wait(PATIENCE)
+
+    def aim(self, process: subprocess.Popen[Any]) -> None:
+        """Kill this process at the next point."""
+        with self._lock:
+            self._process = process
 
     def until_done(self, arguments: Sequence[str], **environ: str) -> Ended:
         """Call a command again and again until it ends by itself; ``environ``: added to the environment."""
