@@ -60,7 +60,7 @@ _WRITTEN: tuple[Scenario, ...] = (
     Scenario(1, "scale-in"),
     Scenario(2, "scale-out"),
     Scenario(3, "surge", acts=(Act("no capacity"),)),
-    Scenario(4, "surge", acts=(Act("others add a machine", "patch machinedeployment 2"),)),
+    Scenario(4, "surge", acts=(Act("others add a machine", "patch machinedeployment 3"),)),
     Scenario(5, "surge", acts=(Act("others take a machine", "eviction 1"),)),
     Scenario(
         6,
