@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.testing.snapshots import NOW, OLD, apart, disruption_budget, node, workload
+from rebalancer.testing.snapshots import NOW, OLD, apart, disruption_budget, node, spread, workload
 from tests.unit.machines.capacity.conftest import group
 
 _EMPTY_DIR = {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -109,6 +109,14 @@ def test_preferred_affinity_never_keeps_a_node(machines, spec, policy, code):
     objects = _three(workload("web", ["a"], spec=spec), labels={"pool": "a"})
     judged = machines.judge(objects, _groups(), f"{_FREE}\n{policy}\n")
     assert judged.codes["a"] == code, judged["a"].message
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Honor"])
+def test_hard_spread_over_hostnames_keeps_a_node_while_it_counts(machines, policy):
+    """One pod a node: without a pod node a still counts, and b and c may have one more than it."""
+    spec = spread("web", "kubernetes.io/hostname", hard=True, nodeTaintsPolicy=policy)
+    judged = machines.judge(_three(_on_a(spec=spec)), _groups(), _FREE)
+    assert judged.codes["a"] == "NoPlaceToMovePods", judged["a"].message
 
 
 def _pod(**metadata):

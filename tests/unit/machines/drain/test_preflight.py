@@ -14,7 +14,7 @@ from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.owners import HASH
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
 
 
 def budget(name, app, allowed, healthy, desired, expected, **spec):
@@ -180,6 +180,19 @@ def test_what_leaves_without_a_landing_goes_by_the_same_method(method):
     objects = [node("n1"), node("n2", cpu="10m"), *single()]
     snapshot, checks = looked(objects, "n1", without_landing=True, method=method.value)
     assert [(move.landings, move.method) for move in unforeseen(snapshot, checks)] == [((), method)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "verdict"),
+    [("Ignore", DrainVerdict.NO_ROOM), ("Honor", DrainVerdict.DRAINABLE)],
+)
+def test_hard_spread_over_hostnames_counts_a_cordoned_node_unless_it_honours_taints(
+    policy, verdict
+):
+    """One pod a node: while n1 counts with none, n2 and n3 may have one more than it."""
+    spec = spread("web", "kubernetes.io/hostname", hard=True, nodeTaintsPolicy=policy)
+    _, (n1,) = looked([*NODES, *workload("web", ["n1", "n2", "n3"], spec=spec)], "n1")
+    assert n1.verdict is verdict
 
 
 def test_pods_are_placed_together_and_who_finds_no_room_is_named():
