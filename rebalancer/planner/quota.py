@@ -27,10 +27,12 @@ class QuotaLedger:
             needs = self._needs(cls)
             for name, free in quota.free.items():
                 left = free - self._taken[quota.namespace, quota.name, name]
-                if needs.get(name, 0) > left:
+                need = needs.get(name, 0)
+                # Of what a pod takes nothing of, more may be used than the quota allows.
+                if need and need > left:
                     return (
                         f"ResourceQuota {quota.namespace}/{quota.name} has {left} of {name} left, "
-                        f"a replacement beside the victim needs {needs[name]}"
+                        f"a replacement beside the victim needs {need}"
                     )
         return None
 

@@ -40,6 +40,12 @@ def ledger_of(*quotas, spec=None, namespace="default"):
         ({"limits.cpu": "1"}, {"limits.cpu": "950m"}, "has 50 of limits.cpu left"),
         # What no pod asks for.
         ({"services": "1"}, {"services": "1"}, None),
+        # A quota that was lowered below what is used: only what the pod takes counts.
+        ({"services": "1"}, {"services": "2"}, None),
+        ({"count/deployments.apps": "1"}, {"count/deployments.apps": "2"}, None),
+        ({"requests.nvidia.com/gpu": "0"}, {"requests.nvidia.com/gpu": "1"}, None),
+        ({"requests.ephemeral-storage": "1"}, {"requests.ephemeral-storage": "2"}, None),
+        ({"requests.cpu": "1"}, {"requests.cpu": "2"}, "has -1000 of requests.cpu left"),
     ],
 )
 def test_what_a_replacement_lacks(hard, used, lack):
