@@ -456,8 +456,8 @@ MENDS: tuple[Mend, ...] = (
         "S3",
         [
             (
-                "        method=Methods(single_replicas=given.method.single_replicas),\n",
-                "        method=Methods(),\n",
+                "            single_replicas=given.method.single_replicas, unevictable=given.method.unevictable\n",
+                "            unevictable=given.method.unevictable\n",
             )
         ],
         [48],
