@@ -56,7 +56,7 @@ NAMES = (
     "justScaled",
     "gang",
     "resizeDeferred",
-    "rollout",
+    "wholeRollout",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
@@ -75,7 +75,7 @@ PASSING = sum(
 """Protections that end by themselves."""
 UNSETTLED = _BIT["ownerUnsettled"]
 """The one protection that does not hold for pods that are not Ready themselves, and are moved for it."""
-BY_GANG, BY_ROLLOUT = _BIT["gang"], _BIT["rollout"]
+BY_GANG, BY_ROLLOUT = _BIT["gang"], _BIT["wholeRollout"]
 BY_UNIT = BY_GANG | BY_ROLLOUT
 """Protections that do not hold where all pods of a gang go together, or all of a Deployment with its rollout."""
 ALONE = BY_UNIT | _BIT["singleReplica"] | _BIT["cannotSurge"]
@@ -84,7 +84,7 @@ NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
 JUST_SCALED = "justScaled"
 GANG = "gang"
-ROLLOUT = "rollout"
+ROLLOUT = "wholeRollout"
 RESIZE_DEFERRED = "resizeDeferred"
 """The protections that have reason codes of their own."""
 _SELECTOR = "selector"
@@ -417,7 +417,7 @@ _OF_RUNNING = bits_of(
     "coolDown",
     "gang",
     "resizeDeferred",
-    "rollout",
+    "wholeRollout",
 )
 """Protections of what a pod does while it runs, and of moves that did not help: none replaces it anywhere."""
 
