@@ -1,4 +1,4 @@
-"""A single replica moves to a real kubelet and away from it, in runs and drains: its Service never is without an endpoint."""
+"""Pods that an eviction may not take move to a real kubelet and away from it: their Service never is without an endpoint."""
 
 import threading
 import time
@@ -115,27 +115,27 @@ def single(ground: Ground) -> Iterator[Ground]:
     ground.clear()
 
 
-def serve_web(ground: Ground) -> None:
-    """Run one replica in the pool, behind a Service."""
+def serve_web(ground: Ground, replicas: int = 1) -> None:
+    """Run so many replicas in the pool, behind a Service."""
     web = objects.deployment(
         "web",
-        1,
+        replicas,
         image=images.PAUSE,
         nodeSelector={"pool": "web"},
         tolerations=[{"key": "rebalancer.test/real", "operator": "Exists"}],
         hostNetwork=True,
     )
     ground.plane.apply([web, objects.service("web", {"app": "web"})])
-    operations.wait_pods_ready(ground.api, 1, 60, selector="app=web")
+    operations.wait_pods_ready(ground.api, replicas, 60, selector="app=web")
 
 
-@pytest.fixture
-def full(ground: Ground) -> Iterator[Ground]:
-    """One replica on the real node, under a budget that never lets it go; a simulated node may take it, too."""
+@pytest.fixture(params=[1])
+def full(ground: Ground, request: pytest.FixtureRequest) -> Iterator[Ground]:
+    """Replicas on the real node, under a budget that never lets one go; a simulated node may take them, too."""
     ground.keep_others_away()
     take_into_pool(ground, NAME)
-    serve_web(ground)
-    ground.plane.apply([objects.pdb("web", {"app": "web"}, minAvailable=1)])
+    serve_web(ground, request.param)
+    ground.plane.apply([objects.pdb("web", {"app": "web"}, minAvailable=request.param)])
     ground.add_node("a")
     operations.wait_nodes_ready(ground.api, 2)
     take_into_pool(ground, SIMULATED)
@@ -186,3 +186,26 @@ def test_it_has_an_endpoint_while_its_node_is_drained(full: Ground) -> None:
     assert asked.failed is None
     assert min(asked.samples) >= (1, 1)
     assert min(pods for _, pods in asked.samples) >= 1
+
+
+@pytest.mark.parametrize("full", [3], indirect=True)
+def test_three_replicas_that_no_eviction_takes_all_serve_while_their_node_is_drained(
+    full: Ground,
+) -> None:
+    assert dict(full.zones("web")) == {NAME: 3}
+    kubeconfig = f"--kubeconfig={grant(full.plane, DRAINS)}"
+    with Endpoints(full) as asked:
+        wait_until(lambda: asked.samples and asked.samples[-1][1] == 3, 30, "the endpoints")
+        asked.samples.clear()
+        before = full.api.get(PODS)
+        refused = rebalancer("drain", NAME, kubeconfig, "--set=method.singleReplicas=restart")
+        assert refused.code == 3, refused.err
+        restart = "--set=method.unevictable=restart"
+        done = rebalancer("drain", NAME, kubeconfig, restart, "--timeout=180s")
+        assert done.code == 0, done.err
+        assert dict(full.zones("web")) == {SIMULATED: 3}
+        assert most_at_once(full, before) == 4
+    assert asked.failed is None
+    # Pods in the host's network share its address, and so an endpoint.
+    assert min(endpoints for endpoints, _ in asked.samples) >= 1
+    assert min(pods for _, pods in asked.samples) >= 3
