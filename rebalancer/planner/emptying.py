@@ -281,6 +281,7 @@ class Emptier:
         self._pods = LeavingPods(draft, of)
         closed = np.flatnonzero(others).astype(np.int32)
         self._trial = EmptyingTrial(draft, self._pods, closed, removes=removes)
+        self._removes = removes
         self._why: dict[int, NodeVerdict] = {}
 
     @property
@@ -332,6 +333,8 @@ class Emptier:
         best = max(
             tried, key=lambda nodes: (self._sum_savings(nodes), -self._pods.costs[nodes].sum())
         )
+        if prices is not None and not self._removes:
+            best = self._exchange(kept, best, candidates, prices.known)
         needed = max(1, self._emptiable.needed)
         for node in set(candidates) - set(best) - self._why.keys():
             text = f"the requests of all pods need at least {count(needed, 'node')}"
@@ -379,6 +382,40 @@ class Emptier:
                 step = len(more) // 2
             else:
                 start += 1
+        return chosen
+
+    def _exchange(
+        self,
+        kept: Sequence[int],
+        chosen: Sequence[int],
+        candidates: Sequence[int],
+        known: Floats,
+    ) -> list[int]:
+        """Return ``chosen`` with dearer ``candidates`` in the place of cheaper nodes, where that pays what it disturbs.
+
+        A node that was begun (``kept``) is given back only if it is empty: its room may be what a dearer one needs.
+        ``known`` (N,): the prices.
+        """
+        chosen = list(chosen)
+        full = {node for node in kept if len(self._pods.on(node))}
+        worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
+        for dear in sorted(set(candidates) - set(chosen), key=lambda node: (-known[node], node)):
+            for cheap in sorted(set(chosen) - full, key=lambda node: (known[node], node)):
+                saved = 1.0 - known[cheap] / known[dear] if known[dear] else 0.0
+                if saved <= 0 or worth[dear] * saved < least or self._trial.exhausted:
+                    break
+                trial = [*(node for node in chosen if node != cheap), dear]
+                fits = len(self._few_enough(trial)) == len(trial)
+                if fits and not self._failing(trial, one_will_do=True):
+                    chosen = trial
+                    self._keep(
+                        cheap,
+                        NodeVerdict(
+                            NodeCode.NO_PLACE,
+                            f"it has the room for pods of {self._draft.snapshot.nodes.names[dear]}, whose price is higher",
+                        ),
+                    )
+                    break
         return chosen
 
     def _choice(self, chosen: Sequence[int], like: Bools) -> EmptyingChoice:

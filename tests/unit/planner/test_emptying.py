@@ -127,6 +127,33 @@ def test_what_saves_the_most_money_is_emptied(hourly, least_saving, emptied, mes
     assert all(message in choice.verdicts[node].message for node in emptied)
 
 
+@pytest.mark.parametrize(
+    ("hourly", "eagerness", "on_1", "emptied"),
+    [
+        # n1 is empty, and only there the pods of n2 would find room.
+        ((1, 0.1, 0.5), Eagerness.EAGER, 0, [2]),
+        ((1, 0.5, 0.5), Eagerness.EAGER, 0, [1]),
+        ((1, 0.6, 0.5), Eagerness.EAGER, 0, [1]),
+        # The difference is too little for what it disturbs.
+        ((1, 0.45, 0.5), Eagerness.EAGER, 0, [1]),
+        ((1, 0.45, 0.5), Eagerness.RELENTLESS, 0, [2]),
+        # What was begun and has pods is finished.
+        ((1, 0.1, 0.5), Eagerness.EAGER, 1, [1]),
+    ],
+)
+def test_an_empty_node_is_given_back_for_the_pods_of_a_dearer_one(hourly, eagerness, on_1, emptied):
+    objects = [
+        *NODES,
+        *workload("busy", ["n0"] * 2, cpu="1500m"),
+        *workload("few", ["n1"] * on_1, cpu="100m"),
+        *workload("two", ["n2"] * 2, cpu="1"),
+    ]
+    prices = NodePrices(np.array(hourly, float), 0)
+    settings = Settings(eagerness=eagerness)
+    _, chooser = emptier(objects, kept={0: "it stays"}, prices=prices, settings=settings)
+    assert result(chooser.more(mask(1)))[0] == emptied
+
+
 def test_why_a_node_saves_too_little_or_nothing_that_is_known():
     prices = NodePrices(np.array([1, UNKNOWN, 0.5]), 0.13)
     _, chooser = emptier(EITHER, kept={0: "it stays"}, prices=prices)
