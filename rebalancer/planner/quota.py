@@ -6,6 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rebalancer.snapshot.model import PodClass, Quota, Snapshot
+from rebalancer.wire.objects import ResourceRequirements, SchedulingSpec
+
+_SAID = frozenset(
+    {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
+)
+"""What each container must say where a quota has it (``evaluator/core/pods.go``: ``validationSet``)."""
 
 
 class QuotaLedger:
@@ -24,6 +30,8 @@ class QuotaLedger:
         for quota in self._of_namespace.get(of_class.namespace, ()):
             if not _applies(quota, of_class):
                 continue
+            if (missing := _find_unsaid(quota, of_class.spec)) is not None:
+                return missing
             needs = self._needs(cls)
             for name, free in quota.free.items():
                 left = free - self._taken[quota.namespace, quota.name, name]
@@ -55,6 +63,32 @@ class QuotaLedger:
             amount = int(self._snapshot.requests[row, cls])
             amounts[name] = amounts[f"requests.{name}"] = amounts[f"limits.{name}"] = amount
         return amounts
+
+
+def _find_unsaid(quota: Quota, spec: SchedulingSpec) -> str | None:
+    """Return what the quota asks each container to say and one does not; None if all do.
+
+    A replacement would be refused, however much is left (``evaluator/core/pods.go``: ``Constraints``). Of pods with
+    resources of their own these count instead.
+    """
+    if spec.resources is not None:
+        return None
+    for name in sorted(_SAID & quota.free.keys()):
+        kind, _, resource = name.rpartition(".")
+        for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+            of = container.resources or ResourceRequirements()
+            # The API server takes a limit for a request that is not there.
+            says = (
+                (of.limits or {})
+                if kind == "limits"
+                else {**(of.limits or {}), **(of.requests or {})}
+            )
+            if resource not in says:
+                return (
+                    f"ResourceQuota {quota.namespace}/{quota.name} lets in no pod whose containers do not all "
+                    f"say their {name}: {container.name} does not"
+                )
+    return None
 
 
 def _applies(quota: Quota, of_class: PodClass) -> bool:

@@ -36,8 +36,12 @@ def ledger_of(*quotas, spec=None, namespace="default"):
         ({"requests.cpu": "1"}, {"requests.cpu": "900m"}, None),
         ({"requests.cpu": "1"}, {"requests.cpu": "901m"}, "has 99 of requests.cpu left"),
         ({"cpu": "1"}, {"cpu": "1"}, "has 0 of cpu left"),
-        # Limits are not in the snapshot: the request is the least that one can have.
-        ({"limits.cpu": "1"}, {"limits.cpu": "950m"}, "has 50 of limits.cpu left"),
+        # The pod has no limit, and the quota lets in none without.
+        (
+            {"limits.cpu": "1"},
+            {"limits.cpu": "0"},
+            "lets in no pod whose containers do not all say",
+        ),
         # What no pod asks for.
         ({"services": "1"}, {"services": "1"}, None),
         # A quota that was lowered below what is used: only what the pod takes counts.
@@ -54,6 +58,35 @@ def test_what_a_replacement_lacks(hard, used, lack):
     assert (
         said is None if lack is None else (said or "").startswith(f"ResourceQuota default/q {lack}")
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "lets_in"),
+    [
+        ("requests.cpu", {"requests": {"cpu": "0"}}, True),
+        ("cpu", {"limits": {"cpu": "1"}}, True),
+        ("requests.cpu", {"requests": {"memory": "1Mi"}}, False),
+        ("memory", {}, False),
+        ("limits.memory", {"requests": {"memory": "1Mi"}}, False),
+        ("limits.memory", {"limits": {"memory": "1Mi"}}, True),
+        # Only cpu and memory must be said.
+        ("requests.ephemeral-storage", {}, True),
+    ],
+)
+def test_a_quota_lets_in_no_pod_that_does_not_say_what_it_counts(name, resources, lets_in):
+    """The API server: failed quota: q: must specify requests.cpu for: c."""
+    spec = {"containers": [{"name": "c", "image": "x", "resources": resources}]}
+    ledger, web = ledger_of(quota({name: "10Gi"}, {name: "0"}), spec=spec)
+    said = ledger.lacks(web)
+    assert (said is None) is lets_in
+    assert lets_in or f"say their {name}: c does not" in (said or "")
+
+
+def test_of_a_limit_the_request_is_the_least_that_a_replacement_needs():
+    resources = {"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}}
+    spec = {"containers": [{"name": "c", "image": "x", "resources": resources}]}
+    ledger, web = ledger_of(quota({"limits.cpu": "1"}, {"limits.cpu": "950m"}), spec=spec)
+    assert "has 50 of limits.cpu left" in (ledger.lacks(web) or "")
 
 
 def test_moves_in_flight_use_it_up_until_their_victims_are_gone():
