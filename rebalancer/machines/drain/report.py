@@ -153,7 +153,7 @@ class DrainReport:
         if self.ended is not None:
             return f"Not empty: {self.ended}."
         if not self.checks:
-            return "Nothing to do."
+            return "No node is to be emptied."
         if self.refused:
             return "Refused: nothing was cordoned, and nothing evicted."
         if self.dry_run:

@@ -365,7 +365,7 @@ def test_where_no_node_is_old_there_is_nothing_to_do(more):
         lines = done.out.strip().splitlines()
         assert lines[-4:-2] == [lines[1], ""], "one blank line"
         assert lines[-2:] == [
-            "Nothing to do.",
+            "No node is to be emptied.",
             "Note: no node is old: there is nothing to replace",
         ]
         assert not is_cordoned(cluster, "n1")
