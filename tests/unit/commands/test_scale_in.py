@@ -215,7 +215,7 @@ def test_pods_leave_within_their_budget_before_the_machine_ends(tmp_path, monkey
     with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
         free = _pads(ground)
         ground.cluster.apply(pdb("web", {"app": "web"}, minAvailable=3))
-        _web_on(ground, free, 4, cpu="200m")
+        _web_on(ground, free, 4, cpu="200m", memory="256Mi")
         fewest, moves = [], []
         while not ground.pool.ended:
             ground.tick()

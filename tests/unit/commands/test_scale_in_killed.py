@@ -37,7 +37,7 @@ def test_killed_at_each_write_the_next_run_goes_on(tmp_path, monkeypatch, after)
         ]
         full = [node for node in ground.nodes if node not in free]
         cluster.cordon([*full, free[1]])
-        cluster.apply(deployment("web", 3, cpu="200m"))
+        cluster.apply(deployment("web", 3, cpu="200m", memory="256Mi"))
         cluster.settle()
         cluster.cordon([*full, free[1]], on=False)
         killing = Killing(monkeypatch, after=after)
