@@ -12,7 +12,7 @@ from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
-from rebalancer.cost.room_term import Ask, room_spec
+from rebalancer.cost.room_term import Ask
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
@@ -23,7 +23,6 @@ from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent, Quantity
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import MEASURED, PodClass, Snapshot
-from rebalancer.wire.objects import SchedulingSpec
 from rebalancer.wire.pods import PodState
 
 __all__ = [
@@ -51,7 +50,6 @@ __all__ = [
     "PodTerm",
     "PriceGroup",
     "Quantity",
-    "SchedulingSpec",
     "SelectorText",
     "Snapshot",
     "SpreadGroup",
@@ -60,5 +58,4 @@ __all__ = [
     "Streaks",
     "Term",
     "View",
-    "room_spec",
 ]

@@ -15,11 +15,9 @@ from rebalancer.api import (
     LabelsField,
     Params,
     Quantity,
-    SchedulingSpec,
     Strategy,
     Term,
     View,
-    room_spec,
 )
 
 _Bools = NDArray[np.bool_]
@@ -74,20 +72,10 @@ class Slots(Strategy):
         amounts = view.snapshot.amounts(params.free)
         # No node has any of a resource that neither nodes nor pods name.
         nothing = np.zeros(len(view.snapshot.resources), np.int64)
-        known = amounts is not None
-        text = ", ".join(f"{name} {amount}" for name, amount in sorted(params.free.items()))
+        requests = nothing if amounts is None else amounts
         return [
-            Ask(
-                pod=-1,
-                cls=-1,
-                nodes=nodes & known,
-                priority=params.priority,
-                requests=amounts if amounts is not None else nothing,
-                text=f"a slot of {text}" + (f" in {params.per}={value}" if value else ""),
-                spec=spec,
-            )
+            _ask(params, nodes & (amounts is not None), value, requests)
             for nodes, value in _places(view, params)
-            for spec in [_new_room(params, value) if params.machines else None]
             for _ in range(params.count)
         ]
 
@@ -96,10 +84,21 @@ class Slots(Strategy):
         return params.machines
 
 
-def _new_room(params: SlotsParams, value: str) -> SchedulingSpec:
-    """Return the pod for whose room a machine is added in a place."""
+def _ask(params: SlotsParams, nodes: _Bools, value: str, requests: NDArray[np.int64]) -> Ask:
+    """Return the ask for one slot in a place, which has this value of the label."""
+    text = ", ".join(f"{name} {amount}" for name, amount in sorted(params.free.items()))
+    ask = Ask(
+        pod=-1,
+        cls=-1,
+        nodes=nodes,
+        priority=params.priority,
+        requests=requests,
+        text=f"a slot of {text}" + (f" in {params.per}={value}" if value else ""),
+    )
+    if not params.machines:
+        return ask
     labels = {params.per: value} if params.per is not None else {}
-    return room_spec(params.free, labels, params.nodes)
+    return ask.by_machine(params.free, labels, params.nodes)
 
 
 def _places(view: View, params: SlotsParams) -> Iterator[tuple[_Bools, str]]:

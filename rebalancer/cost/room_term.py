@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from rebalancer.cost.view import View
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.wire import objects as o
+
+_LOWEST = -10
+"""Cluster Autoscaler adds no machine for pods of a lower priority; pods that exist take their room before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,24 +46,20 @@ class Ask:
     spec: o.SchedulingSpec | None = None
     """The pod for whose room scale-out adds a machine where there is none; None: no machine is added."""
 
-
-_LOWEST = -10
-"""Cluster Autoscaler adds no machine for pods of a lower priority; pods that exist take their room before."""
-
-
-def room_spec(
-    free: Mapping[str, str], labels: Mapping[str, str], nodes: LabelSelect | None
-) -> o.SchedulingSpec:
-    """Return the pod of :attr:`Ask.spec` that asks for ``free`` on nodes with ``labels`` that ``nodes`` selects, if given."""
-    selector = o.LabelSelector() if nodes is None else nodes.wire()
-    term = o.NodeSelectorTerm(match_expressions=selector.match_expressions)
-    required = o.NodeSelector((term,)) if selector.match_expressions else None
-    return o.SchedulingSpec(
-        containers=(o.Container(resources=o.ResourceRequirements(requests=dict(free))),),
-        node_selector={**(selector.match_labels or {}), **labels},
-        affinity=o.Affinity(node_affinity=o.NodeAffinity(required)),
-        priority=_LOWEST,
-    )
+    def by_machine(
+        self, free: Mapping[str, str], labels: Mapping[str, str], nodes: LabelSelect | None
+    ) -> Ask:
+        """Return this ask as one that scale-out meets: with ``free`` on a node with ``labels`` that ``nodes`` selects, if given."""
+        selector = o.LabelSelector() if nodes is None else nodes.wire()
+        term = o.NodeSelectorTerm(match_expressions=selector.match_expressions)
+        required = o.NodeSelector((term,)) if selector.match_expressions else None
+        spec = o.SchedulingSpec(
+            containers=(o.Container(resources=o.ResourceRequirements(requests=dict(free))),),
+            node_selector={**(selector.match_labels or {}), **labels},
+            affinity=o.Affinity(node_affinity=o.NodeAffinity(required)),
+            priority=_LOWEST,
+        )
+        return replace(self, spec=spec)
 
 
 class RoomTerm(Term):
