@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rebalancer.snapshot.model import PodClass, Quota, Snapshot
 from rebalancer.wire.objects import ResourceRequirements, SchedulingSpec
@@ -12,6 +13,17 @@ _SAID = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 )
 """What each container must say where a quota has it (``evaluator/core/pods.go``: ``validationSet``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a quota counts of one pod of a class."""
+
+    quota: Quota
+    unsaid: str | None
+    """What it asks each container to say and one does not."""
+    needs: Mapping[str, int]
+    """Name in the quota -> amount above 0."""
 
 
 class QuotaLedger:
@@ -23,21 +35,17 @@ class QuotaLedger:
         for quota in snapshot.quotas:
             self._of_namespace.setdefault(quota.namespace, []).append(quota)
         self._taken: Counter[tuple[str, str, str]] = Counter()
+        self._of_class: dict[int, tuple[_Claim, ...]] = {}
 
     def lacks(self, cls: int) -> str | None:
         """Return the quota without room for one more pod of ``cls`` now; None if all have room."""
-        of_class = self._snapshot.classes[cls]
-        for quota in self._of_namespace.get(of_class.namespace, ()):
-            if not _applies(quota, of_class):
-                continue
-            if (missing := _find_unsaid(quota, of_class.spec)) is not None:
-                return missing
-            needs = self._needs(cls)
-            for name, free in quota.free.items():
-                left = free - self._taken[quota.namespace, quota.name, name]
-                need = needs.get(name, 0)
-                # Of what a pod takes nothing of, more may be used than the quota allows.
-                if need and need > left:
+        for claim in self._claims(cls):
+            if claim.unsaid is not None:
+                return claim.unsaid
+            quota = claim.quota
+            for name, need in claim.needs.items():
+                left = quota.free[name] - self._taken[quota.namespace, quota.name, name]
+                if need > left:
                     return (
                         f"ResourceQuota {quota.namespace}/{quota.name} has {left} of {name} left, "
                         f"a replacement beside the victim needs {need}"
@@ -46,23 +54,32 @@ class QuotaLedger:
 
     def take(self, cls: int) -> None:
         """Count one pod of ``cls``."""
-        of_class = self._snapshot.classes[cls]
-        for quota in self._of_namespace.get(of_class.namespace, ()):
-            if _applies(quota, of_class):
-                for name, amount in self._needs(cls).items():
-                    self._taken[quota.namespace, quota.name, name] += amount
+        for claim in self._claims(cls):
+            for name, need in claim.needs.items():
+                self._taken[claim.quota.namespace, claim.quota.name, name] += need
 
     def reset(self) -> None:
         """Reset the counts: all victims are gone."""
         self._taken.clear()
 
-    def _needs(self, cls: int) -> Mapping[str, int]:
+    def _claims(self, cls: int) -> tuple[_Claim, ...]:
+        if cls not in self._of_class:
+            of_class = self._snapshot.classes[cls]
+            quotas = self._of_namespace.get(of_class.namespace, ())
+            self._of_class[cls] = tuple(
+                self._claim(quota, cls) for quota in quotas if _applies(quota, of_class)
+            )
+        return self._of_class[cls]
+
+    def _claim(self, quota: Quota, cls: int) -> _Claim:
         # Limits are not folded: where a quota caps them, requests stand in as the lower bound.
         amounts = {"pods": 1, "count/pods": 1}
         for row, name in enumerate(self._snapshot.resources):
             amount = int(self._snapshot.requests[row, cls])
             amounts[name] = amounts[f"requests.{name}"] = amounts[f"limits.{name}"] = amount
-        return amounts
+        # Of what a pod takes nothing of, more may be used than the quota allows.
+        needs = {name: amounts[name] for name in quota.free if amounts.get(name)}
+        return _Claim(quota, _find_unsaid(quota, self._snapshot.classes[cls].spec), needs)
 
 
 def _find_unsaid(quota: Quota, spec: SchedulingSpec) -> str | None:
