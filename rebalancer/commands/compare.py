@@ -31,7 +31,7 @@ from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
-from rebalancer.report.progress import bars_on
+from rebalancer.report.progress import Progress, bars_on
 from rebalancer.run.options import ClusterFlags, PolicyFlags
 
 BUILT_IN = "default"
@@ -160,8 +160,6 @@ def show_progress(
     environment: Environment, what: str, *, quiet: bool
 ) -> AbstractContextManager[Any]:
     """Return a context with a function that shows how many simulations have ended."""
-    from rebalancer.report.progress import Progress  # noqa: PLC0415
-
     bars = bars_on(environment, form="quiet" if quiet else "text")
     return Progress(environment.err, clock=environment.clock.now, bars=bars, form="quiet").course(
         what, "simulations"

@@ -239,10 +239,9 @@ def _names_in_file(file: str, path: str) -> list[str]:
 
     *before, plural = path.split("/")
     namespace = unquote(before[-1]) if before[-2] == "namespaces" else None
-    found = [
-        one["metadata"] for one in read_objects(read_data(file, BytesIO())).of_kind(_KINDS[plural])
-    ]
-    return sorted(one["name"] for one in found if namespace in (None, one.get("namespace")))
+    objects = read_objects(read_data(file, BytesIO())).of_kind(_KINDS[plural])
+    metadata = [one["metadata"] for one in objects]
+    return sorted(one["name"] for one in metadata if namespace in (None, one.get("namespace")))
 
 
 def _names(context: click.Context, path: str) -> list[str]:

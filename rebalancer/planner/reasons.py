@@ -160,17 +160,15 @@ def skips_of(
 def _pods_on(draft: Draft, pairs: AbstractSet[Pair]) -> Iterator[tuple[Pair, list[int]]]:
     """Yield each pair with the unmoved pods on it, where there are any; all pods are looked up at once."""
     size = max(1, len(draft.snapshot.nodes))
-    asked = np.sort(np.array([cls * size + node for cls, node in pairs], np.int64))
-    pods = draft.state.unmoved()
-    keys = draft.snapshot.pods.cls[pods].astype(np.int64) * size + draft.snapshot.pods.node[pods]
-    of_pairs = np.isin(keys, asked)
-    pods, keys = pods[of_pairs], keys[of_pairs]
-    for mine in np.split(
-        np.argsort(keys, kind="stable"), np.flatnonzero(np.diff(np.sort(keys))) + 1
-    ):
+    asked = np.array([cls * size + node for cls, node in pairs], np.int64)
+    pods, of = draft.state.unmoved(), draft.snapshot.pods
+    keys = of.cls[pods].astype(np.int64) * size + of.node[pods]
+    asked_for = np.isin(keys, asked)
+    pods, keys = pods[asked_for], keys[asked_for]
+    order = np.argsort(keys, kind="stable")
+    for mine in np.split(pods[order], np.flatnonzero(np.diff(keys[order])) + 1):
         if len(mine):
-            cls, node = divmod(int(keys[mine[0]]), size)
-            yield (cls, node), pods[mine].tolist()
+            yield (int(of.cls[mine[0]]), int(of.node[mine[0]])), mine.tolist()
 
 
 def _find_left(draft: Draft) -> dict[Pair, str]:

@@ -41,10 +41,10 @@ def fold_buffers(
     def fold(of: o.CapacityBuffer) -> Buffer:
         ref, meta = of.spec.pod_template_ref, of.metadata
         template = None if ref is None else named.get((meta.namespace, ref.name))
-        found = _resolve(of, template, snapshot)
-        if isinstance(found, str):
-            return Buffer(meta.namespace, meta.name, meta.uid, 0, {}, o.SchedulingSpec(), found)
-        return found
+        resolved = _resolve(of, template, snapshot)
+        if isinstance(resolved, str):
+            return Buffer(meta.namespace, meta.name, meta.uid, 0, {}, o.SchedulingSpec(), resolved)
+        return resolved
 
     return tuple(sorted(map(fold, buffers), key=lambda one: (one.namespace, one.name)))
 

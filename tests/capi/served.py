@@ -25,10 +25,10 @@ def apply_definitions(plane: ControlPlane, definitions: Sequence[Mapping[str, An
         for version in one["spec"]["versions"]
         if version["served"]
     }
-    wait_until(lambda: _are_discovered(plane.api, wanted), 60, "the kinds of the CRDs served")
+    wait_until(lambda: _names_all(plane.api, wanted), 60, "the kinds of the CRDs served")
 
 
-def _are_discovered(api: ApiClient, wanted: set[Kind]) -> bool:
+def _names_all(api: ApiClient, wanted: set[Kind]) -> bool:
     """Return whether discovery names the kinds in both of its forms: each has its own moment."""
     groups = api.request("GET", "/apis", accept=_AGGREGATED)["items"]
     aggregated = {

@@ -10,6 +10,19 @@ PATIENT = 300
 """Seconds that something may take on a machine that does much else."""
 
 
+def leaving(method):
+    """Return a policy that empties nodes whose machines go; what ``method`` is about is restarted."""
+    return f"""
+apiVersion: rebalancer/v1
+kind: Policy
+method: {{{method}: restart}}
+protect: {{minPodAge: 0s}}
+strategies: {{leaving: {{}}}}
+signals: {{kubernetes: {{}}}}
+budgets: {{perNode: 1000, perRun: 1000, perHour: 1000, inFlight: 100}}
+"""
+
+
 class Server:
     """One process that serves."""
 

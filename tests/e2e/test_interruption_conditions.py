@@ -1,4 +1,4 @@
-"""Nodes say the truth of an interruption by their conditions, whenever `serve` is killed, and whoever goes on.
+"""Conditions of nodes are true of an interruption, whenever `serve` is killed and another process goes on.
 
 A process dies when the API server has carried out one of its writes to a node, and does not know of it. Each kind of write is a point
 once; the next process has another name.

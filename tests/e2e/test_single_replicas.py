@@ -24,7 +24,7 @@ from tests.controlplane.stages import NEVER_READY, READY_AFTER
 from tests.e2e.machines import fleet_of, policy_of, surge_arguments
 from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
-from tests.e2e.served import PATIENT, Server
+from tests.e2e.served import PATIENT, Server, leaving
 from tests.support.killed_processes import signal_at
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
@@ -259,17 +259,6 @@ def test_scale_in_leaves_no_gap(cluster, tmp_path, monkeypatch):
         assert done == {(name, "restarted", first) for name in SINGLE}
 
 
-LEAVING = """
-apiVersion: rebalancer/v1
-kind: Policy
-method: {singleReplicas: restart}
-protect: {minPodAge: 0s}
-strategies: {leaving: {}}
-signals: {kubernetes: {}}
-budgets: {perNode: 1000, perRun: 1000, perHour: 1000, inFlight: 100}
-"""
-
-
 @pytest.mark.parametrize(
     ("minutes", "least", "outcome", "says"),
     [
@@ -280,7 +269,7 @@ budgets: {perNode: 1000, perRun: 1000, perHour: 1000, inFlight: 100}
 def test_a_machine_that_goes_leaves_no_gap_where_there_is_time(
     crowded, tmp_path, minutes, least, outcome, says
 ):
-    product = Product(crowded, tmp_path, LEAVING, (*MARK_RULES, *RESTART_RULES))
+    product = Product(crowded, tmp_path, leaving("singleReplicas"), (*MARK_RULES, *RESTART_RULES))
     server = Server(product, tmp_path, "server", "--every=1h", "--output=json")
     try:
         server.await_words("nothing to do")

@@ -20,7 +20,7 @@ from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
 from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
-from tests.e2e.served import PATIENT, Server
+from tests.e2e.served import PATIENT, Server, leaving
 from tests.support.killed_processes import signal_at
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES, *RESTART_RULES)
@@ -237,21 +237,10 @@ def test_what_is_paused_or_would_have_fewer_pods_is_refused_and_left(crowded, pa
     assert not any("unschedulable" in one["spec"] for one in plane.api.list_all("/api/v1/nodes"))
 
 
-LEAVING = """
-apiVersion: rebalancer/v1
-kind: Policy
-method: {unevictable: restart}
-protect: {minPodAge: 0s}
-strategies: {leaving: {}}
-signals: {kubernetes: {}}
-budgets: {perNode: 1000, perRun: 1000, perHour: 1000, inFlight: 100}
-"""
-
-
 @pytest.mark.parametrize("minutes", [50, 0])
 def test_machines_that_go_leave_no_gap_however_late(crowded, tmp_path, minutes):
     plane = crowded(rolling("web", pod_annotations={READY_AFTER: "1s"}))
-    product = Product(plane, tmp_path, LEAVING, (*MARK_RULES, *RESTART_RULES))
+    product = Product(plane, tmp_path, leaving("unevictable"), (*MARK_RULES, *RESTART_RULES))
     server = Server(product, tmp_path, "server", "--every=1h", "--output=json")
     try:
         server.await_words("nothing to do")

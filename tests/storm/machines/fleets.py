@@ -1,4 +1,4 @@
-"""Groups of machines as the storm knows them, whoever provides them."""
+"""Groups of machines as the storm knows them, the same for each provider."""
 
 import uuid
 from collections.abc import Mapping, Sequence

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.drain import DrainOptions, drain
 from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster
+from tests.support.killing import Killed, Killing
 
 FAST = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05, job=2.0, job_backoff=0.1)
 
@@ -94,3 +97,17 @@ def pods_on(cluster: EmbeddedCluster, node: str) -> list[str]:
 
 def is_cordoned(cluster: EmbeddedCluster, node: str) -> bool:
     return bool(cluster.get("Node", node)["spec"].get("unschedulable"))
+
+
+def drain_until_done(patch: pytest.MonkeyPatch, *args: Any, **options: Any) -> None:
+    """Drain as :func:`drained` does, again and again; each process is killed after one write more than the one before."""
+    kills, done, killing = 0, None, Killing(patch)
+    while done is None:
+        killing.begin(1 + kills)
+        try:
+            done = drained(*args, **options)
+        except Killed:
+            kills += 1
+        assert kills < 20
+    assert done.code == 0, done.err
+    assert kills >= 2

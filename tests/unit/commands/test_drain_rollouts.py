@@ -11,8 +11,7 @@ from rebalancer.machines.drain import draining, rounds
 from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
-from tests.support.killing import Killed, Killing
-from tests.unit.commands.draining import drained, nodes, pods_on
+from tests.unit.commands.draining import drain_until_done, drained, nodes, pods_on
 from tests.unit.commands.ready import ReadyPods, let_be_ready
 
 RESTART = ("method.unevictable=restart",)
@@ -227,16 +226,7 @@ def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkey
     with nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(), closed(), on=("n1", "n2"))
         seen = ReadyPods(cluster, "web")
-        kills, done, killing = 0, None, Killing(monkeypatch)
-        while done is None:
-            killing.begin(1 + kills)
-            try:
-                done = drained(cluster, "n1", settings=RESTART, timeout=600.0)
-            except Killed:
-                kills += 1
-            assert kills < 20
-        assert done.code == 0, done.err
-        assert kills >= 2
+        drain_until_done(monkeypatch, cluster, "n1", settings=RESTART, timeout=600.0)
         assert len(sets_of(cluster)) == 2
         assert not pods_on(cluster, "n1")
         assert seen.least == {"web": 3}

@@ -10,8 +10,7 @@ from rebalancer.machines.drain import draining, rounds
 from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
-from tests.support.killing import Killed, Killing
-from tests.unit.commands.draining import drained, is_cordoned, nodes, pods_on
+from tests.unit.commands.draining import drain_until_done, drained, is_cordoned, nodes, pods_on
 from tests.unit.commands.ready import ReadyPods, let_be_ready
 
 RESTART = ("method.singleReplicas=restart",)
@@ -191,16 +190,7 @@ def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkey
     with nodes("n1", "n2", "n3") as cluster:
         fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
         seen = ReadyPods(cluster, "web")
-        kills, done, killing = 0, None, Killing(monkeypatch)
-        while done is None:
-            killing.begin(1 + kills)
-            try:
-                done = drained(cluster, "n1", settings=RESTART, timeout=600.0)
-            except Killed:
-                kills += 1
-            assert kills < 20
-        assert done.code == 0, done.err
-        assert kills >= 2
+        drain_until_done(monkeypatch, cluster, "n1", settings=RESTART, timeout=600.0)
         assert len(cluster.objects("ReplicaSet")) == 2
         assert not pods_on(cluster, "n1")
         assert seen.least == {"web": 1}

@@ -40,7 +40,7 @@ def moved(key, where=THREE_EACH, *, hard=True, policy="Honor"):
     [
         (PRESSURE, "Honor", 0),
         (CORDON, "Honor", 0),
-        # No state of the node: it stays until somebody removes it.
+        # No state of the node: it does not pass by itself.
         ("dedicated", "Honor", 1),
         (PRESSURE, "Ignore", 0),
     ],

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from tests.storm.machines.scenario import (
     KINDS,
+    WORLD,
     Chances,
     Duty,
     MachineFault,
@@ -26,14 +27,7 @@ _SIZES: Mapping[Duty, tuple[str, ...]] = {
 """Requests for objects of Cluster API that a duty makes."""
 _WORLD: Mapping[Duty, tuple[str, ...]] = {
     "surge": (
-        "opt-out",
-        "budget closed",
-        "registers again",
-        "person cordons",
-        "person uncordons",
-        "person drains",
-        "no capacity",
-        "agents are slow",
+        *WORLD["surge"],
         "others add a machine",
         "others take a machine",
         "others delete a machine",

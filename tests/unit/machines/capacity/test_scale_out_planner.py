@@ -376,7 +376,7 @@ _ONE_GPU = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gp
     [
         # A group says that its machines have two: three pods take two of them.
         ({"nvidia.com/gpu": "2"}, False, {"gpu": 2}, "GroupGrows"),
-        # Nobody says so: a DeviceClass may stand behind it.
+        # No label or tag names it: a DeviceClass may stand behind it.
         ({}, False, {}, "NotPredictable"),
         ({"nvidia.com/gpu": "0"}, False, {}, "NotPredictable"),
         ({"amd.com/gpu": "2"}, False, {}, "NotPredictable"),

@@ -1,4 +1,4 @@
-"""All pods of a Deployment go by one restart of its rollout: asked for once, awaited pod by pod, told of each."""
+"""All pods of a Deployment go by one restart of its rollout: one request, and each pod is awaited and reported."""
 
 from __future__ import annotations
 
