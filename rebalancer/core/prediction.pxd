@@ -1,0 +1,41 @@
+from rebalancer.core.counts cimport DomainCounts, has_pods
+from rebalancer.core.filters cimport (
+    HardSpread,
+    drop_occupied,
+    keep_even,
+    keep_labelled,
+    keep_occupied,
+    keep_roomy,
+)
+from rebalancer.core.resources cimport Loads, Requests, Scoring, score
+from rebalancer.core.scores cimport (
+    Board,
+    Preferences,
+    Weights,
+    add_up,
+    find_extremes,
+    read_scores,
+)
+from rebalancer.core.windows cimport Ring, number_kinds, share_out, weigh_windows
+
+cdef class Pod:
+    cdef public Requests requests
+    cdef public Preferences preferences
+    cdef public list spread, repelled, attracted
+    cdef public bint first
+
+cdef class Cluster:
+    cdef public Loads loads
+    cdef public Scoring scoring
+    cdef public Weights weights
+    cdef public const int[::1] order
+    cdef public Py_ssize_t most
+    cdef public Board board
+    cdef public bint checks_room, checks_spread, checks_pods
+    cdef public Ring ring
+    cdef public unsigned char[::1] feasible
+
+cpdef Py_ssize_t predict(Cluster cluster, Pod pod) except -1
+cdef void _filter(Cluster cluster, Pod pod) except *
+cdef void _keep_attracting(Pod pod, unsigned char[::1] feasible) except *
+cdef void _line_up(Cluster cluster) except *

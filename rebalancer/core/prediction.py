@@ -1,0 +1,148 @@
+"""Where the scheduler puts one pod: filters, scores, and the distribution over windows of nodes."""
+
+from __future__ import annotations
+
+from rebalancer.core.counts import DomainCounts, has_pods
+from rebalancer.core.filters import (
+    HardSpread,
+    drop_occupied,
+    keep_even,
+    keep_labelled,
+    keep_occupied,
+    keep_roomy,
+)
+from rebalancer.core.resources import Loads, Requests, Scoring, score
+from rebalancer.core.scores import (
+    Board,
+    Preferences,
+    Weights,
+    add_up,
+    find_extremes,
+    read_scores,
+)
+from rebalancer.core.views import flags
+from rebalancer.core.windows import Ring, number_kinds, share_out, weigh_windows
+
+
+class Pod:
+    """The pod that is to be scheduled, and all that decides where. (N,) arrays are of all nodes."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        preferences: Preferences,
+        spread: list[HardSpread],
+        repelled: list[DomainCounts],
+        attracted: list[DomainCounts],
+        *,
+        first: bool,
+    ) -> None:
+        self.requests = requests
+        self.preferences = preferences
+        self.spread = spread
+        self.repelled = repelled
+        """Pods of which none may be in its domain: required anti-affinity, in both directions."""
+        self.attracted = attracted
+        """Pods of which one must be in its domain, for each key of its required affinity."""
+        self.first = first
+        """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
+
+
+class Cluster:
+    """The nodes and the scheduler's settings, with room for the numbers of one prediction."""
+
+    def __init__(
+        self,
+        loads: Loads,
+        scoring: Scoring,
+        weights: Weights,
+        order: memoryview,
+        most: int,
+        board: Board,
+        *,
+        checks_room: bool,
+        checks_spread: bool,
+        checks_pods: bool,
+    ) -> None:
+        self.loads = loads
+        self.scoring = scoring
+        self.weights = weights
+        self.order = order
+        """(N,) the nodes in the order of the search."""
+        self.most = most
+        """After so many feasible nodes the search ends."""
+        self.board = board
+        self.checks_room = checks_room
+        """Whether the filter NodeResourcesFit is on."""
+        self.checks_spread = checks_spread
+        """Whether the filter PodTopologySpread is on."""
+        self.checks_pods = checks_pods
+        """Whether the filter InterPodAffinity is on."""
+        self.ring = Ring(len(order))
+        self.feasible = flags(len(order))
+        """(N,) the nodes that pass; before the prediction those that pass all filters that are not asked here."""
+
+
+def predict(cluster: Cluster, pod: Pod) -> int:
+    """Predict where the scheduler puts a pod; return the number of feasible nodes.
+
+    Before, ``cluster.feasible`` holds the nodes that pass the filters on the pod and the node alone. Afterwards, the
+    nodes and their probabilities are in ``cluster.ring``.
+    """
+    ring, board, wishes = cluster.ring, cluster.board, pod.preferences
+    _filter(cluster, pod)
+    _line_up(cluster)
+    if ring.count == 0:
+        return 0
+    weigh_windows(ring, len(cluster.order), cluster.most)
+    if ring.count == 1:
+        ring.chance[0] = 1.0
+        return 1
+    for place in range(ring.count):
+        node = ring.nodes[place]
+        board.fixed[place] = score(cluster.loads, cluster.scoring, pod.requests, node)
+    read_scores(board, ring, wishes)
+    kinds = number_kinds(ring, board.extremes, find_extremes(board, ring, wishes))
+    for kind in range(kinds):
+        add_up(board, ring, wishes, cluster.weights, ring.first[kind])
+        share_out(ring, board.totals, kind)
+    return ring.count
+
+
+def _filter(cluster: Cluster, pod: Pod) -> None:
+    """Take the nodes that fail a filter out of ``cluster.feasible``."""
+    feasible = cluster.feasible
+    if cluster.checks_room:
+        keep_roomy(cluster.loads, pod.requests, feasible)
+    if cluster.checks_spread:
+        for constraint in pod.spread:
+            keep_even(constraint, feasible)
+    if cluster.checks_pods:
+        for pods in pod.repelled:
+            drop_occupied(pods, feasible)
+        _keep_attracting(pod, feasible)
+
+
+def _keep_attracting(pod: Pod, feasible: memoryview) -> None:
+    """Keep the nodes that required affinity allows."""
+    alone = pod.first
+    for pods in pod.attracted:
+        alone = alone and not has_pods(pods)
+    for pods in pod.attracted:
+        if alone:
+            keep_labelled(pods, feasible)
+        else:
+            keep_occupied(pods, feasible)
+
+
+def _line_up(cluster: Cluster) -> None:
+    """Write the feasible nodes into the ring, in the order of the search."""
+    ring = cluster.ring
+    count = 0
+    for rank in range(len(cluster.order)):
+        node = cluster.order[rank]
+        if cluster.feasible[node]:
+            ring.nodes[count] = node
+            ring.rank[count] = rank
+            count += 1
+    ring.count = count

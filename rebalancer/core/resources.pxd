@@ -1,0 +1,26 @@
+cdef long long _MAX
+cdef int _LEAST, _MOST, _RATIO
+cdef Py_ssize_t _DEFAULTED
+
+cdef class Loads:
+    cdef public const long long[:, ::1] allocatable, used, scored_used
+    cdef public const long long[::1] max_pods, pod_count
+
+cdef class Scoring:
+    cdef public int strategy
+    cdef public const long long[::1] resources, weights, ratios, balanced
+    cdef public bint improvement
+    cdef public long long fit_weight, balance_weight
+
+cdef class Requests:
+    cdef public const long long[::1] amounts, scored, checked
+    cdef public const unsigned char[::1] counted
+    cdef public bint balances
+
+cpdef bint fits(Loads loads, Requests requests, Py_ssize_t node) except -1
+cpdef long long score(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
+cdef long long _allocation(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
+cdef long long _score_one(Scoring scoring, long long requested, long long allocatable) except? -1
+cdef long long _balanced_score(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
+cdef long long _balance(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node, long long pods) except? -1
+cdef double _share(Loads loads, Requests requests, Py_ssize_t node, Py_ssize_t row, long long pods) except? -1

@@ -1,0 +1,192 @@
+"""NodeResourcesFit and NodeResourcesBalancedAllocation: whether requests fit on a node, and its score for them.
+
+Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_allocated.go``,
+``requested_to_capacity_ratio.go``, ``balanced_allocation.go``).
+"""
+
+from __future__ import annotations
+
+import math
+
+STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+"""The strategies of NodeResourcesFit, by their numbers."""
+_LEAST, _MOST, _RATIO = 0, 1, 2
+_MAX = 100
+_DEFAULTED = 2
+"""cpu and memory, the first resources, are scored with default requests for containers that ask for none."""
+
+
+class Loads:
+    """What nodes have, and what pods on them hold. R resources, N nodes; the load changes with the cluster's state."""
+
+    def __init__(
+        self,
+        allocatable: memoryview,
+        used: memoryview,
+        scored_used: memoryview,
+        max_pods: memoryview,
+        pod_count: memoryview,
+    ) -> None:
+        self.allocatable = allocatable
+        """(R, N) amounts that pods may request."""
+        self.used = used
+        """(R, N) amounts that pods request, terminating ones included."""
+        self.scored_used = scored_used
+        """(2, N) cpu and memory with the scheduler's defaults for missing requests."""
+        self.max_pods = max_pods
+        """(N,)"""
+        self.pod_count = pod_count
+        """(N,) pods on each node, terminating ones included."""
+
+
+class Scoring:
+    """How a scheduler profile scores requests."""
+
+    def __init__(
+        self,
+        strategy: int,
+        resources: memoryview,
+        weights: memoryview,
+        ratios: memoryview,
+        balanced: memoryview,
+        improvement: bool,
+        fit_weight: int,
+        balance_weight: int,
+    ) -> None:
+        self.strategy = strategy
+        """Its number in ``STRATEGIES``."""
+        self.resources = resources
+        """(S,) rows of the resources that NodeResourcesFit scores."""
+        self.weights = weights
+        """(S,) the weight of each."""
+        self.ratios = ratios
+        """(101,) the score at each utilisation in per cent, for RequestedToCapacityRatio."""
+        self.balanced = balanced
+        """(B,) rows of the resources whose balance is scored."""
+        self.improvement = improvement
+        """Whether a balance is compared with that without the pod (1.36)."""
+        self.fit_weight = fit_weight
+        self.balance_weight = balance_weight
+
+
+class Requests:
+    """What one pod requests."""
+
+    def __init__(
+        self,
+        amounts: memoryview,
+        scored: memoryview,
+        checked: memoryview,
+        counted: memoryview,
+        balances: bool,
+    ) -> None:
+        self.amounts = amounts
+        """(R,)"""
+        self.scored = scored
+        """(2,) cpu and memory with the scheduler's defaults."""
+        self.checked = checked
+        """(K,) rows of the resources that it requests and the filter checks."""
+        self.counted = counted
+        """(R,) whether each resource is scored for it."""
+        self.balances = balances
+        """Whether BalancedAllocation scores it: it requests one of the balanced resources."""
+
+
+def fits(loads: Loads, requests: Requests, node: int) -> bool:
+    """Return whether a node has room for one more pod with these requests."""
+    if loads.pod_count[node] >= loads.max_pods[node]:
+        return False
+    for index in range(len(requests.checked)):
+        row = requests.checked[index]
+        if requests.amounts[row] > loads.allocatable[row, node] - loads.used[row, node]:
+            return False
+    return True
+
+
+def score(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
+    """Return the weighted score of a node by the requests that it holds together with those of one more pod."""
+    total = scoring.fit_weight * _allocation(loads, scoring, requests, node)
+    if requests.balances:
+        total += scoring.balance_weight * _balanced_score(loads, scoring, requests, node)
+    return total
+
+
+def _allocation(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
+    """Return the score of NodeResourcesFit: the weighted mean over the scored resources."""
+    total = size = 0
+    for index in range(len(scoring.resources)):
+        row = scoring.resources[index]
+        allocatable = loads.allocatable[row, node]
+        if not requests.counted[row] or allocatable == 0:
+            continue
+        if row < _DEFAULTED:
+            requested = loads.scored_used[row, node] + requests.scored[row]
+        else:
+            requested = loads.used[row, node] + requests.amounts[row]
+        one = _score_one(scoring, requested, allocatable)
+        # What a ratio gives no score for does not count at all.
+        if scoring.strategy != _RATIO or one > 0:
+            total += scoring.weights[index] * one
+            size += scoring.weights[index]
+    if size <= 0:
+        return 0
+    if scoring.strategy == _RATIO:
+        return int(float(total) / float(size) + 0.5)
+    return total // size
+
+
+def _score_one(scoring: Scoring, requested: int, allocatable: int) -> int:
+    """Return the score of one resource."""
+    if scoring.strategy == _LEAST:
+        if requested >= allocatable:
+            return 0
+        return (allocatable - requested) * _MAX // allocatable
+    used = min(requested, allocatable) * _MAX // allocatable
+    if scoring.strategy == _MOST:
+        return used
+    return scoring.ratios[_MAX if requested > allocatable else used]
+
+
+def _balanced_score(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
+    """Return the BalancedAllocation score: until 1.35 the balance with the pod, from 1.36 on its improvement."""
+    after = _balance(loads, scoring, requests, node, 1)
+    if not scoring.improvement:
+        return after
+    before = _balance(loads, scoring, requests, node, 0)
+    return _MAX // 2 + (_MAX // 2 + after - before) // 2
+
+
+def _balance(loads: Loads, scoring: Scoring, requests: Requests, node: int, pods: int) -> int:
+    """Return how evenly a node's resources are used with the pod (``pods`` 1) or without (0): 100 minus the standard deviation.
+
+    A resource that the node does not have is ignored.
+    """
+    count = 0
+    total = first = second = 0.0
+    for index in range(len(scoring.balanced)):
+        row = scoring.balanced[index]
+        if requests.counted[row] and loads.allocatable[row, node] != 0:
+            share = _share(loads, requests, node, row, pods)
+            first, second = (share, second) if count == 0 else (first, share)
+            total += share
+            count += 1
+    deviation = 0.0
+    if count == 2:
+        # The scheduler takes another formula for two, which rounds otherwise.
+        deviation = abs((first - second) / 2)
+    elif count > 2:
+        mean = total / count
+        squares = 0.0
+        for index in range(len(scoring.balanced)):
+            row = scoring.balanced[index]
+            if requests.counted[row] and loads.allocatable[row, node] != 0:
+                share = _share(loads, requests, node, row, pods)
+                squares += (share - mean) * (share - mean)
+        deviation = math.sqrt(squares / count)
+    return int((1.0 - deviation) * float(_MAX))
+
+
+def _share(loads: Loads, requests: Requests, node: int, row: int, pods: int) -> float:
+    """Return the share of a resource that is used, with or without the pod; nothing is below 0 but what no API server lets in."""
+    used = loads.used[row, node] + pods * requests.amounts[row]
+    return min(max(float(used) / float(loads.allocatable[row, node]), 0.0), 1.0)

@@ -1,0 +1,281 @@
+"""The scheduler's scores that are normalised: raw values of the feasible nodes, their extremes, and totals.
+
+Sources: ``plugins/helper/normalize_score.go``, ``plugins/podtopologyspread/scoring.go``,
+``plugins/interpodaffinity/scoring.go``, and NormalizeScore of each plug-in.
+"""
+
+from __future__ import annotations
+
+from rebalancer.core.counts import DomainCounts
+from rebalancer.core.views import ints, reals
+from rebalancer.core.windows import Ring, count_distinct, fill, slide
+
+_MAX = 100
+_BEYOND = 1 << 62
+"""More than any raw score."""
+_TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _LOW, _HIGH, _SIZES = 0, 1, 2, 3, 4, 5, 6
+"""Rows of ``Board.extremes``; from ``_SIZES`` on one row for each soft spread constraint."""
+
+
+class Weights:
+    """The weights of the plug-ins whose scores are normalised; 0: it does not score."""
+
+    def __init__(self, taints: int, affinity: int, pods: int, spread: int) -> None:
+        self.taints = taints
+        """Of TaintToleration."""
+        self.affinity = affinity
+        """Of NodeAffinity."""
+        self.pods = pods
+        """Of InterPodAffinity."""
+        self.spread = spread
+        """Of PodTopologySpread."""
+
+
+class Preference:
+    """A preference for or against the domains of some pods, for each of them."""
+
+    def __init__(self, pods: DomainCounts, weight: int) -> None:
+        self.pods = pods
+        self.weight = weight
+
+
+class SoftSpread:
+    """A topology spread constraint with ScheduleAnyway."""
+
+    def __init__(
+        self, pods: DomainCounts, shift: int, labels: memoryview, number: int, *, per_node: bool
+    ) -> None:
+        self.pods = pods
+        self.shift = shift
+        """``maxSkew`` - 1."""
+        self.labels = labels
+        """(N,) numbers of the domains as they are counted for the weight of the constraint."""
+        self.seen = ints(number)
+        """Room to count them: one entry for each."""
+        self.per_node = per_node
+        """Whether each node is a domain of its own."""
+
+
+class Preferences:
+    """What one pod prefers. (N,) arrays are of all nodes."""
+
+    def __init__(
+        self,
+        taints: memoryview,
+        affinity: memoryview | None,
+        fixed: memoryview | None,
+        pods: list[Preference],
+        spread: list[SoftSpread],
+        ignored: memoryview,
+        *,
+        ignores: bool,
+    ) -> None:
+        self.taints = taints
+        """(N,) PreferNoSchedule taints that it does not tolerate."""
+        self.affinity = affinity
+        """(N,) summed weights of the matching terms of preferred node affinity; None: it has none."""
+        self.fixed = fixed
+        """(N,) weighted scores that need no normalisation, beside those of requests; None: all are 0."""
+        self.pods = pods
+        self.spread = spread
+        self.ignored = ignored
+        """(N,) nodes that lack a key of the soft spread constraints, and score 0."""
+        self.ignores = ignores
+        """Whether any node is ignored."""
+
+
+class Board:
+    """Room for the scores of one prediction; arrays (F,) are in the order of the ring."""
+
+    def __init__(self, nodes: int, rows: int, logarithms: memoryview) -> None:
+        """``rows``: how many soft spread constraints a pod has at most."""
+        self.logarithms = logarithms
+        """Of 2, 3, 4 ... (N + 3,): the weight of a spread constraint with 0, 1, 2 ... domains."""
+        self.fixed = ints(nodes)
+        """(F,) scores that need no normalisation, weighted."""
+        self.taints = ints(nodes)
+        self.affinity = ints(nodes)
+        self.pods = ints(nodes)
+        self.spread = ints(nodes)
+        """(F,) raw scores."""
+        self.totals = ints(nodes)
+        """(F,) the sum of all weighted scores, for one kind of windows, up to a constant."""
+        self.sums = reals(nodes)
+        """(F,) raw spread scores before they are rounded."""
+        self.bounded = ints(nodes)
+        """(F,) raw spread scores; where a node is ignored, a number that bounds nothing."""
+        self.low = ints(nodes)
+        """(W,) the smallest raw spread score of each window."""
+        self.high = ints(nodes)
+        """(W,) the largest one."""
+        self.done = ints(nodes)
+        """(W,) whether the raw spread scores of each window are bounded."""
+        self.extremes = ints((_SIZES + rows) * nodes)
+        """(rows * N,) what normalisation needs of each window, row by row, see the names of the rows."""
+
+
+def read_scores(board: Board, ring: Ring, wishes: Preferences) -> None:
+    """Write the raw scores of the feasible nodes that do not depend on windows; add to ``board.fixed``."""
+    for place in range(ring.count):
+        node = ring.nodes[place]
+        board.taints[place] = wishes.taints[node]
+        board.pods[place] = 0
+    if wishes.affinity is not None:
+        for place in range(ring.count):
+            board.affinity[place] = wishes.affinity[ring.nodes[place]]
+    if wishes.fixed is not None:
+        for place in range(ring.count):
+            board.fixed[place] += wishes.fixed[ring.nodes[place]]
+    for preference in wishes.pods:
+        _add_preference(board, ring, preference)
+
+
+def _add_preference(board: Board, ring: Ring, preference: Preference) -> None:
+    pods = preference.pods
+    for place in range(ring.count):
+        board.pods[place] += preference.weight * pods.counts[pods.domain[ring.nodes[place]]]
+
+
+def find_extremes(board: Board, ring: Ring, wishes: Preferences) -> int:
+    """Write the extremes of each window, and return the number of their rows."""
+    size, extremes = len(ring.nodes), board.extremes
+    slide(ring, board.taints, 1, extremes, _TAINTS * size)
+    if wishes.affinity is None:
+        fill(ring, extremes, _AFFINITY * size, 0)
+    else:
+        slide(ring, board.affinity, 1, extremes, _AFFINITY * size)
+    slide(ring, board.pods, -1, extremes, _LEAST_PODS * size)
+    slide(ring, board.pods, 1, extremes, _MOST_PODS * size)
+    if not wishes.spread:
+        return _LOW
+    row = _SIZES
+    for constraint in wishes.spread:
+        _count_domains(board, ring, wishes, constraint, row * size)
+        row += 1
+    _bound_spread(board, ring, wishes, row)
+    return row
+
+
+def _count_domains(
+    board: Board, ring: Ring, wishes: Preferences, constraint: SoftSpread, offset: int
+) -> None:
+    """Write the number of the constraint's domains in each window."""
+    if constraint.per_node and not wishes.ignores:
+        fill(ring, board.extremes, offset, ring.size)
+        return
+    labels, seen = constraint.labels, constraint.seen
+    count_distinct(ring, labels, wishes.ignored, seen, board.extremes, offset)
+
+
+def _bound_spread(board: Board, ring: Ring, wishes: Preferences, rows: int) -> None:
+    """Write the smallest and the largest raw spread score of each window; they depend on its numbers of domains."""
+    size, extremes = len(ring.nodes), board.extremes
+    for window in range(ring.windows):
+        board.done[window] = 0
+    for window in range(ring.windows):
+        if board.done[window]:
+            continue
+        _score_spread(board, ring, wishes, window)
+        _bound(board, ring, wishes, -1, board.low)
+        _bound(board, ring, wishes, 1, board.high)
+        for other in range(window, ring.windows):
+            if _has_sizes(board, rows, size, window, other):
+                extremes[_LOW * size + other] = (
+                    0 if board.low[other] == _BEYOND else board.low[other]
+                )
+                extremes[_HIGH * size + other] = board.high[other]
+                board.done[other] = 1
+
+
+def _bound(board: Board, ring: Ring, wishes: Preferences, sign: int, bounds: memoryview) -> None:
+    """Write the smallest (``sign`` -1) or largest raw spread score of the nodes in each window that are not ignored."""
+    ignored = 0 if sign > 0 else _BEYOND
+    for place in range(ring.count):
+        raw = board.spread[place]
+        board.bounded[place] = ignored if wishes.ignored[ring.nodes[place]] else raw
+    slide(ring, board.bounded, sign, bounds, 0)
+
+
+def _has_sizes(board: Board, rows: int, size: int, window: int, other: int) -> bool:
+    """Return whether two windows have the same numbers of domains."""
+    for row in range(_SIZES, rows):
+        if board.extremes[row * size + window] != board.extremes[row * size + other]:
+            return False
+    return True
+
+
+def _score_spread(board: Board, ring: Ring, wishes: Preferences, window: int) -> None:
+    """Write the raw spread scores (F,) for the numbers of domains of a window."""
+    for place in range(ring.count):
+        board.sums[place] = 0.0
+    row = _SIZES
+    for constraint in wishes.spread:
+        domains = board.extremes[row * len(ring.nodes) + window]
+        _add_spread(board, ring, constraint, board.logarithms[domains])
+        row += 1
+    for place in range(ring.count):
+        board.spread[place] = _round(board.sums[place])
+
+
+def _add_spread(board: Board, ring: Ring, constraint: SoftSpread, weight: float) -> None:
+    """Add what a constraint contributes to the raw spread scores; nothing for nodes that lack its key."""
+    pods, shift = constraint.pods, float(constraint.shift)
+    for place in range(ring.count):
+        node = ring.nodes[place]
+        if pods.domain[node] != pods.size:
+            board.sums[place] += pods.counts[pods.domain[node]] * weight + shift
+
+
+def _round(value: float) -> int:
+    """Return a non-negative value rounded half away from zero (``math.Round``)."""
+    down = int(value)
+    return down + (value - down >= 0.5)
+
+
+def add_up(board: Board, ring: Ring, wishes: Preferences, weights: Weights, window: int) -> None:
+    """Write the total scores (F,) for all windows of the kind of ``window``, up to a constant.
+
+    Nodes outside a window may lie outside its extremes; they are not looked at.
+    """
+    size, extremes = len(ring.nodes), board.extremes
+    for place in range(ring.count):
+        board.totals[place] = board.fixed[place]
+    if (most := extremes[_TAINTS * size + window]) > 0:
+        for place in range(ring.count):
+            board.totals[place] += weights.taints * (_MAX - _MAX * board.taints[place] // most)
+    if (most := extremes[_AFFINITY * size + window]) > 0:
+        for place in range(ring.count):
+            board.totals[place] += weights.affinity * (_MAX * board.affinity[place] // most)
+    _add_pods(board, ring, weights, window)
+    if wishes.spread:
+        _score_spread(board, ring, wishes, window)
+        _add_evenness(board, ring, wishes, weights, window)
+
+
+def _add_pods(board: Board, ring: Ring, weights: Weights, window: int) -> None:
+    """Add the scores of InterPodAffinity to the totals."""
+    size = len(ring.nodes)
+    low = board.extremes[_LEAST_PODS * size + window]
+    high = board.extremes[_MOST_PODS * size + window]
+    if high == low:
+        return
+    span = float(high - low)
+    for place in range(ring.count):
+        above = min(max(board.pods[place], low), high) - low
+        board.totals[place] += weights.pods * int(float(_MAX) * (float(above) / span))
+
+
+def _add_evenness(
+    board: Board, ring: Ring, wishes: Preferences, weights: Weights, window: int
+) -> None:
+    """Add the scores of PodTopologySpread to the totals: fewer matching pods are better, ignored nodes get 0."""
+    size = len(ring.nodes)
+    low = board.extremes[_LOW * size + window]
+    high = board.extremes[_HIGH * size + window]
+    for place in range(ring.count):
+        if wishes.ignored[ring.nodes[place]]:
+            continue
+        score = _MAX
+        if high > 0:
+            score = _MAX * (high + low - board.spread[place]) // high
+        board.totals[place] += weights.spread * score
