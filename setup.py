@@ -37,7 +37,9 @@ def main() -> None:
     has_compiler = bool(not wheel and _find_compiler())
     if wheel or not has_compiler:
         _use_zig(wheel)
-    options = {"bdist_wheel": {"py_limited_api": "cp311", **({"plat_name": wheel} if wheel else {})}}
+    options = {
+        "bdist_wheel": {"py_limited_api": "cp311", **({"plat_name": wheel} if wheel else {})}
+    }
     setup(
         ext_modules=_extensions(_machine(wheel), optional=not wheel),
         options=options,
@@ -60,9 +62,7 @@ def _use_zig(wheel: str) -> None:
     """Have distutils call ziglang, which need not be installed before the build begins."""
     target = f" -target {_zig_target(wheel)}" if wheel else ""
     zig = f"{shlex.quote(sys.executable)} -m ziglang"
-    os.environ.update(
-        CC=f"{zig} cc{target}", LDSHARED=f"{zig} cc{target} -shared", AR=f"{zig} ar"
-    )
+    os.environ.update(CC=f"{zig} cc{target}", LDSHARED=f"{zig} cc{target} -shared", AR=f"{zig} ar")
     for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
         os.environ.setdefault(name, str(Path("build", "zig").absolute()))
 
@@ -71,7 +71,9 @@ def _zig_target(wheel: str) -> str:
     """Return what ziglang calls ``manylinux_2_17_x86_64``: ``x86_64-linux-gnu.2.17``."""
     kind, major, minor, machine = wheel.split("_", 3)
     if kind != "manylinux" or machine not in BASELINE:
-        raise SystemExit(f"REBALANCER_WHEEL={wheel}: expected manylinux_2_17_x86_64 or manylinux_2_17_aarch64")
+        raise SystemExit(
+            f"REBALANCER_WHEEL={wheel}: expected manylinux_2_17_x86_64 or manylinux_2_17_aarch64"
+        )
     return f"{machine}-linux-gnu.{major}.{minor}"
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import os
+import platform
 import py_compile
 import shutil
 import subprocess
@@ -27,9 +29,11 @@ PREFIX = "usr/local"
 ENTRYPOINT = ("/usr/local/bin/python3", "-IB", "-m", "rebalancer")
 """Isolated from the environment, and writing nothing: the root is read-only."""
 USER = "65532:65532"
+GLIBC = "manylinux_2_17"
+"""What wheels are compiled for: Linux distributions from 2014 on."""
 
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_SOURCES = ("pyproject.toml", "README.md", "LICENSE", "rebalancer", "strategies")
+_SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "rebalancer", "strategies")
 _LEFT_OUT = (
     "__pycache__",
     "config-*",
@@ -115,7 +119,9 @@ def _install(packages: Path) -> None:
                 "--no-build-isolation",
                 f"--wheel-dir={wheels}",
                 str(sources),
-            ]
+            ],
+            # Compiled by ziglang, wherever this runs: equal sources give equal bytes, and no compiler is an error.
+            REBALANCER_WHEEL=f"{GLIBC}_{platform.machine()}",
         )
         (wheel,) = wheels.glob("*.whl")
         _run([*pip, "install", *to, "--no-deps", "--no-index", str(wheel)])
@@ -155,8 +161,9 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)  # noqa: S603
+def _run(command: list[str], **variables: str) -> None:
+    environ = {**os.environ, **variables}
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env=environ)  # noqa: S603
 
 
 def _write_etc(root: Path) -> None:

@@ -5,9 +5,15 @@ modules are compiled, Python imports the extensions instead of the ``.py`` files
 results. docs/core.md explains it.
 """
 
-from rebalancer.core import windows
+from importlib.util import find_spec
+
+INTERPRETED = (
+    "the planner is not compiled here, so that planning takes many times longer: "
+    "install it again where a C compiler is, or from a wheel"
+)
 
 
 def is_compiled() -> bool:
-    """Return whether the compiled modules are in use, and not their Python source."""
-    return not str(windows.__file__).endswith(".py")
+    """Return whether Python imports the compiled modules, and not their source; none is imported for that."""
+    spec = find_spec("rebalancer.core.prediction")
+    return spec is not None and not str(spec.origin).endswith(".py")

@@ -43,7 +43,7 @@ def _made(scratch: Path) -> Files:
     prove.same(*files)
     prove.sums(files[0])
     _say("made twice, the bytes are the same")
-    for file in (files[0].wheel, files[0].sdist):
+    for file in (files[0].wheel(), files[0].sdist):
         _say(f"installing {file.name}")
         prove.distribution(file, sources[0], scratch / f"installed{file.suffix}")
     _say(f"rendering {files[0].chart.name}")

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from tests.chart.helm import helm
 from tests.node import containerfile
 from tests.release.source import Source
 
+MACHINES = ("x86_64", "aarch64")
+"""The processors that wheels are compiled for, on any machine."""
 SUMS = "SHA256SUMS"
 NOTES = "RELEASE-NOTES.md"
 
@@ -28,10 +31,10 @@ class Files:
     folder: Path
     version: str
 
-    @property
-    def wheel(self) -> Path:
-        """The distribution, built."""
-        return self.folder / f"kube_rebalancer-{self.version}-py3-none-any.whl"
+    def wheel(self, machine: str = platform.machine()) -> Path:
+        """The distribution, compiled for a kind of processor."""
+        name = f"kube_rebalancer-{self.version}-cp311-abi3-{root.GLIBC}_{machine}.whl"
+        return self.folder / name
 
     @property
     def sdist(self) -> Path:
@@ -66,7 +69,9 @@ def make(source: Source, to: Path, scratch: Path) -> Files:
         subprocess.CalledProcessError: a step failed; standard error says more.
     """
     files = Files(to, source.version)
-    write_distributions(source, files)
+    write_sdist(source, files)
+    for machine in MACHINES:
+        write_wheel(source, files, f"{root.GLIBC}_{machine}")
     write_chart(source, files)
     rootfs = containerfile.build(scratch, source.folder)
     oci.write(rootfs, files.image, files.image_name, entrypoint=root.ENTRYPOINT)
@@ -77,12 +82,22 @@ def make(source: Source, to: Path, scratch: Path) -> Files:
     return files
 
 
-def write_distributions(source: Source, files: Files) -> None:
-    """Write the sdist, and the wheel that is built from it."""
-    out = ["--outdir", str(files.folder)]
-    # What is pinned in requirements-dev.txt builds, not what an index has today.
-    _run([sys.executable, "-m", "build", "--no-isolation", *out, str(source.folder)], source.epoch)
+# What is pinned in requirements builds, not what an index has today.
+_BUILD = (sys.executable, "-m", "build", "--no-isolation")
+
+
+def write_sdist(source: Source, files: Files) -> None:
+    """Write the sources as a distribution."""
+    _run([*_BUILD, "--sdist", f"--outdir={files.folder}", str(source.folder)], source.epoch)
     pack_again(files.sdist, source.epoch)
+
+
+def write_wheel(source: Source, files: Files, target: str = "") -> None:
+    """Write the wheel for a platform, by its name in wheels; empty: for this machine, by its own compiler."""
+    command = [*_BUILD, "--wheel", f"--outdir={files.folder}", str(source.folder)]
+    # Nothing that is compiled for one platform may be taken for another.
+    shutil.rmtree(source.folder / "build", ignore_errors=True)
+    _run(command, source.epoch, REBALANCER_WHEEL=target)
 
 
 def write_chart(source: Source, files: Files) -> None:
@@ -100,7 +115,11 @@ def write_notes(source: Source, files: Files) -> None:
         "",
         "## Files",
         "",
-        f"- `{files.wheel.name}`, `{files.sdist.name}`: the command, for `pip install`",
+        *(
+            f"- `{files.wheel(machine).name}`: the command, for `pip install`"
+            for machine in MACHINES
+        ),
+        f"- `{files.sdist.name}`: its sources; pip compiles them, with a compiler from the index where none is",
         f"- `{files.image.name}`: the image `{files.image_name}`, an OCI archive",
         f"- `{files.chart.name}`: the chart, for `helm install`",
         f"- `{files.sbom('python').name}`, `{files.sbom('image').name}`: what is in them, in CycloneDX",
@@ -150,7 +169,7 @@ def _write_python_sbom(source: Source, files: Files, environment: Path) -> None:
     pip = [sys.executable, "-m", "pip", f"--python={python}", "--quiet", "install"]
     pinned = ["--require-hashes", f"--requirement={source.folder}/image/requirements.txt"]
     _run([*pip, "--disable-pip-version-check", *pinned], source.epoch)
-    _run([*pip, "--disable-pip-version-check", "--no-deps", str(files.wheel)], source.epoch)
+    _run([*pip, "--disable-pip-version-check", "--no-deps", str(files.wheel())], source.epoch)
     (packages,) = environment.glob("lib/python*/site-packages")
     root.forget_origin(packages)
     project = f"--pyproject={source.folder}/pyproject.toml"
@@ -158,8 +177,8 @@ def _write_python_sbom(source: Source, files: Files, environment: Path) -> None:
     _run([*lists, f"--output-file={files.sbom('python')}", python], source.epoch)
 
 
-def _run(command: Sequence[str], epoch: int) -> None:
-    environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+def _run(command: Sequence[str], epoch: int, **variables: str) -> None:
+    environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), **variables}
     subprocess.run(
         command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environ
     )

@@ -38,6 +38,7 @@ def sources(to: Path, mode: int, mtime: int) -> Source:
     to.mkdir()
     for name in (
         "pyproject.toml",
+        "setup.py",
         "README.md",
         "LICENSE",
         "CHANGELOG.md",
@@ -45,7 +46,7 @@ def sources(to: Path, mode: int, mtime: int) -> Source:
         "strategies",
     ):
         of = ROOT / name
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
         shutil.copytree(of, to / name, ignore=ignored) if of.is_dir() else shutil.copy(of, to)
     for path in to.rglob("*"):
         path.chmod(0o755 if path.is_dir() else mode)
@@ -59,13 +60,16 @@ def test_wheel_and_sdist_made_twice_are_the_same_and_can_be_run(tmp_path):
         source = sources(tmp_path / f"source-{number}", 0o644, mtime)
         files = Files(tmp_path / f"made-{number}", source.version)
         files.folder.mkdir()
-        make.write_distributions(source, files)
+        make.write_sdist(source, files)
+        make.write_wheel(source, files)
         make.write_notes(source, files)
         make.write_sums(files.folder)
         made.append(files)
     prove.same(*made)
     prove.sums(made[0])
-    with zipfile.ZipFile(made[0].wheel) as wheel:
+    (local,) = made[0].folder.glob("*.whl")
+    assert "-cp311-abi3-" in local.name
+    with zipfile.ZipFile(local) as wheel:
         assert {each.date_time[0] for each in wheel.infolist()} == {2026}
         (about,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         described = str(message_from_bytes(wheel.read(about)).get_payload())
@@ -168,7 +172,13 @@ def test_notes_name_every_file(tmp_path):
     make.write_notes(source, files)
     text = (files.folder / make.NOTES).read_text()
     assert text.startswith("# kube-rebalancer 1.2.0\n\n- a\n")
-    all_files = (files.wheel, files.sdist, files.chart, files.image, files.sbom("image"))
+    all_files = (
+        *map(files.wheel, make.MACHINES),
+        files.sdist,
+        files.chart,
+        files.image,
+        files.sbom("image"),
+    )
     assert all(path.name in text for path in all_files)
 
 
