@@ -48,13 +48,14 @@ def stopped(
     eagerness: Eagerness = Eagerness.CAREFUL,
     unmet: Sequence[UnmetRule] = (),
     rest: float | None = None,
+    lost: str = "",
 ) -> str:
     """Return one line on why the plan ends.
 
     ``cut``: why planning ended early, or None. ``in_flight``: the budget that earlier runs' moves in flight use up,
     or None. ``eagerness``: the policy's; moves refused for it alone would gain something. ``unmet``: the rules that
     stay unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
-    that ends the plan.
+    that ends the plan. ``lost``: a phrase on pods that count nowhere, since their nodes do not exist.
     """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
@@ -68,6 +69,8 @@ def stopped(
         return unjudged + end
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
+        if lost:
+            rules = f"no rule that was judged is unmet, but {lost}, and count nowhere"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
     still = (
         f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"

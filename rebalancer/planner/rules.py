@@ -51,6 +51,8 @@ class History:
     hour_unknown: str | None = None
     """Why the evictions of the hour are unknown: then nothing is moved, unless the budget is lifted."""
     pace: Pace = field(default_factory=Pace)
+    nodes_fell: str | None = None
+    """Why nothing is moved after a sudden fall in the number of nodes; None: there was none."""
 
 
 NO_HISTORY = History()
@@ -144,6 +146,8 @@ class RunRules:
         """
         profile = partial(self.scheduler_profile, snapshot)
         reasons = standstill(snapshot, self.policy.safety, clock_skew, profile, moves=moves)
+        if moves and history.nodes_fell is not None:
+            reasons.append(history.nodes_fell)
         if moves and history.hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {history.hour_unknown}")
         return reasons

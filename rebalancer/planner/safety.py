@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rebalancer.base.plain_text import and_more
 from rebalancer.policy.cluster import Safety
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import PodFlag, Snapshot
+
+_SHOWN = 3
+"""Names of nodes in a sentence."""
 
 
 def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
@@ -24,12 +28,12 @@ def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def lost_pods(snapshot: Snapshot) -> str:
-    """Return a sentence on pods whose nodes are not in the snapshot; empty if there are none."""
+    """Return a phrase on pods whose nodes are not in the snapshot; empty if there are none."""
     lost = _count_lost(snapshot)
     if not lost:
         return ""
     are = "pod is" if len(snapshot.pods) == 1 else "pods are"
-    return f"{lost} of {len(snapshot.pods)} {are} on nodes that are not in the snapshot"
+    return f"{lost} of {len(snapshot.pods)} {are} on nodes that do not exist"
 
 
 def _count_lost(snapshot: Snapshot) -> int:
@@ -47,8 +51,8 @@ def standstill(
     """Return why no plan may be executed on this snapshot; empty if one may.
 
     ``clock_skew``: the difference in seconds between our clock and the API server's. ``moves``: pods will be moved,
-    so NotReady nodes and many pending pods are reasons, too. They are no reasons against adding machines. ``profile``
-    returns that of the cluster's scheduler.
+    so NotReady and missing nodes and many pending pods are reasons, too. They are no reasons against adding machines.
+    ``profile`` returns that of the cluster's scheduler.
     """
     reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety, profile)] if moves else []
     most_skew = safety.max_clock_skew.total_seconds()
@@ -61,28 +65,44 @@ def standstill(
 
 
 def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
-    nodes = snapshot.nodes
+    """Yield that too many nodes are NotReady, or missing although pods stand on them.
+
+    A missing node counts as a NotReady one: its pods are about to be created elsewhere.
+    """
+    nodes, missing = snapshot.nodes, snapshot.pods.lost_nodes
+    every = len(nodes) + len(missing)
     not_ready = int(np.count_nonzero(~nodes.ready & ~nodes.leaving))
-    most = safety.not_ready_nodes_of(len(nodes))
-    if not_ready > most:
-        yield f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
+    most = safety.not_ready_nodes_of(every)
+    if not_ready + len(missing) <= most:
+        return
+    allows = f"safety.maxNotReadyNodes allows {most}"
+    if not missing:
+        yield f"{not_ready} of {every} nodes are NotReady, {allows}"
+        return
+    do = "does" if len(missing) == 1 else "do"
+    beside = f", {not_ready} {'is' if not_ready == 1 else 'are'} NotReady" if not_ready else ""
+    names = and_more(missing, _SHOWN)
+    yield f"{len(missing)} of {every} nodes {do} not exist, though pods are on them ({names}){beside}: {allows}"
 
 
 def _waiting(
     snapshot: Snapshot, safety: Safety, profile: Callable[[], SchedulerProfile]
 ) -> Iterator[str]:
+    """Yield that too many pods wait for room, those on missing nodes among them."""
     waiting = np.flatnonzero(snapshot.awaiting_a_node())
+    lost = int(np.count_nonzero(snapshot.lost_pods()))
     most = safety.pending_pods_of(len(snapshot.pods))
-    if len(waiting) <= most:
+    if len(waiting) + lost <= most:
         return
     model = SchedulerModel(snapshot, profile())
     classes, pods = np.unique(snapshot.pods.cls[waiting], return_counts=True)
     for_room = [_waits_for_room(model, cls) for cls in classes.tolist()]
-    count = int(pods[for_room].sum())
-    if count > most:
-        others = len(waiting) - count
+    waits = int(pods[for_room].sum())
+    if waits + lost > most:
+        others = len(waiting) - waits
         beside = f" ({others} more wait for something else than room)" if others else ""
-        yield f"{count} pods wait for a node{beside}, safety.maxPendingPods allows {most}"
+        where = " or are on a node that does not exist" if lost else ""
+        yield f"{waits + lost} pods wait for a node{where}{beside}, safety.maxPendingPods allows {most}"
 
 
 def _waits_for_room(model: SchedulerModel, cls: int) -> bool:
