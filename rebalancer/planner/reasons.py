@@ -97,7 +97,7 @@ def stopped(
 
 def _waits(skip: Skip) -> bool:
     """Return whether a pod stays only for a limited time."""
-    return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
+    return skip.code in (Code.TOO_FEW_RUNS, Code.ZONE_CLOSED) or skip.message.startswith("young:")
 
 
 def _describe_unjudged(after: Mapping[str, Score]) -> str | None:
@@ -185,14 +185,18 @@ def _find_left(draft: Draft) -> dict[Pair, str]:
 
 
 def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
-    """Return the candidates that no term may move, because of its strategy's ``select``."""
+    """Return the candidates that no term may move, because of its strategy's ``select``, or while it is held."""
     refusals: dict[Pair, Refusal] = {}
     may_move: set[Pair] = set()
-    for weighted in draft.terms if any(w.selected is not None for w in draft.terms) else ():
+    restricted = draft.problem.held or any(w.selected is not None for w in draft.terms)
+    for weighted in draft.terms if restricted else ():
         rows = weighted.term.candidates()
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
             if weighted.may_move(*pair):
                 may_move.add(pair)
+            elif weighted.held:
+                text = draft.problem.held
+                refusals.setdefault(pair, Refusal(weighted.strategy, Code.ZONE_CLOSED, text))
             else:
                 text = f"the select of {weighted.strategy} does not match it"
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))
