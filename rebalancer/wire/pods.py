@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.lists import JsonDecoder
+from rebalancer.wire.resized import count_resized, is_infeasible
 from rebalancer.wire.times import unix_seconds
 
 
@@ -338,6 +339,18 @@ class _Spec(Struct, rename="camel", gc=False):
             self.restart_policy,
         )
 
+    def count_resized(self, status: _Status) -> None:
+        """Replace the requests by those that count on the node of a pod that was resized in place."""
+        infeasible = any(is_infeasible(c.type, c.reason) for c in status.conditions or ())
+        sidecars = [one for one in self.init_containers or () if one.restart_policy == "Always"]
+        every = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+        by_name = {of.name: of for of in every}
+        for container in (*(self.containers or ()), *sidecars):
+            if (of := by_name.get(container.name)) is not None:
+                container.resources = _count(container.resources, of, infeasible=infeasible)
+        if self.resources != _NULL:
+            self.resources = _count(self.resources, status, infeasible=infeasible)
+
     def forget_pinned_node(self) -> None:
         """Drop the node affinity that pins a DaemonSet pod to its node, once the pod is bound.
 
@@ -392,9 +405,12 @@ _NO_STATE = _StateOfContainer()
 
 
 class _ContainerStatus(Struct, rename="camel", gc=False):
+    name: str = ""
     ready: bool = False
     restart_count: int = 0
     state: _StateOfContainer | None = None
+    resources: Raw = _NULL
+    allocated_resources: Raw = _NULL
 
     def decode(self, kind: ContainerKind) -> ContainerState:
         state = self.state or _NO_STATE
@@ -419,6 +435,8 @@ class _Status(Struct, rename="camel", gc=False):
     container_statuses: _Statuses = None
     init_container_statuses: _Statuses = None
     ephemeral_container_statuses: _Statuses = None
+    resources: Raw = _NULL
+    allocated_resources: Raw = _NULL
 
     def decode(self) -> PodState:
         by_kind = (
@@ -448,6 +466,18 @@ class _Status(Struct, rename="camel", gc=False):
         )
 
 
+def _count(asked: Raw, of: _ContainerStatus | _Status, *, infeasible: bool) -> Raw:
+    if of.resources in (_NULL, asked):
+        return asked
+    counted = count_resized(
+        _decode(asked, o.ResourceRequirements),
+        _decode(of.resources, o.ResourceRequirements),
+        _decode(of.allocated_resources, dict[str, str | int | float]),
+        infeasible=infeasible,
+    )
+    return asked if counted is None else Raw(msgspec.json.encode(counted))
+
+
 class Pod(Struct, gc=False):
     """A pod in JSON, decoded only as far as its record needs."""
 
@@ -472,6 +502,8 @@ class Pod(Struct, gc=False):
         labels = self._labels()
         deleting = meta.deletion_timestamp is not None
         as_created = is_as_created(meta.generation or 0, deleting=deleting)
+        if not as_created:
+            spec.count_resized(status)
         return PodRecord(
             namespace=meta.namespace,
             name=meta.name,
