@@ -11,7 +11,7 @@ from rebalancer.policy.cluster import Safety
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import ZONE
-from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 _SHOWN = 3
@@ -92,19 +92,42 @@ def _waiting(
 ) -> Iterator[str]:
     """Yield that too many pods wait for room, those on missing nodes among them."""
     waiting = np.flatnonzero(snapshot.awaiting_a_node())
-    lost = int(np.count_nonzero(snapshot.lost_pods()))
+    lost = np.flatnonzero(snapshot.lost_pods())
     most = safety.pending_pods_of(len(snapshot.pods))
-    if len(waiting) + lost <= most:
+    if len(waiting) + len(lost) <= most:
         return
     model = SchedulerModel(snapshot, profile())
-    classes, pods = np.unique(snapshot.pods.cls[waiting], return_counts=True)
-    for_room = [_waits_for_room(model, cls) for cls in classes.tolist()]
-    waits = int(pods[for_room].sum())
-    if waits + lost > most:
-        others = len(waiting) - waits
-        beside = f" ({others} more wait for something else than room)" if others else ""
-        where = " or are on a node that does not exist" if lost else ""
-        yield f"{waits + lost} pods wait for a node{where}{beside}, safety.maxPendingPods allows {most}"
+    classes, of = np.unique(snapshot.pods.cls[waiting], return_inverse=True)
+    for_room = np.array([_waits_for_room(model, cls) for cls in classes.tolist()], bool)[of]
+    counted = np.concatenate([waiting[for_room], lost])
+    number = _count_by_namespace(snapshot, counted, most)
+    if number > most:
+        beside = "; ".join(
+            f"{more} more {why}"
+            for more, why in (
+                (len(waiting) + len(lost) - len(counted), "wait for something else than room"),
+                (len(counted) - number, "are too many of one namespace to count"),
+            )
+            if more
+        )
+        where = " or are on a node that does not exist" if len(lost) else ""
+        but = f" ({beside})" if beside else ""
+        yield f"{number} pods wait for a node{where}{but}, safety.maxPendingPods allows {most}"
+
+
+def _count_by_namespace(snapshot: Snapshot, waiting: Int32s, most: int) -> int:
+    """Return how many of the pods ``waiting`` (K,) count against ``most``.
+
+    Of a namespace with less than half of the pods on nodes no more count than it has there, or than half of ``most``:
+    else whoever asks for pods that never fit keeps all others from being moved.
+    """
+    _, of_class = np.unique([cls.namespace for cls in snapshot.classes], return_inverse=True)
+    of_pod, size = of_class[snapshot.pods.cls], int(of_class.max(initial=-1)) + 1
+    on_nodes = np.bincount(of_pod[snapshot.pods.node >= 0], minlength=size)
+    number = np.bincount(of_pod[waiting], minlength=size)
+    few = 2 * on_nodes < on_nodes.sum()
+    bounded = np.minimum(number, np.maximum(on_nodes, -(-most // 2)))
+    return int(np.where(few, bounded, number).sum())
 
 
 def _waits_for_room(model: SchedulerModel, cls: int) -> bool:

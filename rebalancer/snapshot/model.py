@@ -19,7 +19,7 @@ from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
-from rebalancer.wire.pods import FINISHED, PodState
+from rebalancer.wire.pods import FINISHED, RUNNING, PodState
 from rebalancer.wire.quantity import parse as parse_quantity
 
 GangKey = tuple[str, str]
@@ -630,11 +630,12 @@ class Snapshot:
     def lost_pods(self) -> Bools:
         """Return the pods (P,) on nodes that are not in the snapshot, and which would be created on others.
 
-        Not those that terminate, nor those of DaemonSets: a node that was drained leaves these behind for a while.
+        Not those that terminate, nor those of DaemonSets: a node that was drained leaves these behind for a while. Only a
+        kubelet says that a pod runs: one that was made with the name of a node that never was counts for nothing.
         """
         flags = self.pods.flags
         lost: Bools = ((flags & PodFlag.LOST_NODE) != 0) & ((flags & PodFlag.TERMINATING) == 0)
-        return lost & ~self.per_node
+        return lost & ~self.per_node & self.pods.where(lambda state: state.phase == RUNNING.phase)
 
     def awaiting_a_node(self) -> Bools:
         """Return the pods (P,) without a node that may still be scheduled, including those with scheduling gates."""

@@ -25,7 +25,7 @@ from rebalancer.snapshot.model import PER_NODE_KINDS, PodFlag, Pods
 from rebalancer.snapshot.owners import PodController
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
-from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodRecord, PodState
+from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, RUNNING, PodRecord, PodState
 
 _MANY_NEWS = 1000
 """Changes that may wait for the next snapshot, however few pods there are."""
@@ -135,7 +135,9 @@ class SettledPods:
     def _name_lost(self, lost: Bools) -> tuple[str, ...]:
         """Return the names of the nodes of the pods ``lost`` (P,), as far as these would be created elsewhere."""
         bound = np.array([of.controller.kind in PER_NODE_KINDS for of in self.classes], bool)
-        leave = lost & ((self.flags & PodFlag.TERMINATING) == 0) & ~bound[self.cls]
+        ran = np.array([state.phase == RUNNING.phase for state in self.states], bool)
+        state = np.frombuffer(self.rows.state, np.int32)
+        leave = lost & ((self.flags & PodFlag.TERMINATING) == 0) & ~bound[self.cls] & ran[state]
         nodes = np.unique(np.frombuffer(self.rows.node, np.int32)[leave])
         return tuple(sorted(self.node_names[node] for node in nodes.tolist()))
 

@@ -64,6 +64,8 @@ class PodState(NamedTuple):
     conditions: tuple[PodCondition, ...] = ()
     nominated: str = ""
     """The node that the scheduler has chosen for a pod without one, after it has preempted others there."""
+    gone_by: float = 0.0
+    """Of a pod that is being deleted: Unix seconds at which its grace period ends (``deletionTimestamp``), else 0."""
 
     def unschedulable_since(self) -> float | None:
         """Return since when (Unix seconds) the scheduler reports the pod as unschedulable; None if it does not."""
@@ -113,11 +115,12 @@ def state_of(
     containers: tuple[ContainerState, ...],
     conditions: tuple[PodCondition, ...],
     nominated: str = "",
+    gone_by: float = 0.0,
 ) -> PodState:
     """Return the state of a pod; the shared object if it is healthy."""
-    if phase == RUNNING.phase and not (reason or containers or conditions or nominated):
+    if phase == RUNNING.phase and not (reason or containers or conditions or nominated or gone_by):
         return RUNNING
-    return PodState(phase, reason, containers, conditions, nominated)
+    return PodState(phase, reason, containers, conditions, nominated, gone_by)
 
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -438,7 +441,7 @@ class _Status(Struct, rename="camel", gc=False):
     resources: Raw = _NULL
     allocated_resources: Raw = _NULL
 
-    def decode(self) -> PodState:
+    def decode(self, gone_by: float) -> PodState:
         by_kind = (
             (ContainerKind.REGULAR, self.container_statuses),
             (ContainerKind.INIT, self.init_container_statuses),
@@ -463,6 +466,7 @@ class _Status(Struct, rename="camel", gc=False):
                 ]
             ),
             self.nominated_node_name,
+            gone_by,
         )
 
 
@@ -522,7 +526,7 @@ class Pod(Struct, gc=False):
             annotations=meta.annotations or NO_ANNOTATIONS,
             key=(meta.namespace, uid, labels, spec.key(), as_created),
             spec=partial(_decode_spec, labels, spec),
-            state=status.decode(),
+            state=status.decode(unix_seconds(meta.deletion_timestamp)),
             as_created=as_created,
         )
 

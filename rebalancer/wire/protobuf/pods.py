@@ -300,12 +300,12 @@ def _record(pod: Any) -> PodRecord:
         _annotations(meta.annotations),
         (namespace, owner_uid, b"".join(labels), key, as_created),
         lambda: _spec(labels, spec, volumes),
-        _state(status),
+        _state(status, float(meta.deletionTimestamp.seconds)),
         as_created,
     )
 
 
-def _state(status: Any) -> PodState:
+def _state(status: Any, gone_by: float) -> PodState:
     by_kind = (
         (ContainerKind.REGULAR, status.containerStatuses),
         (ContainerKind.INIT, status.initContainerStatuses),
@@ -333,6 +333,7 @@ def _state(status: Any) -> PodState:
         tuple(containers),
         tuple(conditions),
         share_text(status.nominatedNodeName),
+        gone_by,
     )
 
 

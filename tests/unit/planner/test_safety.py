@@ -7,7 +7,8 @@ from rebalancer.policy.cluster import Safety
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.testing.snapshots import OLD, node, snapshot_of, workload
 
-NODES = [node(f"n{i}") for i in range(5)]
+NAMES = [f"n{i}" for i in range(5)]
+NODES = [node(name) for name in NAMES]
 CORDONED = [node(f"n{i}", unschedulable=True) for i in range(5)]
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "not-there"}}
 GOING = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
@@ -29,6 +30,17 @@ def missing(count, each=1, **spec):
     nodes = [f"n{i}" for i in range(5)]
     kept = workload("kept", nodes[count:])
     return [*NODES[count:], *kept, *workload("lost", nodes[:count] * each, spec=spec)]
+
+
+def tenant(count, runs=0):
+    """The nodes, and a workload of a namespace of its own of which some run and more wait."""
+    return [*NODES, *workload("mine", ["n0"] * runs + [""] * count, namespace="tenant")]
+
+
+def pending(objects):
+    return [
+        {**one, "status": {"phase": "Pending"}} if one["kind"] == "Pod" else one for one in objects
+    ]
 
 
 def of_daemon_set(name):
@@ -96,6 +108,21 @@ def waiting(count, **spec):
         (
             missing(1, each=11, nodeSelector={"disk": "of-none"}),
             "11 pods wait for a node or are on a node that does not exist, safety.maxPendingPods allows 10",
+        ),
+        # A tenant's pods that never fit hold up nobody else; those that it has lost do.
+        ([*workload("big", NAMES * 2), *tenant(12)], None),
+        (
+            [*workload("big", NAMES * 4), *tenant(12, runs=11)],
+            "11 pods wait for a node (1 more are too many of one namespace to count), safety.maxPendingPods allows 10",
+        ),
+        # Whoever made a pod with the name of a node that never was has lost nothing.
+        (
+            [
+                *NODES,
+                *workload("big", NAMES * 2),
+                *pending(workload("own", ["ghost-1", "ghost-2", "ghost-3"] * 4)),
+            ],
+            None,
         ),
         # A node that was drained before it went leaves these behind.
         ([*NODES[2:], *(pod for n in ("n0", "n1") for pod in of_daemon_set(n))], None),
