@@ -19,7 +19,7 @@ from rebalancer.planner.findings import (
     policy_warnings,
 )
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.safety import not_judged, standstill
+from rebalancer.planner.safety import closed_zones, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
@@ -102,6 +102,10 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
             Grade.PROBLEM,
             why,
             "runs stand still until that is mended; `safety` in the policy sets the limits",
+        )
+    if why := closed_zones(snapshot):
+        yield Finding(
+            Grade.PROBLEM, why, "that ends once its nodes are open again, or have no pods any more"
         )
     nodes = snapshot.nodes
     for node, why in sorted(nodes.unreadable.items()):

@@ -30,6 +30,8 @@ class Code(enum.StrEnum):
     """A protection, too: it waits for room to be resized on its node, and its replacement would have its template's size."""
     NOT_SELECTED = "NotSelected"
     """The ``select`` of the strategy does not match it: it counts, but the strategy does not move it."""
+    ZONE_CLOSED = "ZoneClosed"
+    """A zone is closed: only hard rules and nodes that go move pods meanwhile; the message says which zone, and why."""
     NO_ROOM = "NoRoom"
     """No node would take the replacement."""
     COMES_BACK = "ComesBack"

@@ -171,6 +171,9 @@ class _Tally:
         self._owners: Counter[int] = Counter()
         self._starting: Counter[int] = Counter()
         """Owner -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
+        self._seen: Counter[str] = Counter()
+        """Namespace -> pods in flight that this run has not moved."""
+        self._namespaces = sorted({cls.namespace for cls in snapshot.classes})
 
     @property
     def per_run(self) -> int:
@@ -191,24 +194,39 @@ class _Tally:
             return len(self._snapshot.pods)
         return min(self._per_run, self._hour_left) - self._run
 
-    def waits(self, owner: int, node: int, *, itself: bool = False, without: int = 0) -> str | None:
-        """Return the in-flight limit that a move would exceed.
+    def waits(self, cls: int, node: int, *, itself: bool = False, without: int = 0) -> str | None:
+        """Return the in-flight limit that a move of a pod of ``cls`` would exceed.
 
         ``itself``: the pod is already counted in flight; ``without``: so many of those in flight do not count.
         """
-        if self._in_flight - itself - without >= self._in_flight_most:
+        spared = self._spare(self._snapshot.classes[cls].namespace) + itself + without
+        if self._in_flight - spared >= self._in_flight_most:
             return f"inFlight {self._in_flight_most}"
         most = self._most_of_node(int(self._pods_on[node]))
         if self._nodes[node] >= most:
             return f"perNode {most}"
+        owner = self._snapshot.classes[cls].owner
         most = self._most_of_owner(self._snapshot.owners[owner].replicas)
         if self._owners[owner] - itself >= most:
             return f"perOwner {most}"
         return self.places.waits(node)
 
+    def _spare(self, namespace: str) -> int:
+        """Return how many pods in flight do not count for a move in ``namespace``.
+
+        Pods that end or start in one namespace, whoever made them do so, hold up at most half of the limit in all others.
+        """
+        share = -(-self._in_flight_most // 2)
+        return sum(max(0, pods - share) for other, pods in self._seen.items() if other != namespace)
+
     def is_owner_full(self, owner: int) -> bool:
         """Return whether an owner has the maximum number of pods in flight."""
         return self._owners[owner] >= self._most_of_owner(self._snapshot.owners[owner].replicas)
+
+    def see(self, owner: int, node: int) -> None:
+        """Count one pod in flight that this run has not moved."""
+        self._seen[self._snapshot.owners[owner].namespace] += 1
+        self.fly(owner, node)
 
     def fly(self, owner: int, node: int) -> None:
         """Count one pod in flight."""
@@ -224,12 +242,14 @@ class _Tally:
     def start(self, owner: int, pods: int) -> None:
         """Count ``pods`` replacements that are not Ready yet."""
         self._starting[owner] = pods
+        self._seen[self._snapshot.owners[owner].namespace] += pods
         self._in_flight += pods
         self._owners[owner] += pods
 
     def give_up(self, owner: int) -> None:
         """Subtract one replacement that is not Ready: it will be evicted."""
         self._starting[owner] -= 1
+        self._seen[self._snapshot.owners[owner].namespace] -= 1
         self._in_flight -= 1
         self._owners[owner] -= 1
 
@@ -250,8 +270,11 @@ class _Tally:
         return self._in_flight
 
     def full(self) -> bool:
-        """Return whether the limit of moves in flight is reached."""
-        return self._in_flight >= self._in_flight_most
+        """Return whether the limit of moves in flight is reached, in every namespace."""
+        if self._in_flight < self._in_flight_most:
+            return False
+        spared = max(map(self._spare, self._namespaces), default=0) if self._seen else 0
+        return self._in_flight - spared >= self._in_flight_most
 
     def filled_before(self) -> str | None:
         """Return a phrase if moves of earlier runs use up all of this wave; else None."""
@@ -263,6 +286,9 @@ class _Tally:
         """Reset the counts in flight, except those of earlier runs, for which no wave of this run waits."""
         self._of_wave = 0
         self._in_flight = self._starting.total()
+        self._seen.clear()
+        for owner, pods in self._starting.items():
+            self._seen[self._snapshot.owners[owner].namespace] += pods
         self._nodes.clear()
         self._owners = self._starting.copy()
         self.places.land()
@@ -324,8 +350,8 @@ class Allowance:
     def _seen_in_flight(self) -> None:
         """Count the moves of earlier runs in flight: terminating pods, and young pods that are not Ready.
 
-        A victim and its replacement are one move, unless the owner creates the replacement only after the victim is
-        gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
+        A pod that should have been gone for so long as a pod may start is stuck, and not in flight. A victim and its
+        replacement are one move, unless the owner creates the replacement only after the victim is gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
         an owner in a rollout is moved meanwhile. Pods that start because of a scale-up cannot be distinguished from
         replacements, and count as well. For moves that make room those that no node takes do not: with as many pods pending as
         may be in flight, none would ever leave for them.
@@ -334,6 +360,9 @@ class Allowance:
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
         owner_of = owner[pods.cls] if len(owner) else np.zeros(0, np.int32)
         going = (pods.flags & PodFlag.TERMINATING) != 0
+        stuck = pods.where(
+            lambda state: 0 < state.gone_by < snapshot.captured_at - STARTING_SECONDS
+        )
         young = snapshot.captured_at - pods.created < STARTING_SECONDS
         starting = ~going & young & ((pods.flags & PodFlag.READY) == 0) & (owner_of >= 0)
         of_rollout = np.array([of.rollout for of in snapshot.owners], bool)
@@ -346,7 +375,7 @@ class Allowance:
         self._starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
-        for pod in np.flatnonzero(going & (pods.node >= 0) & (owner_of >= 0)).tolist():
+        for pod in np.flatnonzero(going & ~stuck & (pods.node >= 0) & (owner_of >= 0)).tolist():
             if pods.uid[pod] in self._planned:
                 continue
             of, node = int(owner_of[pod]), int(pods.node[pod])
@@ -354,7 +383,7 @@ class Allowance:
                 replaced[of] -= 1
                 self._all.leave(node)
             else:
-                self._all.fly(of, node)
+                self._all.see(of, node)
 
     @property
     def per_run(self) -> int:
@@ -426,14 +455,13 @@ class Allowance:
 
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""
-        owner = self._snapshot.classes[cls].owner
         itself = not ready and self._starting[cls, node] > 0
         without = self._waiting if strategy in self._makes_room else 0
         for tally in self._tallies(strategy):
             of_all = tally is self._all
             if (
                 limit := tally.waits(
-                    owner, node, itself=itself and of_all, without=without if of_all else 0
+                    cls, node, itself=itself and of_all, without=without if of_all else 0
                 )
             ) is not None:
                 return limit

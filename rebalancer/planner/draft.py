@@ -62,7 +62,7 @@ class Draft:
         )
         self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
-            WeightedTerm(of.strategy, complete(term, Term), of.weight, of.observed, of.selected)
+            self._weigh(of, complete(term, Term))
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
@@ -75,6 +75,10 @@ class Draft:
         """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
         self.movable = problem.movable | (self.lifted & unready)
         """(P,) see :attr:`Problem.movable`."""
+
+    def _weigh(self, of: Contribution, term: Term) -> WeightedTerm:
+        held = bool(self.problem.held) and term.entry is not Entry.HARD
+        return WeightedTerm(of.strategy, term, of.weight, of.observed, of.selected, held)
 
     def begin_again(self) -> None:
         """Take back all moves: the draft is as it was made, without the cost of its terms.

@@ -163,7 +163,7 @@ def notices(draft: Draft) -> tuple[str, ...]:
         *_of_terms(draft),
         *_conflicts(draft),
         *_unreadable(draft.snapshot),
-        *filter(None, [draft.scheduler.profile.note]),
+        *filter(None, [draft.scheduler.profile.note, draft.problem.held]),
     )
 
 

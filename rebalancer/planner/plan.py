@@ -21,6 +21,7 @@ from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import skips_of, stopped
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
+from rebalancer.planner.safety import lost_pods
 from rebalancer.planner.scenarios import with_scenarios
 from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
@@ -150,6 +151,7 @@ def _explain(
             draft.settings.eagerness,
             unmet,
             rest,
+            lost_pods(draft.snapshot),
         ),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),

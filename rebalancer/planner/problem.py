@@ -115,9 +115,13 @@ class WeightedTerm:
     """The strategy only observes, or its window is closed: its moves are shown, not carried out."""
     selected: Selected | None = None
     """The pods that the strategy may move; None: all."""
+    held: bool = False
+    """The term moves no pods now, see ``Problem.held``; what it scores counts."""
 
     def selected_rows(self, rows: Candidates) -> Candidates:
         """Return the candidates among ``rows`` that the strategy may move."""
+        if self.held:
+            return Candidates.none()
         if self.selected is None or not len(rows.cls):
             return rows
         mine = self.selected.pairs(rows.cls, rows.node)
@@ -125,7 +129,7 @@ class WeightedTerm:
 
     def may_move(self, cls: int, node: int) -> bool:
         """Return whether the strategy may move pods of ``cls`` off ``node``."""
-        return self.selected is None or self.selected.has(cls, node)
+        return not self.held and (self.selected is None or self.selected.has(cls, node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,8 @@ class Problem:
     """(P,) bits of the protections of each pod, see :mod:`rebalancer.snapshot.protect`."""
     ended_protected: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
     """The same of each pod of ``snapshot.finished``."""
+    held: str = ""
+    """Why only hard rules move pods, and nothing else; empty if all may."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)

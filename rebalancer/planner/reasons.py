@@ -48,13 +48,14 @@ def stopped(
     eagerness: Eagerness = Eagerness.CAREFUL,
     unmet: Sequence[UnmetRule] = (),
     rest: float | None = None,
+    lost: str = "",
 ) -> str:
     """Return one line on why the plan ends.
 
     ``cut``: why planning ended early, or None. ``in_flight``: the budget that earlier runs' moves in flight use up,
     or None. ``eagerness``: the policy's; moves refused for it alone would gain something. ``unmet``: the rules that
     stay unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
-    that ends the plan.
+    that ends the plan. ``lost``: a phrase on pods that count nowhere, since their nodes do not exist.
     """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
@@ -68,6 +69,8 @@ def stopped(
         return unjudged + end
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
+        if lost:
+            rules = f"no rule that was judged is unmet, but {lost}, and count nowhere"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
     still = (
         f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"
@@ -94,7 +97,7 @@ def stopped(
 
 def _waits(skip: Skip) -> bool:
     """Return whether a pod stays only for a limited time."""
-    return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
+    return skip.code in (Code.TOO_FEW_RUNS, Code.ZONE_CLOSED) or skip.message.startswith("young:")
 
 
 def _describe_unjudged(after: Mapping[str, Score]) -> str | None:
@@ -182,14 +185,18 @@ def _find_left(draft: Draft) -> dict[Pair, str]:
 
 
 def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
-    """Return the candidates that no term may move, because of its strategy's ``select``."""
+    """Return the candidates that no term may move, because of its strategy's ``select``, or while it is held."""
     refusals: dict[Pair, Refusal] = {}
     may_move: set[Pair] = set()
-    for weighted in draft.terms if any(w.selected is not None for w in draft.terms) else ():
+    restricted = draft.problem.held or any(w.selected is not None for w in draft.terms)
+    for weighted in draft.terms if restricted else ():
         rows = weighted.term.candidates()
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
             if weighted.may_move(*pair):
                 may_move.add(pair)
+            elif weighted.held:
+                text = draft.problem.held
+                refusals.setdefault(pair, Refusal(weighted.strategy, Code.ZONE_CLOSED, text))
             else:
                 text = f"the select of {weighted.strategy} does not match it"
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))

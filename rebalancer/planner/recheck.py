@@ -208,8 +208,8 @@ class _Check:
             # The pod may be moved, by a command with other flags.
             only = TEXTS["selector"] if protections == ["selector"] else None
             return only or f"protected now: {', '.join(protections)}"
-        if not self._problem.selected[pod]:
-            return "no strategy selects it now"
+        if (why := self._why_not_asked(move, pod)) is not None:
+            return why
         now = Method.RESTART if self._snapshot.classes[cls].restarts else Method.EVICT
         if now is not move.method:
             return f"planned as {move.method}, it would be {now} now: left to the next run"
@@ -222,6 +222,13 @@ class _Check:
         if pays and _mends_less(verdict, move):
             return "it would fix less than planned where it would land now: left to the next run"
         return verdict
+
+    def _why_not_asked(self, move: Move, pod: int) -> str | None:
+        """Return why no strategy may move ``pod`` now for what the move was planned for; None if one may."""
+        if not self._problem.selected[pod]:
+            return "no strategy selects it now"
+        for_hard_rules = move.gain.hard or move.makes_way_for
+        return None if for_hard_rules else self._problem.held or None
 
     def _judge_move(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         if move.room is not None:

@@ -18,7 +18,7 @@ from rebalancer.plan.plan import Pace
 from rebalancer.planner.buffers import keep_buffers
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.problem import Contribution, Problem
-from rebalancer.planner.safety import standstill
+from rebalancer.planner.safety import closed_zones, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
@@ -28,7 +28,7 @@ from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.marks import as_planned_on, with_empty_marks
+from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
 from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
@@ -51,6 +51,8 @@ class History:
     hour_unknown: str | None = None
     """Why the evictions of the hour are unknown: then nothing is moved, unless the budget is lifted."""
     pace: Pace = field(default_factory=Pace)
+    nodes_fell: str | None = None
+    """Why nothing is moved after a sudden fall in the number of nodes; None: there was none."""
 
 
 NO_HISTORY = History()
@@ -144,6 +146,8 @@ class RunRules:
         """
         profile = partial(self.scheduler_profile, snapshot)
         reasons = standstill(snapshot, self.policy.safety, clock_skew, profile, moves=moves)
+        if moves and history.nodes_fell is not None:
+            reasons.append(history.nodes_fell)
         if moves and history.hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {history.hour_unknown}")
         return reasons
@@ -157,18 +161,22 @@ class RunRules:
         """
         policy, scope = self.policy, self.scope_with(history)
         snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self.runs)
+        kept = to_be_empty(snapshot)
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)
         snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
         profile = self.scheduler_profile(snapshot)
         buffers = keep_buffers(snapshot, profile) if policy.capacity.buffers else ()
+        held = closed_zones(snapshot)
+        contributions = [*self._contributions(snapshot, history, buffers), *buffers]
         return Problem(
             snapshot,
             SchedulerModel(snapshot, profile),
-            [*self._contributions(snapshot, history, buffers), *buffers],
+            [_hold(of, held, kept) for of in contributions] if held else contributions,
             self.protections(snapshot, policy.protect, scope),
             NONE_ENDED if ended is None else protect_ended(ended, policy.protect, scope),
+            held,
         )
 
     def scope_with(self, history: History) -> Scope:
@@ -314,6 +322,20 @@ def find_emptier(policy: Policy, registry: Registry, name: str) -> Strategy | No
     strategy = registry.strategy(policy.strategy_of(name))
     params = policy.strategies[name].params
     return strategy if strategy.marks_last(params) is not None else None
+
+
+def _hold(of: Contribution, why: str, begun: Bools) -> Contribution:
+    """Return a contribution that makes no room, and empties no node but those ``begun`` (N,), which stay marked."""
+    of_strategy = of.emptiable
+    if of_strategy is None:
+        return replace(of, asks=None)
+
+    def emptiable(view: View) -> Emptiable:
+        given = of_strategy(view)
+        kept = dict.fromkeys(np.flatnonzero(given.nodes & ~begun).tolist(), why)
+        return replace(given, nodes=given.nodes & begun, kept={**given.kept, **kept})
+
+    return replace(of, asks=None, emptiable=emptiable)
 
 
 def _but_for(

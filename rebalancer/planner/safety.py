@@ -6,10 +6,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.policy.cluster import Safety
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.topology import ZONE
+from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
+
+_SHOWN = 3
+"""Names of nodes in a sentence."""
 
 
 def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
@@ -24,12 +30,12 @@ def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def lost_pods(snapshot: Snapshot) -> str:
-    """Return a sentence on pods whose nodes are not in the snapshot; empty if there are none."""
+    """Return a phrase on pods whose nodes are not in the snapshot; empty if there are none."""
     lost = _count_lost(snapshot)
     if not lost:
         return ""
     are = "pod is" if len(snapshot.pods) == 1 else "pods are"
-    return f"{lost} of {len(snapshot.pods)} {are} on nodes that are not in the snapshot"
+    return f"{lost} of {len(snapshot.pods)} {are} on nodes that do not exist"
 
 
 def _count_lost(snapshot: Snapshot) -> int:
@@ -47,8 +53,8 @@ def standstill(
     """Return why no plan may be executed on this snapshot; empty if one may.
 
     ``clock_skew``: the difference in seconds between our clock and the API server's. ``moves``: pods will be moved,
-    so NotReady nodes and many pending pods are reasons, too. They are no reasons against adding machines. ``profile``
-    returns that of the cluster's scheduler.
+    so NotReady and missing nodes and many pending pods are reasons, too. They are no reasons against adding machines.
+    ``profile`` returns that of the cluster's scheduler.
     """
     reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety, profile)] if moves else []
     most_skew = safety.max_clock_skew.total_seconds()
@@ -61,28 +67,67 @@ def standstill(
 
 
 def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
-    nodes = snapshot.nodes
+    """Yield that too many nodes are NotReady, or missing although pods stand on them.
+
+    A missing node counts as a NotReady one: its pods are about to be created elsewhere.
+    """
+    nodes, missing = snapshot.nodes, snapshot.pods.lost_nodes
+    every = len(nodes) + len(missing)
     not_ready = int(np.count_nonzero(~nodes.ready & ~nodes.leaving))
-    most = safety.not_ready_nodes_of(len(nodes))
-    if not_ready > most:
-        yield f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
+    most = safety.not_ready_nodes_of(every)
+    if not_ready + len(missing) <= most:
+        return
+    allows = f"safety.maxNotReadyNodes allows {most}"
+    if not missing:
+        yield f"{not_ready} of {every} nodes are NotReady, {allows}"
+        return
+    do = "does" if len(missing) == 1 else "do"
+    beside = f", {not_ready} {'is' if not_ready == 1 else 'are'} NotReady" if not_ready else ""
+    names = and_more(missing, _SHOWN)
+    yield f"{len(missing)} of {every} nodes {do} not exist, though pods are on them ({names}){beside}: {allows}"
 
 
 def _waiting(
     snapshot: Snapshot, safety: Safety, profile: Callable[[], SchedulerProfile]
 ) -> Iterator[str]:
+    """Yield that too many pods wait for room, those on missing nodes among them."""
     waiting = np.flatnonzero(snapshot.awaiting_a_node())
+    lost = np.flatnonzero(snapshot.lost_pods())
     most = safety.pending_pods_of(len(snapshot.pods))
-    if len(waiting) <= most:
+    if len(waiting) + len(lost) <= most:
         return
     model = SchedulerModel(snapshot, profile())
-    classes, pods = np.unique(snapshot.pods.cls[waiting], return_counts=True)
-    for_room = [_waits_for_room(model, cls) for cls in classes.tolist()]
-    count = int(pods[for_room].sum())
-    if count > most:
-        others = len(waiting) - count
-        beside = f" ({others} more wait for something else than room)" if others else ""
-        yield f"{count} pods wait for a node{beside}, safety.maxPendingPods allows {most}"
+    classes, of = np.unique(snapshot.pods.cls[waiting], return_inverse=True)
+    for_room = np.array([_waits_for_room(model, cls) for cls in classes.tolist()], bool)[of]
+    counted = np.concatenate([waiting[for_room], lost])
+    number = _count_by_namespace(snapshot, counted, most)
+    if number > most:
+        beside = "; ".join(
+            f"{more} more {why}"
+            for more, why in (
+                (len(waiting) + len(lost) - len(counted), "wait for something else than room"),
+                (len(counted) - number, "are too many of one namespace to count"),
+            )
+            if more
+        )
+        where = " or are on a node that does not exist" if len(lost) else ""
+        but = f" ({beside})" if beside else ""
+        yield f"{number} pods wait for a node{where}{but}, safety.maxPendingPods allows {most}"
+
+
+def _count_by_namespace(snapshot: Snapshot, waiting: Int32s, most: int) -> int:
+    """Return how many of the pods ``waiting`` (K,) count against ``most``.
+
+    Of a namespace with less than half of the pods on nodes no more count than it has there, or than half of ``most``:
+    else whoever asks for pods that never fit keeps all others from being moved.
+    """
+    _, of_class = np.unique([cls.namespace for cls in snapshot.classes], return_inverse=True)
+    of_pod, size = of_class[snapshot.pods.cls], int(of_class.max(initial=-1)) + 1
+    on_nodes = np.bincount(of_pod[snapshot.pods.node >= 0], minlength=size)
+    number = np.bincount(of_pod[waiting], minlength=size)
+    few = 2 * on_nodes < on_nodes.sum()
+    bounded = np.minimum(number, np.maximum(on_nodes, -(-most // 2)))
+    return int(np.where(few, bounded, number).sum())
 
 
 def _waits_for_room(model: SchedulerModel, cls: int) -> bool:
@@ -96,3 +141,47 @@ def _waits_for_room(model: SchedulerModel, cls: int) -> bool:
         return False
     holds = model.node_affinity_mask(cls) & model.of(cls).resources.fits_empty(cls)
     return bool(holds.any())
+
+
+_FEWEST_CLOSED = 2
+"""Closed nodes with pods that make a zone closed: a single one is a node that somebody works on."""
+
+
+def closed_zones(snapshot: Snapshot) -> str:
+    """Return a sentence on the zones that are closed while pods serve there; empty if there are none.
+
+    A zone is closed if more than half of its nodes take no new pods (cordoned, NotReady, about to go), at least two of
+    these still have pods that would be created elsewhere, and another zone is open. Load balancers may send such pods
+    nothing any more while they stay Ready, as in a zonal shift, so that what PodDisruptionBudgets count as healthy does not serve.
+    """
+    nodes, pods = snapshot.nodes, snapshot.pods
+    zones = nodes.labels.column(ZONE)
+    shut = nodes.unschedulable | ~nodes.ready | nodes.leaving
+    on = pods.node[pods.living & ~snapshot.per_node]
+    number = np.bincount(on, minlength=len(nodes))
+    closed, is_open = list[str](), False
+    for zone in np.unique(zones[zones >= 0]).tolist():
+        mine = zones == zone
+        held = mine & shut & (number > 0)
+        if 2 * np.count_nonzero(mine & shut) <= np.count_nonzero(mine):
+            is_open = True
+        elif np.count_nonzero(held) >= _FEWEST_CLOSED:
+            why, name = _why_shut(snapshot, mine & shut), nodes.labels.values(ZONE)[zone]
+            stay = count(int(number[held].sum()), "pod")
+            closed.append(f"{name} (of {count(int(mine.sum()), 'node')} {why}, with {stay})")
+    if not (closed and is_open):
+        return ""
+    zones_are, are = ("zone", "is") if len(closed) == 1 else ("zones", "are")
+    which = ", ".join(sorted(closed))
+    return f"{zones_are} {which} {are} closed: only hard rules and nodes that go move pods"
+
+
+def _why_shut(snapshot: Snapshot, shut: Bools) -> str:
+    """Return why the nodes ``shut`` (N,) take no new pods, with numbers."""
+    nodes = snapshot.nodes
+    numbers = {
+        "cordoned": shut & nodes.unschedulable & nodes.ready & ~nodes.leaving,
+        "NotReady": shut & ~nodes.ready & ~nodes.leaving,
+        "about to go": shut & nodes.leaving,
+    }
+    return ", ".join(f"{n} {why}" for why, of in numbers.items() if (n := int(of.sum())))

@@ -230,12 +230,13 @@ class Safety(Section):
 
     max_not_ready_nodes: LimitField = Field(
         default=Limit.parse("20%"),
-        description="With more NotReady nodes, nothing is moved; a share is at least 1.",
+        description="With more nodes that are NotReady, or missing although pods are on them, nothing is moved; a share is at least 1.",
     )
     max_pending_pods: LimitField = Field(
         default=Limit.parse("10%"),
         description="With more pods that wait for room (share of all pods), nothing is moved; a share is at least 10. Not those that no "
-        "room helps: a claim that is missing or not bound, labels or a size that no node has, a scheduling gate.",
+        "room helps: a claim that is missing or not bound, labels or a size that no node has, a scheduling gate. Of a namespace with less than half of the pods on nodes no "
+        "more count than it has there, or than half of the limit.",
     )
     max_clock_skew: Duration = Field(
         default=timedelta(seconds=60),

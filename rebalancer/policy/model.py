@@ -144,8 +144,9 @@ class Budgets(Section):
 
     in_flight: LimitField = Field(
         default=Limit.parse("2%"),
-        description="Replacements not yet Ready at once, of all movable pods; a share is at least 5. Pods that are not"
-        " Ready before a run count too, for ten minutes from their creation; for the moves of make-room, not those that no node takes.",
+        description="Replacements not yet Ready at once, of all movable pods; a share is at least 5. Pods that end, or"
+        " are not Ready, before a run count too, for ten minutes from the end of their grace period or from their creation;"
+        " those of one namespace count for at most half of it in other namespaces; for the moves of make-room, not those that no node takes.",
     )
     per_node: LimitField = Field(
         default=Limit.parse(5),

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rebalancer.base.plain_text import WIDTH, Paint, and_more, count, printable, wrap
 from rebalancer.plan.plan import Outcome, Status
+from rebalancer.planner.safety import lost_pods
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
@@ -127,7 +128,10 @@ class _TableReport:
         screen.gap()
         if all(rule.holds for rule in rules):
             names = ", ".join(rule.strategy for rule in rules)
-            screen.prose(f"Every rule that can hold holds: {names}.", hanging="  ")
+            which = "Every rule that can hold holds"
+            if lost_pods(self._report.snapshot):
+                which = "No rule that was judged is unmet"
+            screen.prose(f"{which}: {names}.", hanging="  ")
         else:
             self._rule_table(rules)
         for line in self._summary.nodes:

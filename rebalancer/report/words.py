@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rebalancer.base.plain_text import count, percent, printable
 from rebalancer.plan.machines import InterruptedMachine, MachineAct, Result
 from rebalancer.plan.plan import Cost, Landing, Method, Move, Outcome, Score, Status
+from rebalancer.planner.planning import ClusterNow
+from rebalancer.planner.safety import lost_pods
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.labels import ZONE_KEYS
@@ -295,7 +297,7 @@ def ending(report: RunReport) -> str:
             f"{'Stopped early' if report.exit_code else 'Not waited for to the end'}: {report.cut}."
         )
     if report.read_again is not None:
-        return _now_line(report.read_again.scores, report)
+        return _now_line(report.read_again, report)
     stopped = report.plan.stopped
     # Of a reviewed plan it says what is left of it, and nothing of the rules.
     of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
@@ -312,15 +314,17 @@ def _as_planned(outcome: Outcome) -> bool:
     return outcome.status.is_carried_out
 
 
-def _now_line(now: Mapping[str, Score], report: RunReport) -> str:
+def _now_line(now: ClusterNow, report: RunReport) -> str:
     """Return one line on the unmet rules in the cluster after the run, and on the moves left for later runs."""
-    left = sum(score.violated for score in now.values())
+    scores = now.scores.values()
+    left = sum(score.violated for score in scores)
     if not left:
-        unjudged = any(score.not_judged for score in now.values())
-        impossible = any(score.unsatisfiable for score in now.values())
-        if unjudged:
+        if any(score.not_judged for score in scores):
             return "Every rule that could be judged holds now."
-        return f"Every rule {'that can hold ' if impossible else ''}holds now."
+        which = "that can hold " if any(score.unsatisfiable for score in scores) else ""
+        if lost := lost_pods(now.snapshot):
+            return f"No rule that was judged is unmet now, but {lost}, and count nowhere."
+        return f"Every rule {which}holds now."
     waits = report.plan.backlog.moves
     more = (
         f" What waits takes {'at least ' if report.plan.backlog.more else ''}{count(waits, 'move')} in further runs, if all of it can be fixed."

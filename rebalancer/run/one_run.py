@@ -233,6 +233,8 @@ def act(
         raise ValueError("a run that acts has a client, and keeps what it has read")
     marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
     if planned.standstill:
+        if memory is not None:
+            memory.save((), run.environment.clock.unix())
         return None
     run.environment.committed.set()
     if memory is not None and (first := of_next_wave(planned.left)):
@@ -339,6 +341,11 @@ def recall(
     if source.client is None or run.state.memory is None:
         return run, None
     from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
+    from rebalancer.run.memory.node_count import (  # noqa: PLC0415
+        count_in_use,
+        describe_fall,
+        see_nodes,
+    )
     from rebalancer.run.memory.remember import (  # noqa: PLC0415
         describe_cooling,
         recall_streaks,
@@ -362,6 +369,9 @@ def recall(
     if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
         # Runs that only observe write nothing, so there is no next run to wait for.
         streaks = None
+    safety, nodes = run.loaded.policy.safety, len(reading.snapshot.nodes)
+    seen = see_nodes(document.nodes, nodes, count_in_use(reading.snapshot), safety, at)
+    memory.add_nodes(seen)
     if unknown is not None and not run.rules.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
     history = History(
@@ -370,6 +380,7 @@ def recall(
         streaks,
         hour_unknown=unknown,
         pace=pace_of(document.pace),
+        nodes_fell=describe_fall(seen, nodes, safety, at),
     )
     return replace(run, history=history), memory
 

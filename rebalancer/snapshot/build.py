@@ -27,9 +27,11 @@ from rebalancer.snapshot.model import (
     Owner,
     PodClass,
     PodFlag,
+    Pods,
     Quota,
     Snapshot,
     Volumes,
+    too_few_ready,
 )
 from rebalancer.snapshot.nodes import Amounts, fold_nodes, pod_requests, score_requests
 from rebalancer.snapshot.owners import (
@@ -465,6 +467,9 @@ class Settled:
             if item.spec.selector
         ]
         pods = self.pods.columns(nodes.index)
+        owners = of_pods.owners
+        if pods.lost_nodes:
+            owners = _without_lost(owners, classes, pods)
         measurable = [resources.index(name) for name in MEASURED]
         made = Snapshot(
             captured_at=captured_at,
@@ -475,7 +480,7 @@ class Settled:
             classes=classes,
             requests=requests,
             scored=of_pods.scored,
-            owners=of_pods.owners,
+            owners=owners,
             budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
             autoscalers=None
             if (autoscalers := self.objects.get("HorizontalPodAutoscaler")) is None
@@ -567,6 +572,24 @@ def _of_pods(kept: Memo, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
     of = Classes(pods.classes, ownership, kept)
     owned = of.with_owners(pods.cls, pods.flags)
     return _OfPods(of.resources, *owned, of.requests(), of.compute_scored(), of, ownership)
+
+
+def _without_lost(
+    owners: Sequence[Owner], classes: Sequence[PodClass], pods: Pods
+) -> tuple[Owner, ...]:
+    """Return the owners with their Ready pods on missing nodes counted as not Ready, whatever their status says."""
+    lost = pods.ready & ((pods.flags & PodFlag.LOST_NODE) != 0)
+    lost &= (pods.flags & PodFlag.TERMINATING) == 0
+    of_class = np.array([cls.owner for cls in classes], np.int64)
+    number, less = np.unique(of_class[pods.cls[lost]], return_counts=True)
+    after = list(owners)
+    for index, count in zip(number.tolist(), less.tolist(), strict=True):
+        if index >= 0:
+            owner = owners[index]
+            ready = owner.ready - count
+            unsettled = owner.unsettled or too_few_ready(ready, owner.replicas)
+            after[index] = replace(owner, ready=ready, unsettled=unsettled)
+    return tuple(after)
 
 
 def _devices(nodes: tuple[o.Node, ...]) -> frozenset[str]:

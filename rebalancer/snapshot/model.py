@@ -19,7 +19,7 @@ from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
-from rebalancer.wire.pods import FINISHED, PodState
+from rebalancer.wire.pods import FINISHED, RUNNING, PodState
 from rebalancer.wire.quantity import parse as parse_quantity
 
 GangKey = tuple[str, str]
@@ -86,6 +86,10 @@ class Usage:
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
 _OF_ONE_REPLICA = (POD_INDEX, POD_NAME)
 """Labels that a StatefulSet gives to each of its pods alone (pkg/controller/statefulset/stateful_set_utils.go)."""
+
+
+PER_NODE_KINDS = ("DaemonSet", "Node")
+"""Controllers of pods that are bound to their node."""
 
 
 class PodFlag(enum.IntFlag):
@@ -174,6 +178,8 @@ class Pods:
     state: Int32s
     """(P,) index into ``states``: most pods share one."""
     states: tuple[PodState, ...]
+    lost_nodes: tuple[str, ...] = ()
+    """Names of nodes that are not in the snapshot although pods stand on them that would be created elsewhere."""
 
     def __len__(self) -> int:
         return len(self.cls)
@@ -269,7 +275,7 @@ class PodClass:
     @property
     def per_node(self) -> bool:
         """Whether each pod is bound to its node: pods of DaemonSets, and mirror pods of static pods."""
-        return self.controller_kind in ("DaemonSet", "Node")
+        return self.controller_kind in PER_NODE_KINDS
 
     def matches(self, select: LabelSelect) -> bool:
         """Return whether the labels of its pods match the selector."""
@@ -620,6 +626,16 @@ class Snapshot:
     def time_since(self, moment: float) -> str:
         """Return the time since ``moment`` (Unix seconds), in whole seconds, as ``1h30m``."""
         return format_duration(timedelta(seconds=math.floor(self.captured_at - moment)))
+
+    def lost_pods(self) -> Bools:
+        """Return the pods (P,) on nodes that are not in the snapshot, and which would be created on others.
+
+        Not those that terminate, nor those of DaemonSets: a node that was drained leaves these behind for a while. Only a
+        kubelet says that a pod runs: one that was made with the name of a node that never was counts for nothing.
+        """
+        flags = self.pods.flags
+        lost: Bools = ((flags & PodFlag.LOST_NODE) != 0) & ((flags & PodFlag.TERMINATING) == 0)
+        return lost & ~self.per_node & self.pods.where(lambda state: state.phase == RUNNING.phase)
 
     def awaiting_a_node(self) -> Bools:
         """Return the pods (P,) without a node that may still be scheduled, including those with scheduling gates."""

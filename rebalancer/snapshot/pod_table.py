@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, freeze
+from rebalancer.snapshot.columns import Bools, Int32s, Interner, StringColumn, freeze
 from rebalancer.snapshot.membership import (
     NO_GANG,
     Membership,
     gang_annotations,
     membership_of,
 )
-from rebalancer.snapshot.model import PodFlag, Pods
+from rebalancer.snapshot.model import PER_NODE_KINDS, PodFlag, Pods
 from rebalancer.snapshot.owners import PodController
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
-from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodRecord, PodState
+from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, RUNNING, PodRecord, PodState
 
 _MANY_NEWS = 1000
 """Changes that may wait for the next snapshot, however few pods there are."""
@@ -115,9 +115,9 @@ class SettledPods:
         rows = self.rows
         remap = np.array([node_index.get(name, -2) for name in self.node_names] + [-1])
         node = remap[np.frombuffer(rows.node, np.int32)].astype(np.int32)
-        flags = self.flags.copy()
-        flags[node == -2] |= PodFlag.LOST_NODE
-        node[node == -2] = -1
+        flags, lost = self.flags.copy(), node == -2
+        flags[lost] |= PodFlag.LOST_NODE
+        node[lost] = -1
         return Pods(
             name=rows.name,
             uid=rows.uid,
@@ -129,7 +129,17 @@ class SettledPods:
             flags=freeze(flags),
             state=freeze(np.array(rows.state, np.int32)),
             states=self.states,
+            lost_nodes=self._name_lost(lost) if lost.any() else (),
         )
+
+    def _name_lost(self, lost: Bools) -> tuple[str, ...]:
+        """Return the names of the nodes of the pods ``lost`` (P,), as far as these would be created elsewhere."""
+        bound = np.array([of.controller.kind in PER_NODE_KINDS for of in self.classes], bool)
+        ran = np.array([state.phase == RUNNING.phase for state in self.states], bool)
+        state = np.frombuffer(self.rows.state, np.int32)
+        leave = lost & ((self.flags & PodFlag.TERMINATING) == 0) & ~bound[self.cls] & ran[state]
+        nodes = np.unique(np.frombuffer(self.rows.node, np.int32)[leave])
+        return tuple(sorted(self.node_names[node] for node in nodes.tolist()))
 
 
 class PodTable:

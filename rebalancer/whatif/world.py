@@ -447,6 +447,7 @@ class SimulatedCluster:
             flags=_with(self._flags, going.tolist()),
             state=_with(self._states_of_pods, [len(self._states) - 1] * more),
             states=self._states,
+            lost_nodes=self._first.pods.lost_nodes,
         )
 
     def _per_owner(self, per_class: np.ndarray) -> np.ndarray:

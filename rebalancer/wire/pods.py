@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.lists import JsonDecoder
+from rebalancer.wire.resized import count_resized, is_infeasible
 from rebalancer.wire.times import unix_seconds
 
 
@@ -63,6 +64,8 @@ class PodState(NamedTuple):
     conditions: tuple[PodCondition, ...] = ()
     nominated: str = ""
     """The node that the scheduler has chosen for a pod without one, after it has preempted others there."""
+    gone_by: float = 0.0
+    """Of a pod that is being deleted: Unix seconds at which its grace period ends (``deletionTimestamp``), else 0."""
 
     def unschedulable_since(self) -> float | None:
         """Return since when (Unix seconds) the scheduler reports the pod as unschedulable; None if it does not."""
@@ -112,11 +115,12 @@ def state_of(
     containers: tuple[ContainerState, ...],
     conditions: tuple[PodCondition, ...],
     nominated: str = "",
+    gone_by: float = 0.0,
 ) -> PodState:
     """Return the state of a pod; the shared object if it is healthy."""
-    if phase == RUNNING.phase and not (reason or containers or conditions or nominated):
+    if phase == RUNNING.phase and not (reason or containers or conditions or nominated or gone_by):
         return RUNNING
-    return PodState(phase, reason, containers, conditions, nominated)
+    return PodState(phase, reason, containers, conditions, nominated, gone_by)
 
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -338,6 +342,18 @@ class _Spec(Struct, rename="camel", gc=False):
             self.restart_policy,
         )
 
+    def count_resized(self, status: _Status) -> None:
+        """Replace the requests by those that count on the node of a pod that was resized in place."""
+        infeasible = any(is_infeasible(c.type, c.reason) for c in status.conditions or ())
+        sidecars = [one for one in self.init_containers or () if one.restart_policy == "Always"]
+        every = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+        by_name = {of.name: of for of in every}
+        for container in (*(self.containers or ()), *sidecars):
+            if (of := by_name.get(container.name)) is not None:
+                container.resources = _count(container.resources, of, infeasible=infeasible)
+        if self.resources != _NULL:
+            self.resources = _count(self.resources, status, infeasible=infeasible)
+
     def forget_pinned_node(self) -> None:
         """Drop the node affinity that pins a DaemonSet pod to its node, once the pod is bound.
 
@@ -392,9 +408,12 @@ _NO_STATE = _StateOfContainer()
 
 
 class _ContainerStatus(Struct, rename="camel", gc=False):
+    name: str = ""
     ready: bool = False
     restart_count: int = 0
     state: _StateOfContainer | None = None
+    resources: Raw = _NULL
+    allocated_resources: Raw = _NULL
 
     def decode(self, kind: ContainerKind) -> ContainerState:
         state = self.state or _NO_STATE
@@ -419,8 +438,10 @@ class _Status(Struct, rename="camel", gc=False):
     container_statuses: _Statuses = None
     init_container_statuses: _Statuses = None
     ephemeral_container_statuses: _Statuses = None
+    resources: Raw = _NULL
+    allocated_resources: Raw = _NULL
 
-    def decode(self) -> PodState:
+    def decode(self, gone_by: float) -> PodState:
         by_kind = (
             (ContainerKind.REGULAR, self.container_statuses),
             (ContainerKind.INIT, self.init_container_statuses),
@@ -445,7 +466,20 @@ class _Status(Struct, rename="camel", gc=False):
                 ]
             ),
             self.nominated_node_name,
+            gone_by,
         )
+
+
+def _count(asked: Raw, of: _ContainerStatus | _Status, *, infeasible: bool) -> Raw:
+    if of.resources in (_NULL, asked):
+        return asked
+    counted = count_resized(
+        _decode(asked, o.ResourceRequirements),
+        _decode(of.resources, o.ResourceRequirements),
+        _decode(of.allocated_resources, dict[str, str | int | float]),
+        infeasible=infeasible,
+    )
+    return asked if counted is None else Raw(msgspec.json.encode(counted))
 
 
 class Pod(Struct, gc=False):
@@ -472,6 +506,8 @@ class Pod(Struct, gc=False):
         labels = self._labels()
         deleting = meta.deletion_timestamp is not None
         as_created = is_as_created(meta.generation or 0, deleting=deleting)
+        if not as_created:
+            spec.count_resized(status)
         return PodRecord(
             namespace=meta.namespace,
             name=meta.name,
@@ -490,7 +526,7 @@ class Pod(Struct, gc=False):
             annotations=meta.annotations or NO_ANNOTATIONS,
             key=(meta.namespace, uid, labels, spec.key(), as_created),
             spec=partial(_decode_spec, labels, spec),
-            state=status.decode(),
+            state=status.decode(unix_seconds(meta.deletion_timestamp)),
             as_created=as_created,
         )
 

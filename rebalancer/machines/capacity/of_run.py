@@ -30,6 +30,7 @@ from rebalancer.machines.capacity.slots import with_slots
 from rebalancer.machines.capacity.state import GroupStates, ScaleOutTimes
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
+from rebalancer.planner.safety import closed_zones
 from rebalancer.policy.cluster import CapacitySettings, GroupBounds
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import (
@@ -300,6 +301,8 @@ def _scalers(
         standstill = run.rules.standstill(
             reading.snapshot, reading.clock_skew, run.history, moves=scales != "out"
         )
+        if scales != "out" and (closed := closed_zones(reading.snapshot)):
+            standstill.append(closed)
         if scales == "out" and not whole.are_healthy:
             standstill.append(whole.unhealthy())
         suspended = suspension(policy, name, seen, standstill)

@@ -91,6 +91,17 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
     """From its first eviction to the end of its last wave."""
 
 
+class NodeCountMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The number of nodes, see :mod:`rebalancer.run.memory.node_count`."""
+
+    in_use: Count = 0
+    """Nodes with pods that would be created elsewhere, when a run last looked."""
+    fell_from: Count = 0
+    """That number before it fell at once."""
+    fell_at: _Seconds = 0
+    """When that was seen; 0: it has not fallen, or that is over."""
+
+
 class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Which part of one run's journal the document contains, so that nothing is added twice."""
 
@@ -118,6 +129,8 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     """Strategy -> what it has seen."""
     pace: PaceMemory | None = None
     """None until a run has evicted."""
+    nodes: NodeCountMemory | None = None
+    """None until a run that may act has looked."""
     totals: Totals = Totals()
     parts: tuple[RunPart, ...] = ()
     """Of the runs that wrote last, the newest at the end."""
@@ -142,6 +155,7 @@ class _Parts(msgspec.Struct):
     evictions: msgspec.Raw = msgspec.Raw(b"[]")
     streaks: msgspec.Raw = msgspec.Raw(b"{}")
     pace: msgspec.Raw = msgspec.Raw(b"null")
+    nodes: msgspec.Raw = msgspec.Raw(b"null")
     totals: msgspec.Raw = msgspec.Raw(b"{}")
     parts: msgspec.Raw = msgspec.Raw(b"[]")
 
@@ -170,6 +184,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
         evictions=evictions or (),
         streaks=_each(parts.streaks, StreakMemory, "streaks", lost),
         pace=_part(parts.pace, PaceMemory | None, "pace", lost),
+        nodes=_part(parts.nodes, NodeCountMemory | None, "nodes", lost),
         totals=_part(parts.totals, Totals, "totals", lost) or Totals(),
         parts=_part(parts.parts, tuple[RunPart, ...], "parts", lost) or (),
     )

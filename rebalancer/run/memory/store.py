@@ -20,6 +20,7 @@ from rebalancer.run.memory.document import (
     KEY,
     MAX_PARTS,
     Document,
+    NodeCountMemory,
     PaceMemory,
     RunPart,
     count_evictions,
@@ -50,6 +51,8 @@ class Journal:
     """Of the first wave, if that was cut off."""
     reserved: int = 0
     """Evictions that are about to be made: they count for the hour as if they were."""
+    nodes: NodeCountMemory | None = None
+    """What is to be kept of the number of nodes; None: what is kept stays."""
     exit_code: int | None = None
     """None until the run is to be counted."""
 
@@ -106,7 +109,8 @@ def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
     )
     others = tuple(one for one in after.parts if one.run != journal.run)
     parts = (*others, mine)[-MAX_PARTS:]
-    after = msgspec.structs.replace(after, totals=totals, parts=parts)
+    nodes = after.nodes if journal.nodes is None else journal.nodes
+    after = msgspec.structs.replace(after, totals=totals, parts=parts, nodes=nodes)
     return count_evictions(after, journal.reserved, journal.at)
 
 
@@ -213,6 +217,10 @@ class MemoryStore:
         """Add the streaks of the strategies after this run; the next :meth:`save` stores them."""
         self._journal = replace(self._journal, streaks=streaks)
 
+    def add_nodes(self, nodes: NodeCountMemory) -> None:
+        """Add what is to be kept of the number of nodes; the next :meth:`save` stores it."""
+        self._journal = replace(self._journal, nodes=nodes)
+
     def count_run(self, outcomes: Iterable[Outcome], exit_code: int, now: float) -> str | None:
         """Count this run, which has ended; return why that could not be written, or None."""
         self._journal = replace(self._journal, exit_code=exit_code)
@@ -262,9 +270,10 @@ class MemoryStore:
         base, part = self._base, stands.part_of(self._journal.run)
         self.document = after = merge(base, self._journal, self._snapshot)
         # That an hour went by is no reason to write: an idle cluster is left alone.
-        changed = (after.owners, after.streaks, after.totals.runs) != (
+        changed = (after.owners, after.streaks, after.nodes, after.totals.runs) != (
             base.owners,
             base.streaks,
+            base.nodes,
             base.totals.runs,
         )
         fresh = len(self._journal.outcomes) > part.outcomes

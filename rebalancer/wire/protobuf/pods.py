@@ -28,6 +28,7 @@ from rebalancer.wire.protobuf.schema import (
     text,
     to_struct,
 )
+from rebalancer.wire.resized import count_resized, is_infeasible
 
 _Disk = TypeVar("_Disk", bound=o.Disk)
 _MEMO = 4096
@@ -81,6 +82,36 @@ def forget_pinned_node(spec: Any) -> None:
     affinity = message("Affinity").FromString(spec.affinity)
     if not (affinity.HasField("podAffinity") or affinity.HasField("podAntiAffinity")):
         spec.ClearField("affinity")
+
+
+def count_resized_in(spec: Any, status: Any) -> None:
+    """Replace the requests by those that count on the node of a pod that was resized in place."""
+    infeasible = any(is_infeasible(each.type, each.reason) for each in status.conditions)
+    sidecars = [one for one in spec.initContainers if one.restartPolicy == "Always"]
+    by_name = {of.name: of for of in (*status.containerStatuses, *status.initContainerStatuses)}
+    for container in (*spec.containers, *sidecars):
+        if (of := by_name.get(container.name)) is not None:
+            _count_resized(container, of, infeasible=infeasible)
+    if spec.HasField("resources"):
+        _count_resized(spec, status, infeasible=infeasible)
+
+
+def _count_resized(has: Any, of: Any, *, infeasible: bool) -> None:
+    """Replace the resources of a container, or of a spec, by those that count; ``of``: the status."""
+    if not of.HasField("resources") or of.resources == has.resources:
+        return
+    counted = count_resized(
+        _resources(has.resources) if has.HasField("resources") else None,
+        _resources(of.resources),
+        _quantities(of.allocatedResources),
+        infeasible=infeasible,
+    )
+    if counted is not None:
+        made = message("ResourceRequirements")()
+        for field, amounts in ((made.requests, counted.requests), (made.limits, counted.limits)):
+            for name, amount in (amounts or {}).items():
+                field[name].string = str(amount)
+        has.resources = made.SerializePartialToString(deterministic=True)
 
 
 def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
@@ -245,10 +276,12 @@ def _record(pod: Any) -> PodRecord:
     if owner_kind == "DaemonSet":
         forget_pinned_node(spec)
     node = text(spec.nodeName)
-    key, volumes = spec_key(spec)
-    labels = tuple([entry for entry in meta.labels if not entry.startswith(_PLACEMENT)])
     deleting = meta.HasField("deletionTimestamp")
     as_created = is_as_created(meta.generation, deleting=deleting)
+    if not as_created:
+        count_resized_in(spec, status)
+    key, volumes = spec_key(spec)
+    labels = tuple([entry for entry in meta.labels if not entry.startswith(_PLACEMENT)])
     return PodRecord(
         namespace,
         text(meta.name),
@@ -267,12 +300,12 @@ def _record(pod: Any) -> PodRecord:
         _annotations(meta.annotations),
         (namespace, owner_uid, b"".join(labels), key, as_created),
         lambda: _spec(labels, spec, volumes),
-        _state(status),
+        _state(status, float(meta.deletionTimestamp.seconds)),
         as_created,
     )
 
 
-def _state(status: Any) -> PodState:
+def _state(status: Any, gone_by: float) -> PodState:
     by_kind = (
         (ContainerKind.REGULAR, status.containerStatuses),
         (ContainerKind.INIT, status.initContainerStatuses),
@@ -300,6 +333,7 @@ def _state(status: Any) -> PodState:
         tuple(containers),
         tuple(conditions),
         share_text(status.nominatedNodeName),
+        gone_by,
     )
 
 

@@ -61,7 +61,7 @@ def test_a_file_without_nodes_or_pods_is_refused(run, file_of, objects, says, co
 
 def test_pods_on_nodes_that_are_not_in_the_file_are_not_judged(report_on, file_of):
     report = report_on(file_of([*NODES, *workload("web", ["x", "x", "y"])]))
-    what = "3 of 3 pods are on nodes that are not in the snapshot"
+    what = "3 of 3 pods are on nodes that do not exist"
     assert report["stopped"] == f"Nothing could be judged: {what}."
     assert {tuple(score["notJudged"]) for score in report["after"].values()} == {(what,)}
     assert f"{what} (they count nowhere, and stay)" in report["warnings"]
@@ -69,7 +69,10 @@ def test_pods_on_nodes_that_are_not_in_the_file_are_not_judged(report_on, file_o
 
 def test_some_pods_on_unknown_nodes_are_warned_of_and_the_rest_is_judged(report_on, file_of):
     report = report_on(file_of([*NODES, *FINE, *workload("lost", ["x"])]))
-    assert report["stopped"] == "Nothing to do: every rule holds."
+    lost = "1 of 4 pods are on nodes that do not exist"
+    assert report["stopped"] == (
+        f"Nothing to do: no rule that was judged is unmet, but {lost}, and count nowhere."
+    )
     assert "1 of 4 pods are on nodes" in " ".join(report["warnings"])
 
 

@@ -1,6 +1,7 @@
 """What earlier runs have in flight counts against the budgets of the next."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -12,6 +13,7 @@ from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import plan_of, rechecked
 
 NODES = ("n0", "n1", "n2", "n3")
+NOW = 1_800_000_000
 TWO = Settings(budgets=Budgets(in_flight=Limit.parse(2)))
 CREATED = {60: "2027-01-15T07:59:00Z", 599: "2027-01-15T07:50:01Z", 601: "2027-01-15T07:49:59Z"}
 """Seconds before the snapshot -> time."""
@@ -185,3 +187,41 @@ def test_pods_that_leave_a_zone_use_up_its_budget_between_waves_too():
     )
     [(_, why)] = judged
     assert why == "left to the next run: perZone 1 from a, with what else is in flight now"
+
+
+def of_tenant(number, *, ago, namespace="tenant"):
+    """So many pods of another namespace that should have been gone so many seconds ago, without replacements."""
+    gone_by = datetime.fromtimestamp(NOW - ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    objects = workload("held", list(NODES)[:number], namespace=namespace)
+    for item in objects:
+        if item["kind"] == "Pod":
+            item["metadata"] = {**item["metadata"], "deletionTimestamp": gone_by}
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("number", "ago", "moves"),
+    [
+        # A finalizer holds them for ever: they are in flight no longer.
+        (4, 601, 4),
+        (4, 3600, 4),
+        # They hold up no more than half of what may be in flight (2), unless they are of the same namespace.
+        (4, 599, 4),
+        (4, -20, 4),
+        (1, -20, 4),
+    ],
+)
+def test_what_one_tenant_ends_does_not_hold_up_the_others(plan, number, ago, moves):
+    assert moved(plan, *of_tenant(number, ago=ago))[0] == moves
+
+
+@pytest.mark.parametrize(("ago", "moves"), [(601, 4), (-20, 0)])
+def test_what_a_namespace_ends_holds_up_its_own_moves(plan, ago, moves):
+    assert moved(plan, *of_tenant(4, ago=ago, namespace="default"))[0] == moves
+
+
+def test_young_pods_of_one_tenant_do_not_hold_up_the_others(plan):
+    loop = starting("loop", 4, 60, namespace="tenant")
+    assert moved(plan, *loop)[:2] == (4, 4)
+    own = starting("loop", 4, 60)
+    assert moved(plan, *own)[0] == 0

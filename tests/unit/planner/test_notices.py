@@ -34,7 +34,7 @@ def test_unreadable_pods_are_not_moved():
 
 def test_pods_on_unknown_nodes_count_nowhere():
     assert said([*NODES, *WEB, *workload("db", ["gone"])]) == (
-        "1 of 3 pods are on nodes that are not in the snapshot (they count nowhere, and stay)",
+        "1 of 3 pods are on nodes that do not exist (they count nowhere, and stay)",
     )
 
 

@@ -237,7 +237,7 @@ def test_a_run_that_only_observes_says_that_nothing_will_come_of_it(hot, run):
 def test_metrics_are_read_only_where_the_policy_asks_for_them(hot, run):
     run("requests")
     assert hot.asked == 0
-    assert remembered(hot) == Document()
+    assert remembered(hot).streaks == {}
     run("larger", dry_run=True)
     assert hot.asked == 2
 

@@ -1,0 +1,147 @@
+"""A zone is closed, as in a zonal shift: meanwhile only hard rules and nodes that go move pods."""
+
+import pytest
+
+from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
+from rebalancer.planner.safety import closed_zones
+from rebalancer.policy.load import load_text
+from rebalancer.registry import Registry
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, spread, workload
+
+REGISTRY = Registry.installed()
+GOING = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+ENDS = "closed: only hard rules and nodes that go move pods"
+
+
+def zones(**sizes):
+    """Nodes x0, x1 ... of each zone x, by name."""
+    return {
+        f"{zone}{i}": node(f"{zone}{i}", zone) for zone, size in sizes.items() for i in range(size)
+    }
+
+
+def closed(nodes, names, how="cordoned"):
+    """The nodes, of which those named take no new pods."""
+    more = {
+        "cordoned": {"unschedulable": True},
+        "NotReady": {"ready": False},
+        "going": {"taints": GOING},
+    }[how]
+    return [node(name, name[0], **more) if name in names else one for name, one in nodes.items()]
+
+
+def everywhere(nodes):
+    return workload("all", list(nodes))
+
+
+THREE = zones(x=3, y=3, z=3)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shut", "how", "says"),
+    [
+        (THREE, (), "cordoned", ""),
+        (THREE, ("z0", "z1", "z2"), "cordoned", "zone z (of 3 nodes 3 cordoned, with 3 pods) is "),
+        (THREE, ("z0", "z1", "z2"), "NotReady", "zone z (of 3 nodes 3 NotReady, with 3 pods) is "),
+        (THREE, ("z0", "z1", "z2"), "going", "zone z (of 3 nodes 3 about to go, with 3 pods) is "),
+        # Most of it.
+        (THREE, ("z0", "z1"), "cordoned", "zone z (of 3 nodes 2 cordoned, with 2 pods) is "),
+        # Nodes of one zone, or several, that somebody works on one by one.
+        (THREE, ("z0",), "cordoned", ""),
+        (THREE, ("x0", "y0", "z0"), "cordoned", ""),
+        # Half of each zone, as where all nodes are replaced by others.
+        (zones(x=4, y=4), ("x0", "x1", "y0", "y1"), "cordoned", ""),
+        # The only node of a zone.
+        (zones(x=1, y=1, z=1), ("z0",), "cordoned", ""),
+        # Nothing is open.
+        (zones(x=3), ("x0", "x1", "x2"), "cordoned", ""),
+        (zones(x=2, y=2), ("x0", "x1", "y0", "y1"), "cordoned", ""),
+        (
+            zones(x=2, y=2, z=2),
+            ("x0", "x1", "y0", "y1"),
+            "cordoned",
+            "zones x (of 2 nodes 2 cordoned, with 2 pods), y (of 2 nodes 2 cordoned, with 2 pods) are ",
+        ),
+    ],
+)
+def test_which_zones_are_closed(nodes, shut, how, says):
+    snapshot = snapshot_of([*closed(nodes, shut, how), *everywhere(nodes)])
+    assert closed_zones(snapshot) == (says and says + ENDS)
+
+
+def test_a_zone_without_pods_is_not_closed_but_empty():
+    objects = closed(THREE, ("z0", "z1", "z2"))
+    pods = workload("all", ["x0", "y0", "z0"])
+    assert closed_zones(snapshot_of([*objects, *pods])) == ""
+    unlabelled = [node(f"n{i}", unschedulable=i > 0) for i in range(3)]
+    assert closed_zones(snapshot_of([*unlabelled, *workload("all", ["n1", "n2"])])) == ""
+
+
+def plan_of(strategies, objects, **more):
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\n{strategies}\n"
+    loaded = load_text(text.encode(), "policy", REGISTRY)
+    rules = RunRules(loaded, REGISTRY, Scope())
+    return make_plan(rules, snapshot_of(objects), Timings(SystemClock()), **more)
+
+
+CROWDED = {
+    "duplicates": workload("web", ["x0", "x0"]),
+    "topology-spread": workload("web", ["x0", "x0", "x1"], spec=spread("web")),
+    "anti-affinity": workload("web", ["x0", "x1"], spec=apart("web", weight=50)),
+    "low-utilisation": workload("web", ["x0"] * 3, cpu="1200m"),
+    "hard": workload("web", ["x0", "x0"], spec=apart("web", HOSTNAME)),
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "moves"),
+    [
+        ("duplicates", 0),
+        ("topology-spread", 0),
+        ("anti-affinity", 0),
+        ("low-utilisation", 0),
+        ("hard", 1),
+    ],
+)
+def test_meanwhile_only_hard_rules_move_pods(strategy, moves):
+    name = "anti-affinity" if strategy == "hard" else strategy
+    policy = f"strategies: {{{name}: {{}}}}"
+    standing = [*CROWDED[strategy], *workload("kept", ["z0", "z1"])]
+    opened = plan_of(policy, [*THREE.values(), *standing])
+    assert len(opened.plan.moves) > 0
+    shut = plan_of(policy, [*closed(THREE, ("z0", "z1", "z2")), *standing])
+    assert (len(shut.plan.moves), shut.standstill) == (moves, ())
+    why = f"zone z (of 3 nodes 3 cordoned, with 2 pods) is {ENDS}"
+    assert why in shut.plan.warnings
+    if not moves:
+        assert {(skip.code, skip.message) for skip in shut.plan.skips} == {("ZoneClosed", why)}
+        assert shut.plan.stopped.startswith("Nothing can be gained yet: ")
+
+
+def test_a_node_that_goes_is_emptied_meanwhile():
+    nodes = closed(THREE, ("z0", "z1", "z2"))
+    nodes[0] = node("x0", "x", taints=GOING)
+    pods = [*workload("web", ["x0", "y0"]), *workload("kept", ["z0", "z1"])]
+    (move,) = plan_of("strategies: {leaving: {}, duplicates: {}}", [*nodes, *pods]).plan.moves
+    assert (move.node, move.strategy) == ("x0", "leaving")
+
+
+def test_what_was_planned_for_a_soft_rule_is_dropped_once_a_zone_closes():
+    pods = [*CROWDED["duplicates"], *workload("kept", ["z0", "z1"])]
+    made = plan_of("strategies: {duplicates: {}}", [*THREE.values(), *pods])
+    now = snapshot_of([*closed(THREE, ("z0", "z1")), *pods])
+    assert [why for _, why in made.revalidate(now, made.plan.moves)] == [
+        f"zone z (of 3 nodes 2 cordoned, with 2 pods) is {ENDS}"
+    ]
+
+
+def test_no_node_is_begun_to_be_emptied_and_no_room_is_made():
+    policy = "steer: marks\nstrategies: {consolidation: {}, make-room: {after: 0s}}"
+    pods = [*workload("web", ["x0", "y0"], cpu="100m"), *workload("kept", ["z0", "z1"])]
+    opened = plan_of(policy, [*THREE.values(), *pods]).plan
+    assert opened.emptied
+    shut = plan_of(policy, [*closed(THREE, ("z0", "z1", "z2")), *pods]).plan
+    assert (shut.moves, shut.emptied) == ((), ())
