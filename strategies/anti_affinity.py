@@ -183,7 +183,10 @@ def _group(
     itself = np.array_equal(owners, declared.matched)
     members = owners if itself else np.union1d(owners, declared.matched).astype(np.int32)
     # Where the pods may go, and where they are: a pod on a cordoned node still repels.
+    masks = {id(of): of for of in map(view.eligible, owners.tolist())}
     eligible = view.eligible(first)
+    if len(masks) > 1:
+        eligible = view.shared(np.any(list(masks.values()), axis=0))
     if not eligible.all():
         occupied = view.state.occupied_nodes(members)
         if not eligible[occupied].all():

@@ -95,7 +95,7 @@ def _groups_of_required(view: View) -> Iterator[PriceGroup]:
             label=owner,
             classes=np.array(classes, np.int32),
             price=shared.below(1, allowed, 1.0),
-            least=0.0 if view.scheduler.static_mask(replacement).any() else np.inf,
+            least=0.0 if view.usable(replacement).any() else np.inf,
             describe=lambda node: f"its nodeSelector or required affinity excludes {names[node]}",
         )
 
@@ -126,7 +126,7 @@ def _groups_of_preferred(view: View) -> Iterator[PriceGroup]:
     for owner, classes in view.replaceable_by(_rule_of_preferred):
         weights = view.scheduler.node_preference(classes[0])
         replacement = view.snapshot.classes[classes[0]].replacement
-        possible = view.scheduler.static_mask(replacement)
+        possible = view.usable(replacement)
         if weights is None or not possible.any():
             continue
         best = int(weights[possible].max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -102,30 +102,26 @@ class _Rule:
         self._settled = _find_settled(view, params) if params.order else np.ones(size, bool)
         selects = (params.avoid, params.prefer, *params.order)
         self._keys = {key for each in selects if each for key in each.list_keys()}
+        self._parts: dict[int, Mapping[int, list[int]]] = {}
 
     def find_broken(self) -> Iterator[Group]:
         """Yield the groups of owners with a pod on an unsuitable node; other groups are created on demand."""
         made: set[int] = set()
-        for cls, of_class in self._view.replaceable():
+        for cls, _ in self._view.replaceable():
             nodes = self._view.state.home_nodes(cls)
-            if of_class.owner in made or not self._price[nodes].any():
+            if cls in made or not self._price[nodes].any():
                 continue
             if (group := self.of_class(cls)) is not None:
-                made.add(of_class.owner)
+                made.update(group.members.tolist())
                 yield group
 
     def of_class(self, cls: int) -> Group | None:
-        """Return the group of the owner of a class; None if the rule does not apply to its pods."""
+        """Return the group of a class, with others of its owner; None if the rule does not apply to its pods."""
         view = self._view
         owner = view.snapshot.classes[cls].owner
         if owner < 0 or view.snapshot.classes[cls].per_node:
             return None
-        classes = [
-            each
-            for each in view.classes_of_owner(owner).tolist()
-            if self._keys.isdisjoint(_keys_of_pod(view.snapshot.classes[each]))
-        ]
-        if cls not in classes:
+        if (classes := self._parts_of(owner).get(cls)) is None:
             return None
         price = self._price_for(view.snapshot.classes[classes[0]].replacement)
         return PriceGroup(
@@ -137,6 +133,19 @@ class _Rule:
             describe=self._describe,
         )
 
+    def _parts_of(self, owner: int) -> Mapping[int, list[int]]:
+        """Return class -> the classes of its group, for the classes of an owner to which the rule applies."""
+        if owner not in self._parts:
+            view = self._view
+            ruled = [
+                cls
+                for cls in view.classes_of_owner(owner).tolist()
+                if self._keys.isdisjoint(_keys_of_pod(view.snapshot.classes[cls]))
+            ]
+            parts = view.split_by_landing(ruled)
+            self._parts[owner] = {cls: part for part in parts for cls in part}
+        return self._parts[owner]
+
     def _price_for(self, replacement: int) -> NDArray[np.float64]:
         """Return the price of each node (N,) for an owner whose pods are replaced by this class.
 
@@ -147,7 +156,7 @@ class _Rule:
             return self._price
         view = self._view
         nodes = view.snapshot.nodes
-        room = view.scheduler.feasible(view.state, replacement)
+        room = view.with_room(replacement)
         room = room & self._settled & nodes.ready & ~nodes.unschedulable & ~nodes.leaving
         floor = self._price[room].min() if room.any() else float(self._order)
         return np.where(self._settled, self._price, np.maximum(self._price, floor))

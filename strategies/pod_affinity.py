@@ -172,17 +172,25 @@ class NearGroup:
         both = np.intersect1d(own, matched).astype(np.int32)
         self._parts = (np.setdiff1d(own, both).astype(np.int32), both, matched)
         self._known: tuple[object, _Counts, NDArray[np.int64]] | None = None
-        self._hopeless = 0
-        apart = int(self._now()[1].sum())
-        if apart and not self._some_place_is_near():
-            self._hopeless = apart
+        self._hopeless = self._count_hopeless() if self._now()[1].any() else 0
 
-    def _some_place_is_near(self) -> bool:
-        replacement = self._view.snapshot.classes[int(self.movers[0])].replacement
-        room: NDArray[np.bool_] = self._view.scheduler.feasible(self._view.state, replacement)
-        near = self._now()[0].matched[:-1] > 0
-        of_node = self.domains.of_node
-        return bool(near[of_node[room & (of_node >= 0)]].any())
+    def _count_hopeless(self) -> int:
+        """Return the pods without a match whose replacements no node near a matching pod takes."""
+        now, (_, both, _) = self._now()[0], self._parts
+        hopeless = 0
+        for classes in self._view.split_by_landing(self.movers.tolist()):
+            if not self._some_place_is_near(classes):
+                of = np.array(classes, np.int32)
+                others, alike = np.setdiff1d(of, both), np.intersect1d(of, both)
+                counts = _Counts(self._per_domain(others), self._per_domain(alike), now.matched)
+                hopeless += int(counts.apart(now.total).sum())
+        return hopeless
+
+    def _some_place_is_near(self, classes: Sequence[int]) -> bool:
+        near, of_node = self._now()[0].matched[:-1] > 0, self.domains.of_node
+        replacements = dict.fromkeys(self._view.snapshot.classes[of].replacement for of in classes)
+        rooms = map(self._view.with_room, replacements)
+        return any(bool(near[of_node[room & (of_node >= 0)]].any()) for room in rooms)
 
     def _now(self) -> tuple[_Counts, NDArray[np.int64]]:
         """Return the current counts, and the pods without a match per domain (D + 1,)."""
@@ -207,7 +215,8 @@ class NearGroup:
         if self.potential() <= 0:
             return 0.0
         apart = self._now()[1]
-        return float(max(int(apart[-1]), -(-int(np.count_nonzero(apart[:-1])) // 2)))
+        outside, inside = int(apart[-1]), int(np.count_nonzero(apart[:-1]))
+        return float(max(outside - self._hopeless, -(-max(0, inside - self._hopeless) // 2)))
 
     def unsatisfiable(self) -> str | None:
         """Return why no placement can satisfy the pods; None if one can."""

@@ -11,7 +11,7 @@ from rebalancer.api import DomainTerm, Entry, PodClass, PriceGroup, View
 
 
 def tolerations(of_class: PodClass) -> Hashable:
-    """Return a key; classes of one owner with equal keys may use the same nodes and share a group."""
+    """Return a key; classes of one owner with equal keys pay the same price on each node."""
     return of_class.spec.tolerations or ()
 
 
@@ -51,7 +51,7 @@ class EmptyingGroups:
         replacement = view.snapshot.classes[classes[0]].replacement
         if self._more is not None:
             price = np.where(free, 0.0, price + self._more(replacement))
-        possible = view.scheduler.static_mask(replacement) & free
+        possible = view.usable(replacement) & free
         return PriceGroup(
             view,
             label=owner,

@@ -146,7 +146,7 @@ def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGrou
             if not any(price[view.state.home_nodes(cls)].any() for cls in classes):
                 continue
             replacement = view.snapshot.classes[classes[0]].replacement
-            least = 0.0 if view.scheduler.static_mask(replacement).any() else np.inf
+            least = 0.0 if view.usable(replacement).any() else np.inf
         else:
             least = view.least_with_room(classes, price)
         yield PriceGroup(

@@ -289,7 +289,7 @@ class UtilisationTerm(Term):
     def _emptiest(self, classes: NDArray[np.int32], nodes: _Nodes) -> NDArray[np.float64]:
         """Return for each class (K,) the lowest :meth:`_inviting` of the nodes that its replacement may use."""
         for cls in np.unique(classes[self._mask_of[classes] < 0]).tolist():
-            mask = self._view.scheduler.static_mask(self._view.snapshot.classes[cls].replacement)
+            mask = self._view.usable(self._view.snapshot.classes[cls].replacement)
             self._mask_of[cls] = self._masks.setdefault(mask.tobytes(), len(self._masks))
         inviting = nodes.columns.inviting
         emptiest = [

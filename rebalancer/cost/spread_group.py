@@ -124,15 +124,30 @@ class SpreadGroup:
 
     def _immobile_pods(self) -> tuple[Int32s, Int32s]:
         """Return the immobile pods that are in a domain, and the domain of each."""
-        pods = self._view.immobile(self.members, self.movers)
+        pods = np.union1d(self._view.immobile(self.members, self.movers), self._pinned_pods())
         domains = self.domains.of_node[self._view.snapshot.pods.node[pods]]
         return pods[domains >= 0], domains[domains >= 0]
+
+    def _pinned_pods(self) -> Int32s:
+        """Return the living pods whose volumes leave them no domain but their own."""
+        view, nodes = self._view, self._view.snapshot.pods.node
+        parts = [np.zeros(0, np.int32)]
+        for cls in self.movers.tolist():
+            if view.scheduler.filters_of(cls).volumes.of(cls) is None:
+                continue
+            pods = view.state.living_of(cls)
+            reached = np.unique(self.domains.of_node[view.usable(cls)])
+            own = self.domains.of_node[nodes[pods]]
+            parts.append(pods[~np.array([((reached >= 0) & (reached != at)).any() for at in own])])
+        return np.concatenate(parts)
 
     @cached_property
     def _takers(self) -> _Takers:
         if not len(self.movers):
             return _Takers.of(np.zeros(len(self.domains.names), bool))
-        takes = self._view.scheduler.static_mask(int(self.movers[0]))
+        masks = {id(of): of for of in map(self._view.usable, self.movers.tolist())}
+        first, *others = masks.values()
+        takes = self._view.shared(np.any(list(masks.values()), axis=0)) if others else first
         # Thousands of groups ask this of the same two arrays, which are kept here with the answer.
         made = self._view.made.get(identity := ("open", id(takes), id(self.domains)))
         if not isinstance(made, tuple):
@@ -223,7 +238,8 @@ class SpreadGroup:
 
     def _find_unmodelled(self) -> Sequence[str]:
         """Return the features of the movable pods that the prediction does not model."""
-        return self._view.scheduler.find_unmodelled(int(self.movers[0]))
+        of_each = map(self._view.scheduler.find_unmodelled, self.movers.tolist())
+        return list(dict.fromkeys(reason for reasons in of_each for reason in reasons))
 
     def _counts(self) -> dict[int, int]:
         """Return domain -> number of pods, for the domains with pods or with immobile pods in the snapshot."""

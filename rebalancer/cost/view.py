@@ -181,13 +181,52 @@ class View:
     def replaceable_by(
         self, rule: Callable[[PodClass], Hashable]
     ) -> Iterator[tuple[str, list[int]]]:
-        """Yield (owner's ref, classes) for each owner and each value of ``rule``; None excludes a class."""
+        """Yield (owner's ref, classes) for each owner and each value of ``rule``; None excludes a class.
+
+        Classes whose replacements differ in where they may land are yielded apart, see :meth:`split_by_landing`.
+        """
         grouped: dict[tuple[int, Hashable], list[int]] = {}
         for cls, of_class in self.replaceable():
             if (value := rule(of_class)) is not None:
                 grouped.setdefault((of_class.owner, value), []).append(cls)
         for (owner, _), classes in grouped.items():
-            yield self.snapshot.owners[owner].ref, classes
+            for alike in self.split_by_landing(classes):
+                yield self.snapshot.owners[owner].ref, alike
+
+    def split_by_landing(self, classes: Sequence[int]) -> Sequence[list[int]]:
+        """Return ``classes`` in parts; the replacements of one part may use the same nodes and request the same.
+
+        Pods of one owner differ in that by their volumes, and after a resize in place.
+        """
+        if len(classes) == 1:
+            return [list(classes)]
+        parts: dict[Hashable, list[int]] = {}
+        for cls in classes:
+            parts.setdefault(self._landing_key(self.snapshot.classes[cls].replacement), []).append(
+                cls
+            )
+        return list(parts.values())
+
+    def _landing_key(self, replacement: int) -> Hashable:
+        key = self.made.get(identity := ("landing key", replacement))
+        if key is None:
+            nodes = self.shared(self.usable(replacement))
+            key = id(nodes), self.snapshot.requests[:, replacement].tobytes()
+            self.made[identity] = key
+        return key
+
+    def usable(self, cls: int) -> Bools:
+        """Return the nodes (N,) that could take a pod of ``cls`` if no other pod were there, and that it runs on.
+
+        Not modelled by kube-scheduler: nodes of another operating system are left out.
+        """
+        static = self.scheduler.static_mask(cls)
+        native = self.snapshot.without_foreign(static, cls)
+        return static if native is static else self.shared(native)
+
+    def with_room(self, cls: int) -> Bools:
+        """Return the nodes (N,) that would take one more pod of ``cls`` now, and that it runs on."""
+        return self.snapshot.without_foreign(self.scheduler.feasible(self.state, cls), cls)
 
     def classes_of_owner(self, owner: int) -> Int32s:
         """Return the classes of an owner's pods and of their replacements."""
@@ -204,13 +243,14 @@ class View:
         """Return the lowest ``price`` (N,) that a replacement of ``classes`` could pay now.
 
         A better node without room is no reason to evict a pod. The result is infinite if no node has room, and 0 if
-        no pod pays a price now. ``classes`` belong to one owner.
+        no pod pays a price now.
         """
-        if not any(price[self.state.home_nodes(cls)].any() for cls in classes):
+        paying = [cls for cls in classes if price[self.state.home_nodes(cls)].any()]
+        if not paying:
             return 0.0
-        replacement = self.snapshot.classes[classes[0]].replacement
-        room = self.scheduler.feasible(self.state, replacement)
-        return float(price[room].min()) if room.any() else float(np.inf)
+        replacements = dict.fromkeys(self.snapshot.classes[cls].replacement for cls in paying)
+        rooms = (self.with_room(replacement) for replacement in replacements)
+        return min(float(price.min(where=room, initial=np.inf)) for room in rooms)
 
     def to_be_empty(self) -> Bools:
         """Return the nodes (N,) that are marked to be emptied; read-only."""

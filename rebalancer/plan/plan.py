@@ -48,6 +48,8 @@ class Code(enum.StrEnum):
     """More than 5 % of the landings are on nodes marked for deletion."""
     AVOIDED_NODE = "AvoidedNode"
     """More than 5 % of the landings are on nodes that the policy's ``landings`` leaves out."""
+    OTHER_OS = "OtherOS"
+    """A landing is on a node of another operating system: the scheduler does not know which one the pod runs on."""
     PDB = "PodDisruptionBudget"
     """A PodDisruptionBudget allows no disruption now."""
     PDB_CONFLICT = "TwoPodDisruptionBudgets"

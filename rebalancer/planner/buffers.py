@@ -33,7 +33,11 @@ def keep_buffers(snapshot: Snapshot, profile: SchedulerProfile) -> tuple[Contrib
     model, first = SchedulerModel(more, profile), len(snapshot.classes)
     # A resource that neither nodes nor pods name no node has: the mask says so.
     kinds = [
-        (one, model.static_mask(cls), more.requests[: len(snapshot.resources), cls])
+        (
+            one,
+            more.without_foreign(model.static_mask(cls), cls),
+            more.requests[: len(snapshot.resources), cls],
+        )
         for cls, one in enumerate(buffers, first)
     ]
     of = Contribution(

@@ -26,6 +26,7 @@ _BY_LANDING = (
     Code.LOW_GAIN,
     Code.LEAVING_NODE,
     Code.AVOIDED_NODE,
+    Code.OTHER_OS,
 )
 
 _UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not fix that"

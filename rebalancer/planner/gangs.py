@@ -256,7 +256,7 @@ class GangPlan:
                 landings.append(
                     away.put_as(pod, foreseen[pod]) if pod in foreseen else away.place(pod)
                 )
-                if (why := self._refusal(landings[-1])) is not None:
+                if (why := self._refusal(pod, landings[-1])) is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
             after = potentials(self._draft, self._judged_terms, self._guard, pods)
         return self._paying(pods, named, landings, before, after)
@@ -283,10 +283,10 @@ class GangPlan:
             and float(landing.probability[landing.nodes == node[pod]].sum()) > BACK
         ]
 
-    def _refusal(self, prediction: Prediction) -> str | None:
+    def _refusal(self, pod: int, prediction: Prediction) -> str | None:
         if not len(prediction.nodes):
             return "no node takes its replacement once all of the gang are gone"
-        unwanted = self._judge.unwanted(prediction)
+        unwanted = self._judge.unwanted(pod, prediction)
         return None if unwanted is None else unwanted[1]
 
     def _paying(

@@ -85,7 +85,7 @@ class Judge:
         if (missing := self._refuse_unpredicted(prediction)) is not None:
             return missing
         effect = self.effects.of(pod, node, prediction)
-        refused = self.unwanted(prediction)
+        refused = self.unwanted(pod, prediction)
         where = self._where(prediction)
         if refused is None and (prediction.nodes == node).any():
             refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
@@ -111,7 +111,7 @@ class Judge:
         """Return (code, sentence) why the move is not made; None if it pays."""
         changes, gain = effect.changes, effect.gain
         nodes, probability = prediction.nodes, prediction.probability
-        if (refused := self.unwanted(prediction)) is not None:
+        if (refused := self.unwanted(pod, prediction)) is not None:
             return refused
         # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
         sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
@@ -142,9 +142,14 @@ class Judge:
             )
         return self._too_little(prediction, gain, cost)
 
-    def unwanted(self, prediction: Prediction) -> tuple[Code, str] | None:
-        """Return (code, sentence) if a landing may be on a node to avoid; else None."""
-        nodes = self._view.snapshot.nodes
+    def unwanted(self, pod: int, prediction: Prediction) -> tuple[Code, str] | None:
+        """Return (code, sentence) if the replacement of ``pod`` may land on a node to avoid; else None."""
+        snapshot = self._view.snapshot
+        nodes = snapshot.nodes
+        foreign = snapshot.foreign_nodes(snapshot.classes[snapshot.pods.cls[pod]].replacement)
+        if foreign is not None and (share := _share(prediction, foreign)) > 0:
+            text = f"{share:.0%} of its landings are on nodes of another operating system"
+            return Code.OTHER_OS, f"{text} ({self._where(prediction)})"
         share = _share(prediction, nodes.leaving)
         if share > _UNWANTED_SHARE:
             return Code.LEAVING_NODE, f"{share:.0%} of its landings are on nodes about to go"

@@ -17,7 +17,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.steering import Steering
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Bools, Int32s
 
 
 class LandingSteer:
@@ -44,7 +44,8 @@ class LandingSteer:
             steering = view.scheduler.steering(view.state, replacement)
         if steering is None:
             return None
-        for place in self._best(steering, pod, node):
+        foreign = view.snapshot.foreign_nodes(replacement)
+        for place in self._best(steering, pod, node, foreign):
             for marks in self._sets(steering, place):
                 with view.scheduler.marking(marks):
                     prediction = view.scheduler.pending.foresee(view.state, pod)
@@ -53,13 +54,17 @@ class LandingSteer:
                     return replace(verdict, marks=tuple(marks.tolist()))
         return None
 
-    def _best(self, steering: Steering, pod: int, node: int) -> list[int]:
-        """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most."""
+    def _best(self, steering: Steering, pod: int, node: int, foreign: Bools | None) -> list[int]:
+        """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most.
+
+        ``foreign`` (N,): nodes of another operating system, which are never chosen.
+        """
         nodes, marks = steering.nodes, steering.marks
         all_nodes = self._view.snapshot.nodes
         open_ = (marks <= self._most) & (nodes != node) & ~all_nodes.leaving[nodes]
-        if all_nodes.avoided is not None:
-            open_ &= ~all_nodes.avoided[nodes]
+        for excluded in (all_nodes.avoided, foreign):
+            if excluded is not None:
+                open_ &= ~excluded[nodes]
         places = np.flatnonzero(open_)
         if not len(places):
             return []

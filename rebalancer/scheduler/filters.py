@@ -19,6 +19,7 @@ from rebalancer.scheduler.spread import Pair, Spread
 from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.scheduler.volumes import AttachLimits, VolumeRulebook
 from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
@@ -152,6 +153,18 @@ FILTERS = (
 """
 
 
+def needed_keys(spec: SchedulingSpec) -> tuple[tuple[str, str], ...]:
+    """Return (plug-in, topology key): no node without the key takes the pod, whatever other pods there are."""
+    spread = (
+        ("PodTopologySpread", constraint.topology_key)
+        for constraint in spec.topology_spread_constraints or ()
+        if constraint.when_unsatisfiable == "DoNotSchedule"
+    )
+    affinity = spec.affinity.pod_affinity if spec.affinity else None
+    near = (("InterPodAffinity", t.topology_key) for t in (affinity and affinity.required) or ())
+    return tuple(dict.fromkeys((*spread, *near)))
+
+
 class Filters:
     """Every filter as a mask (N,) of the nodes that pass it."""
 
@@ -192,22 +205,31 @@ class Filters:
 
         Classes with equal specs share one array, unless they have volumes.
         """
+        return self._static.get(self._name_of(cls), lambda: self._without_others(cls))
 
-        def make() -> Bools:
-            mask = self._readable & self.resources.fits_empty(cls)
-            for index, good in self._alone(cls):
-                if index not in self._off:
-                    mask = mask & good
-            return mask
+    def lasting(self, cls: int) -> Bools:
+        """Return :meth:`static` once cordons, and taints that show a node's state, have passed. Cached."""
+        name = "lasting", self._name_of(cls)
+        return self._static.get(name, lambda: self._without_others(cls, lasting=True))
 
+    def _without_others(self, cls: int, *, lasting: bool = False) -> Bools:
+        mask = self._readable & self.resources.fits_empty(cls)
+        for index, good in self._alone(cls, lasting=lasting):
+            if index not in self._off:
+                mask = mask & good
+        return mask
+
+    def _name_of(self, cls: int) -> Hashable:
+        """Return a key that is equal for classes with one :meth:`static` array."""
         if self.volumes.of(cls) is not None or self._reject_before(cls):
-            return self._static.get(cls, make)
+            return cls
         alike = self._alike.get(cls)
         if alike is None:
-            needed = tuple(needed_features(self._snapshot.classes[cls].spec))
-            name = (self._placement.signature(cls), self.resources.alike(cls), needed)
+            spec = self._snapshot.classes[cls].spec
+            others = tuple(needed_features(spec)), needed_keys(spec)
+            name = (self._placement.signature(cls), self.resources.alike(cls), others)
             alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
-        return self._static.get(alike, make)
+        return alike
 
     def unusual(self, cls: int) -> bool:
         """Return whether filters of host ports, disks or volumes apply to the class."""
@@ -293,13 +315,15 @@ class Filters:
             failed[:] = rejected
         return failed == 0, failed
 
-    def _alone(self, cls: int) -> Iterator[tuple[int, Bools]]:
-        """Yield (filter, mask) for the filters that depend on the pod and the node only."""
+    def _alone(self, cls: int, *, lasting: bool = False) -> Iterator[tuple[int, Bools]]:
+        """Yield (filter, mask) for the filters that depend on the pod and the node only; ``lasting``: see :meth:`lasting`."""
         rejected = self._reject_before(cls)
         if rejected:
             yield rejected, np.zeros(self._size, bool)
-        yield FILTERS.index("NodeUnschedulable"), self._placement.cordon_mask(cls)
-        yield FILTERS.index("TaintToleration"), self._placement.taint_mask(cls)
+        if not lasting:
+            yield FILTERS.index("NodeUnschedulable"), self._placement.cordon_mask(cls)
+        taints = self._placement.lasting_taint_mask if lasting else self._placement.taint_mask
+        yield FILTERS.index("TaintToleration"), taints(cls)
         yield FILTERS.index("NodeAffinity"), self._placement.affinity_mask(cls)
         enforced = self._placement.enforced_mask()
         if enforced is not None:
@@ -312,6 +336,8 @@ class Filters:
         declaring = self._declaring(cls)
         if declaring is not None:
             yield FILTERS.index("NodeDeclaredFeatures"), declaring
+        for plug_in, key in needed_keys(self._snapshot.classes[cls].spec):
+            yield FILTERS.index(plug_in), self._snapshot.nodes.labels.column(key) != MISSING
 
     def _declaring(self, cls: int) -> Bools | None:
         return declaring(self._snapshot, cls) if self._declared_features else None

@@ -208,10 +208,14 @@ class SchedulerModel:
     def static_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters independent of other pods. Cached.
 
-        These are node affinity, taints, cordons, volumes, and requests that an empty node could hold. The node
-        object must be readable, too.
+        These are node affinity, taints, cordons, volumes, topology keys that the pod needs, and requests that an empty
+        node could hold. The node object must be readable, too.
         """
         return self.filters_of(cls).static(cls)
+
+    def lasting_mask(self, cls: int) -> Bools:
+        """Return :meth:`static_mask` once cordons, and taints that show a node's state, have passed. Cached."""
+        return self.filters_of(cls).lasting(cls)
 
     def feasible(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters."""

@@ -17,6 +17,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColum
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
+from rebalancer.snapshot.operating_systems import OperatingSystems
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
@@ -494,6 +495,29 @@ class Snapshot:
                 key = (cls.namespace, cls.controller_uid, frozenset(own))
             group[index] = numbers.setdefault(key, len(numbers))
         return freeze(group)
+
+    def foreign_nodes(self, cls: int) -> Bools | None:
+        """Return the nodes (N,) of another operating system than pods of ``cls`` run on; None if there are none.
+
+        The scheduler may choose them nevertheless. The array is shared and read-only.
+        """
+        return self._operating_systems.foreign(cls)
+
+    def without_foreign(self, nodes: Bools, cls: int) -> Bools:
+        """Return ``nodes`` (N,) without those of another operating system than pods of ``cls`` run on."""
+        foreign = self.foreign_nodes(cls)
+        return nodes if foreign is None else nodes & ~foreign
+
+    @cached_property
+    def _operating_systems(self) -> OperatingSystems:
+        groups = [
+            (*filter(None, (of.controller_uid,)), *(at for at in (of.owner,) if at >= 0))
+            for of in self.classes
+        ]
+        ready = np.flatnonzero(self.pods.living & self.pods.ready)
+        asked = [of.spec.os.name if of.spec.os is not None else "" for of in self.classes]
+        at = self.pods.cls[ready], self.pods.node[ready]
+        return OperatingSystems(self.nodes.labels, asked, groups, at)
 
     def amounts(self, of: Mapping[str, str]) -> Ints | None:
         """Return quantities by resource as a column (R,) in base units; None if no node or pod names one of the resources."""

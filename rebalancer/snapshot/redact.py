@@ -49,7 +49,7 @@ _DROPPED = _words(
 """Fields that nothing reads and that are longer than they are useful."""
 _EVERYWHERE = _words(
     "default kube-system kube-public kube-node-lease default-scheduler system-cluster-critical system-node-critical 0.0.0.0"
-    " 127.0.0.1 ::"
+    " 127.0.0.1 :: linux windows"
 )
 """Names that every cluster has."""
 _PUBLIC_LABELS = _words(

@@ -281,6 +281,10 @@ class WorkloadReference(_Wire, frozen=True):
     pod_group_replica_key: str = ""
 
 
+class PodOS(_Wire, frozen=True):
+    name: str = ""
+
+
 class SchedulingSpec(_Wire, frozen=True):
     """The fields of a PodSpec that affect scheduling, protections and eviction cost."""
 
@@ -304,6 +308,7 @@ class SchedulingSpec(_Wire, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
+    os: PodOS | None = None
 
 
 class OwnerReference(_Wire, frozen=True):

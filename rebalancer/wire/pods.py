@@ -318,6 +318,7 @@ class _Spec(Struct, rename="camel", gc=False):
     volumes: tuple[_Volume, ...] | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
+    os: o.PodOS | None = None
 
     def key(self) -> Hashable:
         return (
@@ -340,6 +341,7 @@ class _Spec(Struct, rename="camel", gc=False):
             tuple([k for v in self.volumes or () if (k := v.key()) is not None]),
             self.termination_grace_period_seconds,
             self.restart_policy,
+            self.os,
         )
 
     def count_resized(self, status: _Status) -> None:
@@ -387,6 +389,7 @@ class _Spec(Struct, rename="camel", gc=False):
             volumes=tuple(v.decode() for v in self.volumes or () if v.key() is not None),
             termination_grace_period_seconds=self.termination_grace_period_seconds,
             restart_policy=self.restart_policy,
+            os=self.os,
         )
 
 

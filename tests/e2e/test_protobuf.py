@@ -36,7 +36,7 @@ def peculiar() -> dict[str, Any]:
     ]
     pod = objects.pod("peculiar", nodeSelector={"no": "where"})
     pod["spec"]["volumes"] = [{"name": f"disk-{i}", **disk} for i, disk in enumerate(disks)]
-    pod["spec"]["hostUsers"] = False
+    pod["spec"].update(hostUsers=False, os={"name": "linux"})
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}
     pod["spec"]["containers"][0].update(restartPolicy="Never", restartPolicyRules=[rule])
     return pod
@@ -54,6 +54,8 @@ def test_protobuf_and_json_give_the_same_snapshot(
     [spec] = [c.spec for c in in_json.snapshot.classes if c.labels.get("app") == "peculiar"]
     assert [volume.disk is not None for volume in spec.volumes or ()] == [True] * 8
     assert spec.host_users is False
+    assert spec.os is not None
+    assert spec.os.name == "linux"
     assert spec.containers[0].restart_policy_rules is not None
     assert in_json.snapshot.nodes.declared_features["RestartAllContainersOnContainerExits"].sum()
     assert in_json.readings.read_bytes > 1.3 * streamed.readings.read_bytes

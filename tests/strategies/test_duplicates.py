@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.testing.contract import view_of
-from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
 from strategies.duplicates import Duplicates
 
 NODES = [node(f"n{i}") for i in range(4)]
@@ -49,3 +49,36 @@ def test_pods_that_belong_to_their_node_are_no_duplicates(kind, name):
 def test_excluded_kinds_may_share_nodes():
     web = workload("web", ["n0", "n0"])
     assert term_of([*NODES, *web], exclude_owner_kinds=("Deployment",)).potential() == 0
+
+
+GONE = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+KEPT = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+SHUT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+OS = "kubernetes.io/os"
+
+
+@pytest.mark.parametrize(
+    ("changed", "spec", "feasible"),
+    [
+        ([node("n2"), node("n3")], {}, 4),
+        # Nodes that pods must leave are no nodes that could hold one.
+        ([node("n2", taints=[KEPT]), node("n3", taints=[GONE])], {}, 2),
+        ([node("n2", labels={"pool": "b"}), node("n3")], {"nodeSelector": {"pool": "a"}}, 2),
+        # One that is closed for a while holds its pod, and so does a full one.
+        ([node("n2", unschedulable=True, taints=[SHUT]), node("n3", cpu="300m")], {}, 4),
+        # No node takes a pod without the key of its hard constraint, or of its affinity.
+        ([node("n2"), node("n3")], spread("web", hard=True), 2),
+        ([node("n2"), node("n3")], spread("web"), 4),
+        # Of another operating system.
+        ([node("n2", labels={OS: "windows"}), node("n3")], {"os": {"name": "linux"}}, 3),
+    ],
+)
+def test_nodes_that_could_hold_a_pod_or_hold_one_are_feasible(changed, spec, feasible):
+    labels = {"pool": "a", OS: "linux"}
+    nodes = [node("n0", "zone-a", labels=labels), node("n1", "zone-a", labels=labels), *changed]
+    web = workload("web", ["n0", "n0", "n1", "n2", "n3"], cpu="200m", spec=spec)
+    view = view_of(snapshot_of([*nodes, *web]))
+    (term,) = Duplicates().terms(view, Duplicates.Params())
+    (group,) = term.groups_of(np.zeros(1, np.int32))
+    assert f"(5 pods, {feasible} feasible nodes)" in group.label
+    assert group.cap == -(-5 // feasible)

@@ -119,7 +119,7 @@ class Packing:
         placed: dict[int, str] = {}
         for pod in pods:
             cls = int(self.state.cls_of[pod])
-            fits = np.flatnonzero(self.model.feasible(self.state, cls) & self.present)
+            fits = np.flatnonzero(self.feasible(cls) & self.present)
             if not fits.size:
                 break
             self._place(pod, int(fits[0]))
@@ -147,7 +147,17 @@ class Packing:
 
     def could_take(self, cls: int) -> bool:
         """Return whether a pod of a class could be on one of the candidates, were it empty and alone in the cluster."""
-        return bool(self.model.static_mask(cls)[self._first :].any())
+        static = self.model.static_mask(cls)[self._first :]
+        return bool(static[~self.foreign(cls)[self._first :]].any())
+
+    def feasible(self, cls: int) -> Bools:
+        """Return the nodes (N,) that pass all filters now and run pods of a class."""
+        return self.snapshot.without_foreign(self.model.feasible(self.state, cls), cls)
+
+    def foreign(self, cls: int) -> Bools:
+        """Return the nodes (N,) of another operating system than pods of a class run on."""
+        foreign = self.snapshot.foreign_nodes(cls)
+        return np.zeros(len(self.snapshot.nodes), bool) if foreign is None else foreign
 
     def open_all(self) -> list[int]:
         """Open every candidate; return their rows."""
@@ -176,7 +186,7 @@ class Packing:
 
     def _fit(self, cls: int, allowed: Bools) -> int | None:
         """Return the first node that fits a pod of a class, opening one if necessary; None if there is none."""
-        feasible = self.model.feasible(self.state, cls) & allowed
+        feasible = self.feasible(cls) & allowed
         if (fits := np.flatnonzero(feasible & self.present)).size:
             return int(fits[0])
         if not self.could_take(cls):
@@ -184,7 +194,7 @@ class Packing:
         before = self._open
         while self._open < min(len(self._candidates), before + self._tries):
             row = self._open_next()
-            if self.model.feasible(self.state, cls)[row]:
+            if self.feasible(cls)[row]:
                 return row
         while self._open > before:
             self._close_last()
@@ -276,25 +286,34 @@ def pending_pods(
             refused.clear()  # one that it has affinity to may be there now
         else:
             code = PodCode.OF_NODE if snapshot.classes[cls].per_node else None
-            refused[cls] = PendingPod(
-                pod, code, unschedulable_message(packing.model, packing.state, cls)
-            )
+            refused[cls] = PendingPod(pod, code, _why_none(packing, cls))
             pending.append(_unschedulable(refused[cls], pod, triggering))
     return pending
 
 
+def _why_none(packing: Packing, cls: int) -> str:
+    """Return why no node takes a pod of a class, as the scheduler says it, and what it does not look at."""
+    text = unschedulable_message(packing.model, packing.state, cls)
+    others = packing.model.feasible(packing.state, cls) & packing.foreign(cls)
+    if not others.any():
+        return text
+    name = packing.snapshot.nodes.names[int(others.argmax())]
+    return f"{name} has room for it, but is of another operating system ({text})"
+
+
 def _find_room(packing: Packing, cls: int, *, is_chunk: bool) -> int | None:
-    """Return the node on which the scheduler would place a pod; None if there is none.
+    """Return the node on which the scheduler would place a pod, and that runs it; None if there is none.
 
     A chunk of a buffer is on the node of which most is taken already: few nodes are to be kept for buffers.
     """
     snapshot, model, state = packing.snapshot, packing.model, packing.state
-    if not is_chunk:
-        predicted = model.predict(state, cls).nodes
-        return int(predicted[0]) if len(predicted) else None
-    fits = np.flatnonzero(model.feasible(state, cls))
+    fits = np.flatnonzero(packing.feasible(cls))
     if not fits.size:
         return None
+    if not is_chunk:
+        predicted = model.predict(state, cls).nodes
+        native = predicted[~packing.foreign(cls)[predicted]]
+        return int(native[0] if len(native) else fits[0])
     rows = weighed_rows(snapshot)
     room = np.maximum(1, snapshot.nodes.allocatable[rows][:, fits])
     return int(fits[(state.lasting[rows][:, fits] / room).sum(axis=0).argmax()])

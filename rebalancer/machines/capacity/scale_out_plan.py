@@ -293,13 +293,17 @@ def _refusal(
     limit: GroupRefusal | None,
 ) -> GroupRefusal:
     evaluation = packing.model.evaluate(packing.state, cls)
-    if evaluation.feasible[rows].any():
+    feasible = evaluation.feasible[rows]
+    if (feasible & ~packing.foreign(cls)[rows]).any():
         if (blocked := inputs.blocked.get(group.name)) is not None:
             return blocked
         if limit is not None and (group.desired is None or group.desired != group.maximum):
             return limit
         text = f"it has {group.desired} nodes and may have {group.maximum}"
         return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
+    if feasible.any():
+        text = "a new node would be of another operating system than it runs on"
+        return GroupRefusal(group.name, GroupCode.FILTERED, text)
     words = list(reasons(packing.model, packing.state, cls, evaluation))
     texts = dict.fromkeys(text for row in rows for text in words[row])
     return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))

@@ -136,4 +136,4 @@ class TogetherJudge:
         back = float(prediction.probability[prediction.nodes == home].sum())
         if home in marks and back > BACK:
             return Code.COMES_BACK, "the scheduler might put it back"
-        return self._judge.unwanted(prediction)
+        return self._judge.unwanted(pod, prediction)

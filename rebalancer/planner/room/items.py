@@ -73,7 +73,7 @@ class Items:
         nodes, ruled = ask.nodes & ~self._snapshot.nodes.leaving, False
         requests = ask.requests
         if ask.cls >= 0:
-            nodes, ruled = nodes & self._scheduler.static_mask(ask.cls), self._is_ruled(ask.cls)
+            nodes, ruled = nodes & self._usable(ask.cls), self._is_ruled(ask.cls)
             requests = self._requests_of(ask.cls)
         pod = ask.pod if ask.pod >= 0 else -1 - number
         asked = np.flatnonzero(requests > 0).astype(np.int32)
@@ -103,7 +103,7 @@ class Items:
             return known
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
         replacement = self._snapshot.classes[cls].replacement
-        nodes = self._scheduler.static_mask(replacement) & ~self._closed
+        nodes = self._usable(replacement) & ~self._closed
         nodes[node] &= may_return
         requests = self._requests_of(replacement)
         asked = np.flatnonzero(requests > 0).astype(np.int32)
@@ -121,6 +121,9 @@ class Items:
             needs=requests[asked, None],
         )
         return made
+
+    def _usable(self, cls: int) -> Bools:
+        return self._snapshot.without_foreign(self._scheduler.static_mask(cls), cls)
 
     def _requests_of(self, cls: int) -> Ints:
         rows = self._scheduler.filters_of(cls).resources.requested_rows(cls)

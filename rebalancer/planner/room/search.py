@@ -118,7 +118,8 @@ class RoomSearch:
         """Return the nodes (N,) that allow ``item`` apart from room, under the current rules between pods."""
         nodes = item.nodes.copy()
         if item.source >= 0:
-            nodes = self._scheduler.static_mask(item.cls) & ~self._closed
+            usable = self._snapshot.without_foreign(self._scheduler.static_mask(item.cls), item.cls)
+            nodes = usable & ~self._closed
         if not item.ruled:
             return nodes
         if item.source < 0:

@@ -147,6 +147,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         if spec.HasField("terminationGracePeriodSeconds")
         else None,
         restart_policy=share_text(spec.restartPolicy) or "Always",
+        os=to_struct(spec.os, o.PodOS) if spec.HasField("os") else None,
     )
 
 

@@ -146,6 +146,7 @@ POD: dict[str, Any] = {
         "tolerations": [
             {"key": "team", "operator": "Equal", "value": "acme", "effect": "NoSchedule"}
         ],
+        "os": {"name": "windows"},
     },
     "status": {"phase": "Running", "startTime": "2026-11-20T10:00:00Z", "message": "of acme"},
 }
@@ -163,6 +164,7 @@ def test_what_plans_need_stays_and_equal_names_stay_equal():
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
     }
     assert spec["priorityClassName"] == "system-node-critical"
+    assert spec["os"] == {"name": "windows"}
     assert spec["tolerations"][0] == {**POD["spec"]["tolerations"][0], "value": acme}
     container = spec["containers"][0]
     assert container["resources"] == {"requests": {"cpu": "250m", "memory": "1Gi"}}

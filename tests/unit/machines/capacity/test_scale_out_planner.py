@@ -604,3 +604,25 @@ def test_of_a_group_in_several_zones_only_the_last_node_is_left_out(machines):
     ]
     planned = machines.scale_out(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
     assert dict(planned.scale_out.increases[0].zones) == {"za": 2, "zb": 1}
+
+
+OS = "kubernetes.io/os"
+
+
+@pytest.mark.parametrize("spec", [{"os": {"name": "linux"}}, {}], ids=["spec", "ready-pods"])
+def test_nodes_and_groups_of_another_operating_system_are_no_room(machines, spec):
+    nodes = [*_full("lin", labels={OS: "linux"}), node("win", labels={OS: "windows"})]
+    web = workload("web", ["lin", "", ""], cpu="100m", memory="1Mi", spec=spec)
+    groups = [group("windows"), group("linux")]
+    templates = {
+        "windows": _template(labels={OS: "windows"}),
+        "linux": _template(labels={OS: "linux"}),
+    }
+    planned = machines.scale_out([*nodes, *web], groups, templates=templates)
+    assert planned.by == {"linux": 1}
+    planned = machines.scale_out([*nodes, *web], groups[:1], templates=templates)
+    assert planned.codes == {"web-1": "NoGroupFits", "web-2": "NoGroupFits"}
+    assert "win has room for it, but is of another operating system" in planned["web-1"].message
+    assert planned["web-1"].refusals[0].message == (
+        "a new node would be of another operating system than it runs on"
+    )

@@ -260,3 +260,11 @@ def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
     }
     # What was ordered to go goes whatever the policy says.
     assert refs == {("shop", "n1"), ("default", "n1"), ("default", "n2")}
+
+
+def test_a_node_of_another_operating_system_is_no_place():
+    system = "kubernetes.io/os"
+    nodes = [node("lin", labels={system: "linux"}), node("win", labels={system: "windows"})]
+    _, (lin,) = looked([*nodes, *workload("web", ["lin", "lin"])], "lin")
+    assert lin.verdict is DrainVerdict.NO_ROOM
+    assert {one.code for one in lin.pods} == {"NoRoom"}
