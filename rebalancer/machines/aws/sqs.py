@@ -34,7 +34,7 @@ from rebalancer.machines.aws.services import (
     service,
 )
 from rebalancer.plan.machines import PipelineOutcome
-from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
+from rebalancer.policy.interruption import IGNORED_KINDS, WARM_POOL, IgnoredKinds
 from rebalancer.policy.values import Params
 from rebalancer.signals.model import (
     HEARTBEAT,
@@ -199,10 +199,10 @@ def _lifecycle(action: dict[str, Any]) -> tuple[Event, ...]:
     group, name = _text(action["AutoScalingGroupName"]), _text(action["LifecycleHookName"])
     hook = Hook(group, name, token, instance)
     account = str(action.get("AccountId") or "")
-    reason = f"leaves group {group}"
-    return (
-        Event(f"{instance}/hook/{token}", "scale-in", instance, reason, hook=hook, account=account),
-    )
+    kind, reason = "scale-in", f"leaves group {group}"
+    if action.get("Destination") == "WarmPool":
+        kind, reason = WARM_POOL, f"goes into the warm pool of group {group}"
+    return (Event(f"{instance}/hook/{token}", kind, instance, reason, hook=hook, account=account),)
 
 
 def _health(message: dict[str, Any]) -> tuple[Event, ...]:
