@@ -81,7 +81,7 @@ class Result(enum.StrEnum):
     GONE = "gone"
     """The Node went before the first step, or another one has come under its name."""
     WITHDRAWN = "withdrawn"
-    """Nothing cancelled it, but the machine has not gone in time: what was done to its node was undone."""
+    """Nothing cancelled it, but the machine has not gone in time, or is back: what was done to its node was undone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,11 @@ STEP_ENVELOPE = ("step", "within")
 """The keys that all steps have."""
 DEFAULT_STEPS = ("cordon", "exclude", "leave")
 """The steps of a policy that has signals, and names none."""
-_WITHDRAW_AFTER = dict.fromkeys(("rebalance", "spot", "shutdown"), timedelta(hours=1))
+WARM_POOL = "warm-pool"
+"""The kind of machines that are put by, to come back as the same machine and Node."""
+TURNED_OFF = frozenset({WARM_POOL, "shutdown"})
+"""Kinds after which a machine is off: where it runs again, it is back."""
+_WITHDRAW_AFTER = dict.fromkeys(("rebalance", "spot", *TURNED_OFF), timedelta(hours=1))
 """Kinds that nothing cancels: a recommendation stands for ever, and a queue does not say that an instance is started again."""
 
 
@@ -165,7 +169,7 @@ class InterruptionPolicy(Section):
         default_factory=dict,
         description="For kinds of interruptions: how long after the time at which the machine was to go, or without such"
         " a time after the begin of the steps, these are undone if it is still there; 0s: never. Absent: 1h for"
-        " rebalance, spot and shutdown, and never for other kinds, which are cancelled by what announced them.",
+        " rebalance, spot, shutdown and warm-pool, and never for other kinds, which are cancelled by what announced them.",
     )
 
     def lead(self, kind: str) -> float:

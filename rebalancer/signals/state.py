@@ -74,9 +74,14 @@ class PipelineState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the Node: another one of its name is another machine."""
 
     def goes_by(self, cause: RecordedInterruption) -> float:
-        """Return the latest time at which the machine goes (Unix seconds); the start of the steps if it is unknown."""
+        """Return the latest time at which the machine goes (Unix seconds); the start of the steps if it is unknown.
+
+        One that its source holds goes when the steps have ended.
+        """
         latest = latest_end(cause.deadline, cause.until)
-        return self.begun if latest is None else latest
+        if latest is None:
+            latest = max(self.begun, self.ended) if cause.held else self.begun
+        return latest
 
     @property
     def outcome(self) -> PipelineOutcome:

@@ -24,6 +24,14 @@ def read(body):
         (state("i-1", "terminated"), ("i-1/shutdown/e-1", "shutdown", "i-1", None, False)),
         (hook("i-1", "t-1"), ("i-1/hook/t-1", "scale-in", "i-1", None, False)),
         (
+            {**hook("i-1", "t-1"), "Origin": "AutoScalingGroup", "Destination": "WarmPool"},
+            ("i-1/hook/t-1", "warm-pool", "i-1", None, False),
+        ),
+        (
+            {**hook("i-1", "t-1"), "Origin": "WarmPool", "Destination": "EC2"},
+            ("i-1/hook/t-1", "scale-in", "i-1", None, False),
+        ),
+        (
             event("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action", hook("i-1", "t-1")),
             ("i-1/hook/t-1", "scale-in", "i-1", None, False),
         ),

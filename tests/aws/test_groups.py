@@ -337,27 +337,51 @@ def test_processors_that_the_system_keeps(cpus, expected):
         ("PreInService", "Launching a new EC2 instance: i-0fedcba9", True),
         ("MidLifecycleAction", "Launching a new EC2 instance: i-0123abcd", False),
         ("InProgress", "Terminating EC2 instance: i-0fedcba9", False),
-        ("Successful", "Launching a new EC2 instance: i-0fedcba9", False),
+        ("Successful", "Launching a new EC2 instance: i-0fedcba9", True),
+        ("Successful", "Launching a new EC2 instance: i-0123abcd", False),
+        ("Successful", "Launching a new EC2 instance into warm pool: i-0fedcba9", False),
+        ("Successful", "Launching a new EC2 instance from warm pool: i-0fedcba9", True),
         ("Failed", "Launching a new EC2 instance", False),
         ("Cancelled", "Launching a new EC2 instance", False),
     ],
 )
 def test_which_launches_are_in_progress(cloud, status, description, launching):
-    """The status codes of Activity in the API reference; a machine that its group has already is no more one that comes."""
+    """The status codes of Activity in the API reference; the list of a group's machines may be later than its activities."""
+    assert _is_launching(cloud, (status, description)) is launching
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "Terminating EC2 instance: i-0fedcba9",
+        "Detaching EC2 instance: i-0fedcba9",
+        "Moving EC2 instance to Standby: i-0fedcba9",
+    ],
+)
+@pytest.mark.parametrize("status", ["InProgress", "Successful"])
+def test_a_machine_that_was_launched_and_has_left_does_not_come(cloud, left, status):
+    launched = ("Successful", "Launching a new EC2 instance: i-0fedcba9")
+    assert not _is_launching(cloud, (status, left), launched)
+    assert _is_launching(cloud, launched, (status, left)), "it was launched after that"
+
+
+def _is_launching(cloud, *activities):
+    """Return the answer for a group of one machine with these activities, the newest first."""
     cloud.activities["launching"] = [
         {
-            "ActivityId": "1",
+            "ActivityId": str(number),
             "AutoScalingGroupName": "launching",
             "Cause": "",
             "Description": description,
             "StartTime": "2026-11-20T00:00:00Z",
             "StatusCode": status,
         }
+        for number, (status, description) in enumerate(activities)
     ]
     params = AutoScaling.Params(names=("launching",), region=_REGION, endpoint=cloud.url)
     machines = AutoScaling().open(params, {})
     group = NodeGroup(name="launching", instances=("aws:///eu-west-1a/i-0123abcd",))
-    assert machines.is_launching(group) is launching
+    return machines.is_launching(group)
 
 
 def test_a_suspended_launch_is_named_with_its_reason():

@@ -1,6 +1,7 @@
 """The source ``sqs`` on moto: each message is kept until its work is done, and no longer."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -187,12 +188,92 @@ def test_a_lifecycle_hook_hears_heartbeats_and_is_continued_at_the_end(ground, w
     ground.receiver.done(one, DONE)
 
 
-def test_a_hook_that_did_not_wait_keeps_nothing_from_its_end(ground):
+def test_a_hook_that_was_known_and_waits_no_more_keeps_nothing_from_its_end(ground):
+    token = ground.cloud.terminates("i-1", "drain", ground.url)
+    (one,) = ground.receive()
+    ground.receiver.heartbeat(one)
+    ground.unix.ahead += 30
+    del ground.cloud.waiting[token]
+    ground.receiver.heartbeat(one)
+    assert [loose.held for loose in ground.receive()] == [False]
+    ground.receiver.done(one, DONE)
+    assert ground.messages() == 0
+
+
+@pytest.fixture
+def short_polls(cloud):
+    """Polls whose messages can be made visible again."""
+    cloud.longest_poll = 1.0
+    yield
+    cloud.longest_poll = math.inf
+    cloud.receipts.clear()
+
+
+UNKNOWN = (400, "ValidationError", "No active Lifecycle Action")
+"""How AWS answers about an action that has ended, or that is too new to be known."""
+
+
+def _redeliver(ground):
+    """Let messages come again; nothing in them is left to be done."""
+    ground.cloud.redeliver()
+    assert [*ground.receive()] == []
+
+
+@pytest.mark.usefixtures("short_polls")
+@pytest.mark.parametrize("seconds", [1, 45, 110])
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_hook_that_is_known_late_is_continued_all_the_same(ground, seconds, heard):
+    ground.cloud.terminates("i-1", "drain", ground.url)
+    for call in ("CompleteLifecycleAction", "RecordLifecycleActionHeartbeat"):
+        ground.cloud.refuses[f"autoscaling:{call}"] = UNKNOWN
+    (one,) = ground.receive()
+    if heard:
+        ground.receiver.heartbeat(one)
+    ground.receiver.done(one, DONE)
+    ground.unix.ahead += seconds
+    _redeliver(ground)
+    assert ground.messages() == 1
+    ground.cloud.refuses.clear()
+    _redeliver(ground)
+    assert ground.cloud.completed == [("i-1", "CONTINUE")]
+    assert ground.messages() == 0
+
+
+def test_a_machine_is_held_while_the_action_of_its_hook_is_not_known_yet(ground):
+    ground.cloud.terminates("i-1", "drain", ground.url)
+    ground.cloud.refuses["autoscaling:RecordLifecycleActionHeartbeat"] = UNKNOWN
+    (one,) = ground.receive()
+    ground.receiver.heartbeat(one)
+    assert [*ground.receive()] == [], "nothing says that it is let loose"
+    ground.cloud.refuses.clear()
+    ground.unix.ahead += 30
+    ground.receiver.heartbeat(one)
+    assert ground.cloud.heartbeats == ["i-1"]
+
+
+@pytest.mark.usefixtures("short_polls")
+def test_a_hook_that_nobody_knows_for_long_has_ended(ground):
     token = ground.cloud.terminates("i-1", "drain", ground.url)
     (one,) = ground.receive()
     del ground.cloud.waiting[token]
-    ground.receiver.heartbeat(one)
     ground.receiver.done(one, DONE)
+    assert ground.messages() == 1
+    ground.unix.ahead += 121
+    _redeliver(ground)
+    assert ground.messages() == 0
+
+
+@pytest.mark.usefixtures("short_polls")
+def test_messages_of_other_machines_wait_for_their_hooks_as_well(ground):
+    ground.cloud.refuses["autoscaling:CompleteLifecycleAction"] = UNKNOWN
+    ground.cloud.terminates("i-of-nobody", "drain", ground.url)
+    receiver = ground.opened(others="delete")
+    assert [*ground.receive(receiver)] == []
+    assert ground.messages() == 1
+    ground.cloud.refuses.clear()
+    time.sleep(5.2)
+    assert [*ground.receive(receiver)] == []
+    assert ground.cloud.completed == [("i-of-nobody", "CONTINUE")]
     assert ground.messages() == 0
 
 

@@ -330,6 +330,46 @@ def test_a_daemon_set_has_one_pod_on_each_node(ground: Ground) -> None:
     assert hosts == ["node-a", "node-b"]
 
 
+@pytest.mark.parametrize(
+    ("effect", "stays", "comes"),
+    [
+        ("PreferNoSchedule", True, True),
+        ("NoSchedule", True, False),
+        ("NoExecute", False, False),
+    ],
+)
+def test_what_a_taint_does_to_the_pods_of_a_daemon_set(
+    ground: Ground, effect: str, stays: bool, comes: bool
+) -> None:
+    """A pod that runs there stays unless the taint is NoExecute; a new one comes only where it is preferred that none does."""
+    ground.nodes("a", "b")
+    ground.apply(objects.daemonset("agent"))
+    operations.wait_pods_ready(ground.api, 2)
+    taint = {"key": "example.com/closed", "effect": effect}
+    ground.api.patch("/api/v1/nodes/node-b", {"spec": {"taints": [taint]}})
+    desired = 2 if comes else 1
+    ground.wait(lambda: _status_of_agent(ground).get("desiredNumberScheduled") == desired, "count")
+    ground.wait(lambda: _has_agent(ground) == stays, "what becomes of the pod")
+    misscheduled = _status_of_agent(ground).get("numberMisscheduled", 0)
+    assert misscheduled == int(stays and not comes)
+    for name in ground.names():
+        ground.api.delete(f"{PODS}/{name}")
+    ground.wait(lambda: _has_agent(ground) == comes, "whether another pod comes")
+
+
+def _status_of_agent(ground: Ground) -> dict[str, Any]:
+    return dict(
+        ground.api.get("/apis/apps/v1/namespaces/default/daemonsets/agent").get("status", {})
+    )
+
+
+def _has_agent(ground: Ground) -> bool:
+    return any(
+        pod["spec"].get("nodeName") == "node-b" and "deletionTimestamp" not in pod["metadata"]
+        for pod in operations.pods(ground.api)
+    )
+
+
 # -- scheduler, kubelets and nodes ------------------------------------------------------------------
 
 

@@ -14,8 +14,9 @@ when that pod is deleted.
 
 from __future__ import annotations
 
+import enum
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -408,53 +409,70 @@ class DaemonSets(WorkloadController):
                 self.note((daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]))
 
     def reconcile(self, daemon_set: Json, _key: Key) -> None:
-        """Create missing pods, delete those on nodes that are no longer eligible, write the status."""
-        nodes = [node for node in self.store.items(NODE) if _is_eligible(daemon_set, node)]
-        wanted = {node["metadata"]["name"] for node in nodes}
+        """Create missing pods, delete those that may not run on, write the status."""
+        fits = {one["metadata"]["name"]: _judge(daemon_set, one) for one in self.store.items(NODE)}
+        wanted = {name for name, fit in fits.items() if fit is DaemonFit.RUNS}
+        staying = {name for name, fit in fits.items() if fit is not DaemonFit.NONE}
         # A replacement waits until the old pod is deleted: there is one per node.
         by_node = {
             _node_of(pod): pod for pod in self.store.dependents(daemon_set["metadata"]["uid"], POD)
         }
         for name in sorted(wanted - set(by_node)):
             create_pod(self.store, DAEMON_SET, daemon_set, amend=partial(_pin, node=name))
-        for name in sorted(set(by_node) - wanted):
+        for name in sorted(set(by_node) - staying):
             if is_active(by_node[name]):
                 delete(self.store, POD, by_node[name], {})
-        self._report(daemon_set, len(wanted))
+        self._report(daemon_set, wanted)
 
-    def _report(self, daemon_set: Json, wanted: int) -> None:
+    def _report(self, daemon_set: Json, wanted: Collection[str]) -> None:
         owned = self.store.dependents(daemon_set["metadata"]["uid"], POD)
-        active = [pod for pod in owned if is_active(pod)]
+        every = [pod for pod in owned if is_active(pod)]
+        active = [pod for pod in every if _node_of(pod) in wanted]
         ready = sum(is_ready(pod) for pod in active)
 
         def report(new: Json) -> None:
             new["status"] |= {
-                "desiredNumberScheduled": wanted,
+                "desiredNumberScheduled": len(wanted),
                 "currentNumberScheduled": len(active),
                 "updatedNumberScheduled": len(active),
                 "numberReady": ready,
                 "numberAvailable": ready,
-                "numberMisscheduled": 0,
+                "numberMisscheduled": len(every) - len(active),
                 "observedGeneration": new["metadata"]["generation"],
             }
 
         self.store.modify(DAEMON_SET, daemon_set, report)
 
 
-def _is_eligible(daemon_set: Json, node: Json) -> bool:
+class DaemonFit(enum.Enum):
+    """What a DaemonSet does on a node (``daemon_controller.go``: ``NodeShouldRunDaemonPod``)."""
+
+    RUNS = "runs"
+    """It has a pod there."""
+    STAYS = "stays"
+    """A pod that runs there stays, and none is created: a taint ``NoSchedule`` is not tolerated."""
+    NONE = "none"
+    """It has no pod there."""
+
+
+def _judge(daemon_set: Json, node: Json) -> DaemonFit:
     spec = daemon_set["spec"]["template"]["spec"]
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return False
+        return DaemonFit.NONE
     affinity = msgspec.convert(spec.get("affinity") or {}, Affinity).node_affinity
     required = affinity.required if affinity is not None else None
     if required is not None and not NodeLabels([name], [labels]).selector(required)[0]:
-        return False
+        return DaemonFit.NONE
     tolerations = [*(spec.get("tolerations") or ()), *_tolerations()]
-    return all(
-        taint["effect"] == "PreferNoSchedule" or any(tolerates(t, taint) for t in tolerations)
+    refused = {
+        taint["effect"]
         for taint in node["spec"].get("taints") or ()
-    )
+        if not any(tolerates(one, taint) for one in tolerations)
+    }
+    if "NoExecute" in refused:
+        return DaemonFit.NONE
+    return DaemonFit.STAYS if "NoSchedule" in refused else DaemonFit.RUNS
 
 
 def _tolerations() -> list[Json]:

@@ -116,6 +116,9 @@ REBALANCE = "meta-data/events/recommendations/rebalance"
 MAINTENANCE = "meta-data/events/maintenance/scheduled"
 LIFECYCLE = "meta-data/autoscaling/target-lifecycle-state"
 
+_WARMED = "Warmed:"
+"""How the target lifecycle states of machines begin that are in a warm pool, or go there."""
+
 OURS = "imds/"
 """What the ids of these notices begin with."""
 
@@ -236,10 +239,14 @@ def _maintenance(text: str, instance: str) -> tuple[NodeNotice, ...]:
 
 
 def _lifecycle(text: str, instance: str) -> tuple[NodeNotice, ...]:
-    if text.strip() != "Terminated":
-        return ()
+    state = text.strip()
     # No time is in it, so that its id is the same at each look.
-    return (NodeNotice(f"{OURS}{instance}/terminated", "scale-in", reason="terminate"),)
+    if state in ("Terminated", f"{_WARMED}Terminated"):
+        return (NodeNotice(f"{OURS}{instance}/terminated", "scale-in", reason="terminate"),)
+    if state.startswith(_WARMED):
+        # It is in a warm pool, or goes there, until the state is InService again.
+        return (NodeNotice(f"{OURS}{instance}/warm-pool", "scale-in", reason=state),)
+    return ()
 
 
 def _seconds(text: str) -> float:

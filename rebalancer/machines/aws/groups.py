@@ -128,8 +128,10 @@ _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""
 _LAUNCHING = "Launching"
 """How the descriptions of activities begin that launch an instance."""
-_ENDED = ("Successful", "Failed", "Cancelled")
-"""Status codes of activities that have ended; all others are of some that have not (``Activity`` in the API reference)."""
+_FAILED = ("Failed", "Cancelled")
+"""Status codes of activities that brought nothing; ``Successful`` ones have, and all others may (``Activity`` in the API reference)."""
+_INTO_POOL = "into warm pool"
+"""In the descriptions of launches whose instances do not count in the group."""
 _INSTANCE = re.compile(r"\bi-[0-9a-f]+")
 _GOING = ("Terminat", "Detach", "Warmed", "Standby", "EnteringStandby")
 """How the lifecycle states of instances begin that do not count in the desired capacity, or will not for long."""
@@ -236,13 +238,19 @@ class AutoScalingGroups:
         return None
 
     def is_launching(self, group: NodeGroup) -> bool:
-        """Return whether a launch is in progress whose instance is not in the group yet."""
+        """Return whether a launch is in progress, or was successful, whose instance is not in the group yet.
+
+        The group may be listed later than its activities. An instance has left it again if a newer activity names it.
+        """
         known = {one.rpartition("/")[2] for one in group.instances}
-        return any(
-            one["StatusCode"] not in _ENDED
-            and known.isdisjoint(_INSTANCE.findall(one["Description"]))
-            for one in self._launches(group)
-        )
+        for one in self._activities(group):
+            text = one.get("Description", "")
+            instances = set(_INSTANCE.findall(text))
+            if not _is_launch(one) or _INTO_POOL in text:
+                known |= instances
+            elif one["StatusCode"] not in _FAILED and known.isdisjoint(instances):
+                return True
+        return False
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
         """Set the desired capacity; the group's own cool-down is ignored."""
@@ -320,16 +328,17 @@ class AutoScalingGroups:
                 )
 
     def _launches(self, group: NodeGroup) -> list[Mapping[str, Any]]:
-        """Return the launches among a group's last 100 activities, newest first as AWS lists them."""
+        """Return the launches among a group's last 100 activities, newest first."""
+        return [one for one in self._activities(group) if _is_launch(one)]
+
+    def _activities(self, group: NodeGroup) -> Sequence[Mapping[str, Any]]:
+        """Return a group's last 100 activities, newest first as AWS lists them."""
         with _asking(f"{group.name}: {ACTIVITIES}"):
             described = self._client("autoscaling").describe_scaling_activities(
                 AutoScalingGroupName=group.name
             )
-        return [
-            one
-            for one in described["Activities"]
-            if one.get("Description", "").startswith(_LAUNCHING)
-        ]
+        activities: Sequence[Mapping[str, Any]] = described["Activities"]
+        return activities
 
     def _describe_groups(self, query: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         client = self._client("autoscaling")
@@ -368,6 +377,10 @@ class AutoScalingGroups:
     def _client(self, name: str, attempts: int = ATTEMPTS) -> Any:
         with _asking(f"the client of {name}"):
             return service(name, self._region, self._params.endpoint, attempts=attempts)
+
+
+def _is_launch(activity: Mapping[str, Any]) -> bool:
+    return str(activity.get("Description", "")).startswith(_LAUNCHING)
 
 
 def _filter(tag: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from rebalancer.machines.aws.services import (
     service,
 )
 from rebalancer.plan.machines import PipelineOutcome
-from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
+from rebalancer.policy.interruption import IGNORED_KINDS, WARM_POOL, IgnoredKinds
 from rebalancer.policy.values import Params
 from rebalancer.signals.model import (
     HEARTBEAT,
@@ -199,10 +199,10 @@ def _lifecycle(action: dict[str, Any]) -> tuple[Event, ...]:
     group, name = _text(action["AutoScalingGroupName"]), _text(action["LifecycleHookName"])
     hook = Hook(group, name, token, instance)
     account = str(action.get("AccountId") or "")
-    reason = f"leaves group {group}"
-    return (
-        Event(f"{instance}/hook/{token}", "scale-in", instance, reason, hook=hook, account=account),
-    )
+    kind, reason = "scale-in", f"leaves group {group}"
+    if action.get("Destination") == "WarmPool":
+        kind, reason = WARM_POOL, f"goes into the warm pool of group {group}"
+    return (Event(f"{instance}/hook/{token}", kind, instance, reason, hook=hook, account=account),)
 
 
 def _health(message: dict[str, Any]) -> tuple[Event, ...]:
@@ -261,6 +261,10 @@ _HOOK_EVERY = 1.5 * HEARTBEAT
 
 The shortest time-out of an action is 30 s.
 """
+_EARLY = 120.0
+"""Seconds from the first refusal of a lifecycle action within which it may still begin: a new one is not known at once everywhere."""
+_FIRST_RETRY = 5
+"""Seconds until a message comes again whose lifecycle action was refused; the pauses double, up to :data:`_HIDDEN`."""
 _REMEMBERED = 10_000
 """Interruptions that are done: their messages may be delivered once more."""
 
@@ -352,6 +356,10 @@ class SqsReceiver:
         self._complaints: list[str] = []
         self._timed_out: dict[str, None] = {}
         """Tokens of lifecycle actions that have ended without us."""
+        self._refused: dict[str, float] = {}
+        """Tokens of lifecycle actions that no call has known yet -> Unix seconds of the first refusal."""
+        self._accepted: dict[str, None] = {}
+        """Tokens of those that a call has known: a refusal after that is their end."""
         self._let_loose: list[Interruption] = []
         """Those whose machines are held no more, and that were not said to be so."""
 
@@ -519,13 +527,32 @@ class SqsReceiver:
             ):
                 self._groups.record_lifecycle_action_heartbeat(**_action(hook))
         except SignalError as error:
-            # It has timed out: the group did not wait. The node is emptied for as long as it is there.
             if not is_refusal(error, "ValidationError"):
                 raise
-            with self._lock:
-                self._timed_out[hook.token] = None
-                _shorten(self._timed_out)
-                self._let_loose.append(replace(interruption, held=False))
+            # It has timed out: the group did not wait. The node is emptied for as long as it is there.
+            if self._has_ended(hook):
+                with self._lock:
+                    self._let_loose.append(replace(interruption, held=False))
+        else:
+            self._note_accepted(hook)
+
+    def _note_accepted(self, hook: Hook) -> None:
+        with self._lock:
+            self._accepted[hook.token] = None
+            _shorten(self._accepted)
+            self._refused.pop(hook.token, None)
+
+    def _has_ended(self, hook: Hook) -> bool:
+        """Return whether a lifecycle action that was refused now has ended; it may be too new to be known."""
+        with self._lock:
+            first = self._refused.setdefault(hook.token, self._around.unix())
+            _shorten(self._refused)
+            is_new = hook.token not in self._accepted and hook.token not in self._timed_out
+            if is_new and self._around.unix() - first < _EARLY:
+                return False
+            self._timed_out[hook.token] = None
+            _shorten(self._timed_out)
+            return True
 
     def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:  # noqa: ARG002
         """Delete the message and complete its hooks once all of its interruptions are done."""
@@ -541,7 +568,7 @@ class SqsReceiver:
 
     def _let_go(self, held: _Held) -> None:
         if held.others:
-            self._continue(held.hooks)
+            self._continue(held.receipt, held.hooks)
         else:
             self._finish(held.receipt, held.hooks)
         with self._lock:
@@ -549,7 +576,8 @@ class SqsReceiver:
 
     def _finish(self, receipt: str, hooks: Iterable[Hook]) -> None:
         """Complete the hooks, then delete the message: a deleted message could not be retried."""
-        self._continue(hooks)
+        if not self._continue(receipt, hooks):
+            return
         try:
             with asking(f"queue {self._params.queue}: delete a message"):
                 self._queue.delete_message(QueueUrl=self._params.queue, ReceiptHandle=receipt)
@@ -557,19 +585,29 @@ class SqsReceiver:
             if not is_refusal(error, *_GONE):
                 raise
 
-    def _continue(self, hooks: Iterable[Hook]) -> None:
-        for hook in hooks:
-            try:
-                with asking(
-                    f"lifecycle hook {hook.name} of {hook.group}: continue {hook.instance}"
-                ):
-                    self._groups.complete_lifecycle_action(
-                        **_action(hook), LifecycleActionResult="CONTINUE"
-                    )
-            except SignalError as error:
-                # It was continued before, or has timed out.
-                if not is_refusal(error, "ValidationError"):
-                    raise
+    def _continue(self, receipt: str, hooks: Iterable[Hook]) -> bool:
+        """Complete the hooks; return False if one may be too new to be known: the message comes again soon, and it is retried."""
+        early = [hook for hook in hooks if not self._complete(hook)]
+        if early:
+            with self._lock:
+                first = min(self._refused.get(hook.token, math.inf) for hook in early)
+            waited = int(min(self._around.unix() - first, _HIDDEN))
+            self._hide(receipt, max(_FIRST_RETRY, waited))
+        return not early
+
+    def _complete(self, hook: Hook) -> bool:
+        """Complete a hook; return whether it waits no more: also one that was completed before, or has timed out."""
+        try:
+            with asking(f"lifecycle hook {hook.name} of {hook.group}: continue {hook.instance}"):
+                self._groups.complete_lifecycle_action(
+                    **_action(hook), LifecycleActionResult="CONTINUE"
+                )
+        except SignalError as error:
+            if not is_refusal(error, "ValidationError"):
+                raise
+            return self._has_ended(hook)
+        self._note_accepted(hook)
+        return True
 
     def close(self) -> None:
         """Do nothing: there is no open connection."""
@@ -588,6 +626,6 @@ def _action(hook: Hook) -> dict[str, str]:
     }
 
 
-def _shorten(remembered: dict[Any, None]) -> None:
+def _shorten(remembered: dict[Any, Any]) -> None:
     while len(remembered) > _REMEMBERED:
         del remembered[next(iter(remembered))]

@@ -327,6 +327,7 @@ class PipelineRun:
             causes = [RecordedInterruption.of(one) for one in self.causes.values()]
         news = {cause.id for cause in causes} - {cause.id for cause in record.state.causes}
         if record.state.ended and not news:
+            record.causes(causes)
             self._write()  # a process before this one may have been killed before it showed it on the node
             return record.state.outcome
         if record.state.ended or not record.state.begun:
@@ -471,7 +472,7 @@ class PipelineRun:
             lambda: self._on_node(clear, "the record on the node cannot be removed")
         ):
             return None
-        why = "has not gone in time" if self.withdraws else "stays"
+        why = "has not gone in time, or is back" if self.withdraws else "stays"
         self._announce(f"The machine {why}: what was done was undone")
         return PipelineOutcome(Result.WITHDRAWN if self.withdraws else Result.CANCELLED, outcomes)
 

@@ -14,7 +14,7 @@ from rebalancer.base.plain_text import printable
 from rebalancer.machines.interruption.pipeline_run import PipelineContext, PipelineRun
 from rebalancer.machines.interruption.record import patiently
 from rebalancer.plan.machines import InterruptedMachine, PipelineOutcome, Result, StepOutcome
-from rebalancer.policy.interruption import InterruptionPolicy
+from rebalancer.policy.interruption import TURNED_OFF, InterruptionPolicy
 from rebalancer.signals.model import (
     Interruption,
     NodeNews,
@@ -25,6 +25,7 @@ from rebalancer.signals.model import (
 )
 from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, state_in
 from rebalancer.wire.objects import Node
+from rebalancer.wire.times import unix_seconds
 
 PACE = 60.0
 """Seconds from the begin of a machine's pipeline run to that of its next one: an announcement that flaps costs no more."""
@@ -130,7 +131,7 @@ def nodes_to_withdraw(
     states: Mapping[str, PipelineState],
     now: float,
 ) -> Iterator[tuple[Node, PipelineState]]:
-    """Yield (node, state) for nodes whose announced machines have not gone within the policy's waiting time.
+    """Yield (node, state) for nodes whose announced machines have not gone within the policy's waiting time, or are back.
 
     ``states``: uid of a Node -> its stored state; ``now``: Unix seconds.
     """
@@ -139,8 +140,18 @@ def nodes_to_withdraw(
         if state is None or not (state.ended and state.steps and state.causes):
             continue
         ends = [state.goes_by(cause) + policy.withdrawn_after(cause.kind) for cause in state.causes]
-        if now >= max(ends):
+        if now >= max(ends) or _is_back(node, state):
             yield node, state
+
+
+def _is_back(node: Node, state: PipelineState) -> bool:
+    """Return whether a machine that was to be turned off runs again: its node has become Ready since the steps ended."""
+    return all(cause.kind in TURNED_OFF for cause in state.causes) and any(
+        one.type == "Ready"
+        and one.status == "True"
+        and unix_seconds(one.last_transition_time) > state.ended
+        for one in node.status.conditions or ()
+    )
 
 
 _MAX_ENDED = 1000

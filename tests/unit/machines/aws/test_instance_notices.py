@@ -55,7 +55,12 @@ REBOOT_READ = (
     [
         ({}, None),
         ({MAINTENANCE: "[]", LIFECYCLE: "InService"}, None),
-        ({LIFECYCLE: "Warmed:Stopped"}, None),
+        *(
+            ({LIFECYCLE: f"Warmed:{how}"}, ("scale-in", "", f"Warmed:{how}", "imds/i-1/warm-pool"))
+            for how in ("Stopped", "Hibernated", "Running")
+        ),
+        ({LIFECYCLE: "Warmed:Terminated"}, ("scale-in", "", "terminate", "imds/i-1/terminated")),
+        ({LIFECYCLE: "Standby"}, None),
         ({SPOT: SPOT_NOTICE}, SPOT_READ),
         (
             {REBALANCE: '{"noticeTime": "2026-11-20T09:00:00Z"}'},

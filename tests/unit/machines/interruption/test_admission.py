@@ -10,11 +10,14 @@ import pytest
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.machines.interruption.model import DONE
+from rebalancer.machines.interruption.pipeline_runs import nodes_to_withdraw
 from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.values import Limit
 from rebalancer.signals.model import OVER
 from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState, state_in
+from rebalancer.wire.objects import Condition, Node, NodeStatus, ObjectMeta
+from rebalancer.wire.times import rfc3339
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
@@ -266,7 +269,9 @@ def test_a_node_whose_machine_does_not_go_is_given_back_and_what_announced_it_st
         clock.seconds += 20
         soon(lambda: here.pipeline_runs.results["test", "withdrawn"] == 1)
         assert not cluster.get("Node", "n-00")["spec"].get("unschedulable")
-    assert any("has not gone in time: what was done was undone" in line for line in here.lines)
+    assert any(
+        "has not gone in time, or is back: what was done was undone" in line for line in here.lines
+    )
     there = state(cluster, "n-00")
     assert [one.id for one in there.causes] == ["e1"]
     assert there.steps == {}
@@ -301,3 +306,59 @@ def test_the_policy_says_when_a_node_is_given_back(cluster, after, given_back):
                 here.pipeline_runs._withdraw_due()
                 assert here.pipeline_runs.counts() == {"waiting": 0, "under-way": 0}
         assert bool(cluster.get("Node", "n-00")["spec"].get("unschedulable")) is not given_back
+
+
+# -- back ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ready", "since", "given_back"),
+    [
+        (("warm-pool",), "True", 900, True),
+        (("shutdown",), "True", 900, True),
+        (("shutdown", "warm-pool"), "True", 900, True),
+        # It has been Ready all the time: it has not been turned off yet.
+        (("warm-pool",), "True", -900, False),
+        # It is off.
+        (("warm-pool",), "False", 900, False),
+        # Something else holds, which its source cancels.
+        (("scale-in",), "True", 900, False),
+        (("warm-pool", "maintenance"), "True", 900, False),
+    ],
+)
+def test_a_machine_that_was_turned_off_and_runs_again_is_back(kinds, ready, since, given_back):
+    ended = NOON + 3 * 3600
+    causes = tuple(RecordedInterruption(kind, kind, "test", held=True) for kind in kinds)
+    steps = {"cordon": StepState(StepStatus.DONE)}
+    state = PipelineState(causes, NOON, steps, ended=ended, uid="u-1")
+    since_ready = Condition(type="Ready", status=ready, last_transition_time=rfc3339(ended + since))
+    node = Node(ObjectMeta(name="n", uid="u-1"), status=NodeStatus(conditions=(since_ready,)))
+    found = nodes_to_withdraw(InterruptionPolicy(), [node], {"u-1": state}, ended + 1000)
+    assert [*found] == ([(node, state)] if given_back else [])
+
+
+def test_a_held_machine_is_waited_for_from_the_end_of_its_steps_on():
+    """Emptying its node may have taken longer than it is waited for."""
+    ended = NOON + 5 * 3600
+    causes = (RecordedInterruption("t", "warm-pool", "test", held=True),)
+    steps = {"cordon": StepState(StepStatus.DONE)}
+    state = PipelineState(causes, NOON, steps, ended=ended, uid="u-1")
+    node = Node(ObjectMeta(name="n", uid="u-1"))
+    due = [
+        seconds
+        for seconds in (60, 3599, 3601)
+        if [*nodes_to_withdraw(InterruptionPolicy(), [node], {"u-1": state}, ended + seconds)]
+    ]
+    assert due == [3601]
+
+
+def test_what_one_source_takes_back_does_not_keep_another_ones_machine_closed(cluster):
+    """Of two announcements whose steps have ended, the one that is left says whether the machine is back."""
+    pool = announced("n-00", seconds=None, kind="warm-pool", id_="pool")
+    other = announced("n-00", seconds=None, kind="scale-in", id_="agent")
+    causes = tuple(RecordedInterruption.of(one) for one in (pool, other))
+    steps = {"cordon": StepState(StepStatus.DONE)}
+    leave_behind(cluster, PipelineState(causes, NOON, steps, ended=NOON + 1), "n-00")
+    with process(cluster, [built_in("cordon")]) as here:
+        here.pipeline_run("n-00", pool).run()
+        assert [one.id for one in state(cluster, "n-00").causes] == ["pool"]
