@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-capi e2e-kills e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
+.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-kills e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
 	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index clean
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 WORKERS = $(shell $(BIN)/python -c "import os; print(3 * (os.cpu_count() or 1))")
 
 # These start the program hundreds of times: what Python compiles for that is kept, whatever the environment says.
-test e2e e2e-capi e2e-kills e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
+test e2e e2e-capi e2e-gangs e2e-kills e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
 
 help:  ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -31,7 +31,7 @@ demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo --report demo-report.html
 
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not capi and not e2e and not prometheus and not node and not ray and not ticks" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not capi and not e2e and not gangs and not prometheus and not node and not ray and not ticks" $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
@@ -62,6 +62,9 @@ e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest:
 
 e2e-capi: $(STAMP)  ## the provider cluster-api on Cluster API's own controllers, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/capi -m capi $(PYTEST_ARGS) tests/capi
+
+e2e-gangs: $(STAMP)  ## gangs of the controllers of LeaderWorkerSet and JobSet themselves, built from Go modules at the first run
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/gangs -m gangs $(PYTEST_ARGS) tests/gangs
 
 e2e-kills: $(STAMP)  ## replacements of three machines on moto and on Cluster API, killed after each single write; make e2e and e2e-capi kill after each kind
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/kills -m "e2e or capi" --each-write -k killed_after_each_write_all_is_as_before $(PYTEST_ARGS) tests/e2e/test_surge.py tests/capi

@@ -21,7 +21,7 @@ from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.evicted import Evicted
-from rebalancer.planner.gangs import units_of
+from rebalancer.planner.gangs import leaders_first, units_of, why_unsure
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.rollout import foresee_rollout
@@ -212,7 +212,7 @@ class EmptyingTrial:
         if isinstance(foreseen, str):
             return foreseen
         gone = Evicted(draft, pods, gone=True)
-        for pod in pods:
+        for pod in leaders_first(draft.snapshot, pods):
             landing = gone.put_as(pod, foreseen[pod]) if pod in foreseen else gone.place(pod)
             if why := self._misses(pod, landing, closed):
                 gone.undo()
@@ -229,7 +229,8 @@ class EmptyingTrial:
             return f"{ref} of its gang: no node takes its replacement"
         if (again := np.intersect1d(landings.nodes, closed)).size:
             return f"{ref} of its gang would land on {self._draft.snapshot.nodes.names[int(again[0])]}, which is to be empty, too"
-        return None
+        unsure = why_unsure(self._draft.snapshot, pod, landings)
+        return None if unsure is None else f"{ref} of its gang: {unsure}"
 
     def _undo(self, left: int) -> None:
         """Undo moves until ``left`` of them remain."""

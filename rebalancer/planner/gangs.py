@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.cost.guards import Guard, guard_term
 from rebalancer.cost.term import Entry, Term
 from rebalancer.plan.plan import Method, Move
@@ -35,11 +35,14 @@ from rebalancer.planner.rollout import foresee_rollout
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction, uniform
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodFlag, Snapshot
-from rebalancer.snapshot.protect import ALONE, BY_UNIT, names_of, sentence_of, text_of
+from rebalancer.snapshot.membership import Membership
+from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.protect import ALONE, BY_UNIT, JOB, names_of, sentence_of, text_of
 
 BACK = 0.05
 """Most probability with which a pod that has to leave its node may land on it again."""
+_DOMAINS = 3
+"""So many domains are named in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class GangPlan:
         named = self._find_named_of(gang) if named is None else named
         pods = going(self._draft.snapshot, gang, named)
         why = why_unfit(self._draft, gang) or why_moved(self._draft, pods)
+        why = why or why_fails(self._draft.snapshot, pods)
         if why is None and now:
             why = exceeds_disruptions(self._draft, pods)
         if why is not None:
@@ -246,20 +250,20 @@ class GangPlan:
             return foreseen
         with Evicted(draft, pods, gone=bool(foreseen)) as away:
             self._predictions += len(pods)
-            landings: list[Prediction] = []
-            for pod in pods:
+            landing_of: dict[int, Prediction] = {}
+            for pod in leaders_first(draft.snapshot, pods):
                 if pod == back:
                     own = np.array([draft.snapshot.pods.node[pod]], np.int32)
                     away.put(pod, int(own[0]))
-                    landings.append(uniform(own))
+                    landing_of[pod] = uniform(own)
                     continue
-                landings.append(
-                    away.put_as(pod, foreseen[pod]) if pod in foreseen else away.place(pod)
-                )
-                if (why := self._refusal(pod, landings[-1])) is not None:
+                landing = away.put_as(pod, foreseen[pod]) if pod in foreseen else away.place(pod)
+                why = self._refusal(pod, landing) or why_unsure(draft.snapshot, pod, landing)
+                if why is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
+                landing_of[pod] = landing
             after = potentials(self._draft, self._judged_terms, self._guard, pods)
-        return self._paying(pods, named, landings, before, after)
+        return self._paying(pods, named, [landing_of[pod] for pod in pods], before, after)
 
     def _foresee(
         self, pods: Sequence[int], named: Collection[int]
@@ -430,6 +434,7 @@ def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
         if not is_unit(draft, gang):
             continue
         why = why_unfit(draft, gang) or why_moved(draft, pods.tolist())
+        why = why or why_fails(draft.snapshot, pods.tolist())
         why = why or exceeds_disruptions(draft, pods.tolist())
         if why is None and not mine[pods].all():
             why = "the select of the strategy does not match all of its pods"
@@ -441,9 +446,79 @@ def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
 
 
 def going(snapshot: Snapshot, gang: GangKey, named: Collection[int]) -> list[int]:
-    """Return the pods that leave where the ``named`` ones have to: these if enough of the gang stay, else all, the named ones first."""
+    """Return the pods that leave where the ``named`` ones have to: these if enough of the gang stay, else all, the named ones first.
+
+    Of a gang whose controllers need not make all of it again only the named ones leave, too, where a Job would fail by the others.
+    """
     others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
-    return list(named) if is_enough(snapshot, gang, len(others)) else [*named, *others]
+    whole = [*named, *others]
+    if is_enough(snapshot, gang, len(others)):
+        return list(named)
+    if why_fails(snapshot, whole) and _is_divisible(snapshot, gang):
+        return list(named)
+    return whole
+
+
+def _is_divisible(snapshot: Snapshot, gang: GangKey) -> bool:
+    classes = np.unique(snapshot.pods.cls[snapshot.gangs[gang]]).tolist()
+    return all(snapshot.classes[cls].membership.divisible for cls in classes)
+
+
+def why_fails(snapshot: Snapshot, pods: Sequence[int]) -> str | None:
+    """Return which Job would fail for good, or might, if all of ``pods`` were evicted; None if none would."""
+    leave: dict[tuple[str, str], tuple[PodClass, int]] = {}
+    for cls, number in Counter(snapshot.pods.cls[list(pods)].tolist()).items():
+        of_class = snapshot.classes[cls]
+        if of_class.controller == JOB:
+            job = of_class.controller_name, of_class.controller_uid
+            leave[job] = of_class, number + leave.get(job, (of_class, 0))[1]
+    for (name, _), (of_class, number) in sorted(leave.items(), key=lambda item: item[0]):
+        if of_class.job is None:
+            return f"its Job {name} was not read: how many failed pods it allows is not known"
+        if not of_class.job.allows(number):
+            return (
+                f"its Job {name} would fail: it {of_class.job.text}; "
+                f"{count(number, 'pod')} would be evicted at once"
+            )
+    return None
+
+
+def leaders_first(snapshot: Snapshot, pods: Sequence[int]) -> list[int]:
+    """Return ``pods`` in the order in which their controllers make them again: the others of a group follow its leader."""
+    return sorted(pods, key=lambda pod: not _membership(snapshot, pod).leads)
+
+
+def why_unsure(snapshot: Snapshot, pod: int, landing: Prediction) -> str | None:
+    """Return why it is not known where a group lands that has a domain to itself; None if ``pod`` does not lead one."""
+    of = _membership(snapshot, pod)
+    if not of.leads or of.domain is None:
+        return None
+    key, shares = of.domain[0], Counter[str]()
+    for node, share in zip(landing.nodes.tolist(), landing.probability.tolist(), strict=True):
+        shares[snapshot.nodes.labels.of(node).get(key, "")] += share
+    if not shares or sum(shares.values()) - max(shares.values()) <= BACK:
+        return None
+    where = and_more(sorted(shares), _DOMAINS)
+    return f"not predictable: it may land in each {key} of {where}, and its controller has the others of {of.gang} follow it"
+
+
+def _membership(snapshot: Snapshot, pod: int) -> Membership:
+    return snapshot.classes[int(snapshot.pods.cls[pod])].membership
+
+
+def missing_of(snapshot: Snapshot, gang: GangKey) -> str | None:
+    """Return that pods of a gang are not made yet; None if all exist, or it is not known how many there are to be."""
+    pods = snapshot.gangs[gang]
+    classes = {cls: snapshot.classes[cls] for cls in np.unique(snapshot.pods.cls[pods]).tolist()}
+    said = max((of.membership.size or 0 for of in classes.values()), default=0)
+    if len(pods) < said:
+        return f"{len(pods)} of {count(said, 'pod')} of it exist: it is not whole now"
+    of_job = Counter(classes[cls].controller_uid for cls in snapshot.pods.cls[pods].tolist())
+    for of in classes.values():
+        if of.job is not None and of_job[of.controller_uid] < of.job.runs:
+            there = f"{of_job[of.controller_uid]} of {count(of.job.runs, 'pod')}"
+            return f"{there} of its Job {of.controller_name} exist: it is not whole now"
+    return None
 
 
 def is_enough(snapshot: Snapshot, gang: GangKey, stay: int) -> bool:
@@ -464,6 +539,8 @@ def why_unfit(draft: Draft, gang: GangKey) -> str | None:
     gone = (snapshot.pods.node[pods] < 0) | ((snapshot.pods.flags[pods] & PodFlag.TERMINATING) != 0)
     if gone.any():
         return f"{count(int(gone.sum()), 'pod')} of it {'is' if gone.sum() == 1 else 'are'} starting or ending: it is not whole now"
+    if (why := missing_of(snapshot, gang)) is not None:
+        return why
     for pod in pods.tolist():
         if bits := int(draft.problem.protected[pod]) & ~ALONE:
             texts = {name: text_of(snapshot, pod, name) for name in names_of(bits)}

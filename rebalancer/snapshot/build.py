@@ -19,6 +19,7 @@ from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
+from rebalancer.snapshot.membership import follow_leader
 from rebalancer.snapshot.model import (
     MEASURED,
     NAME_OF_NAMESPACE,
@@ -184,6 +185,8 @@ class Classes:
                 assumed=self._assumed.get(index, ()),
                 opt_outs=own,
                 membership=membership,
+                controller_name=controller.name,
+                job=self._ownership.job(controller),
                 job_ended=self._ownership.job_ended(controller),
             )
             for index, (controller, labels, spec, own, membership, _) in enumerate(self._specs)
@@ -202,6 +205,7 @@ def _replacement(
     source = apply_admission(template, spec, as_created=as_created) if same else template
     wanted = replacement_spec(labels, spec, source, keep_labels=keep)
     assumed = assumptions(spec, wanted[1], template.spec)
+    wanted = wanted[0], follow_leader(*wanted, membership)
     if wanted == (labels, spec):
         return assumed, None
     # What a pod says against its move, or of its gang, its replacement will say again: most come from a template.

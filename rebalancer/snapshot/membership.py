@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import (
     COSCHEDULING_GROUPS,
@@ -28,13 +30,29 @@ class Membership(NamedTuple):
     """Number of its pods that have to run, as the pod itself says; None if the pod does not say it."""
     surge: int = 0
     """Of a Deployment: how many new pods its rollout starts before an old one goes; 0 for a gang."""
+    size: int | None = None
+    """Number of pods that it has once all of them are made, as the pod itself says; None if the pod does not say it."""
+    divisible: bool = False
+    """Its controllers make a single pod again whatever the others do: they go with it only where that does no harm."""
+    leads: bool = False
+    """The pod is the leader of its group: its controller makes the others after it."""
+    domain: tuple[str, str] | None = None
+    """Topology key of the one domain that its group has to itself, and the label of its group; None if it has none.
+
+    The leader goes where the scheduler puts it. The controller writes the domain of its node into the nodeSelector of the others.
+    """
 
 
 NO_GANG = Membership()
 
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
+_LWS_INDEX, _LWS_KEY = (
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "leaderworkerset.sigs.k8s.io/group-key",
+)
+_JOB_SET, _JOB_KEY = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/job-key"
+_JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 _LABELS: tuple[tuple[str, str, Resource | None], ...] = (
-    ("jobset.sigs.k8s.io/jobset-name", "JobSet", None),
     ("scheduling.x-k8s.io/pod-group", "PodGroup", COSCHEDULING_GROUPS),
     ("pod-group.scheduling.sigs.k8s.io", "PodGroup", OLDER_COSCHEDULING_GROUPS),
     ("pod-group.scheduling.sigs.k8s.io/name", "PodGroup", None),
@@ -42,9 +60,8 @@ _LABELS: tuple[tuple[str, str, Resource | None], ...] = (
 )
 """Label whose value names the gang, the kind of its object, and the PodGroups in which the least number stands.
 
-JobSet, coscheduling (three names over time, of which the oldest needs no object), Volcano. Koordinator takes those of coscheduling,
-too. A JobSet or a Volcano Job may start all of its pods again when one is evicted (``failurePolicy``, ``policies``), however many
-its PodGroup needs.
+Coscheduling (three names over time, of which the oldest needs no object), Volcano. Koordinator takes those of coscheduling,
+too. A Volcano Job may start all of its pods again when one is evicted (``policies``), however many its PodGroup needs.
 """
 _ANNOTATIONS: tuple[tuple[str, Resource], ...] = (
     ("koordinator_gang", OLDER_COSCHEDULING_GROUPS),
@@ -54,8 +71,10 @@ _ANNOTATIONS: tuple[tuple[str, Resource], ...] = (
 )
 """Field of PodAnnotations whose value names a PodGroup, and where that is."""
 _LEAST_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
-_COUNTED = ("koordinator_least", "koordinator_match", "koordinator_match_alias")
-"""Fields of PodAnnotations about the number of pods that a gang needs."""
+_COUNTED = ("koordinator_least", "koordinator_match", "koordinator_match_alias", "lws_size")
+"""Fields of PodAnnotations about the number of pods that a gang needs, or has."""
+_PLACED = ("lws_topology", "jobset_topology")
+"""Fields of PodAnnotations about the domain of a group."""
 _NUMBER = re.compile(r"\+?[0-9]{1,10}", re.ASCII)
 ONLY_WAITING = "only-waiting"
 """Koordinator's match policy by which pods that run do not count: the replacement of one would wait for the others' replacements."""
@@ -75,7 +94,18 @@ def membership_of(
         # Its controller starts all of a group again (restartPolicy), whatever the PodGroup says that it may have made for it.
         group = labels.get(_LWS_GROUP)
         return Membership(
-            f"LeaderWorkerSet {name}" + (f", group {group}" if group is not None else "")
+            f"LeaderWorkerSet {name}" + (f", group {group}" if group is not None else ""),
+            size=_number(annotations.lws_size),
+            leads=labels.get(_LWS_INDEX) == "0",
+            domain=_domain(annotations.lws_topology, _LWS_KEY, labels),
+        )
+    if name := labels.get(_JOB_SET, ""):
+        # Whatever PodGroup its pods name: it starts all of them again once one of its Jobs has failed (failurePolicy).
+        return Membership(
+            f"JobSet {name}",
+            divisible=True,
+            leads=annotations.jobset_topology is not None and labels.get(_JOB_INDEX) == "0",
+            domain=_domain(annotations.jobset_topology, _JOB_KEY, labels),
         )
     for key, kind, groups in _LABELS:
         if name := labels.get(key, ""):
@@ -102,11 +132,42 @@ def _as_koordinator(found: Membership, labels: o.Labels, annotations: PodAnnotat
     return found._replace(least=_number(said))
 
 
+def _domain(key: str | None, label: str, labels: o.Labels) -> tuple[str, str] | None:
+    """Return what ``Membership.domain`` is; ``key``: of the topology, ``label``: of the group."""
+    return (key, label) if key and label in labels else None
+
+
+def follow_leader(
+    labels: o.Labels, spec: o.SchedulingSpec, membership: Membership
+) -> o.SchedulingSpec:
+    """Return the spec of a pod that its controller makes once the leader of its group has a node.
+
+    It has a nodeSelector for the domain of the leader. What holds before the leader has a node is that it stands with its group.
+    """
+    selector = spec.node_selector or {}
+    if membership.domain is None or membership.leads or membership.domain[0] not in selector:
+        return spec
+    key, label = membership.domain
+    group = o.PodAffinityTerm(
+        topology_key=key, label_selector=o.LabelSelector(match_labels={label: labels[label]})
+    )
+    affinity = spec.affinity or o.Affinity()
+    pods = affinity.pod_affinity or o.PodAffinity()
+    return msgspec.structs.replace(
+        spec,
+        node_selector={name: value for name, value in selector.items() if name != key} or None,
+        affinity=msgspec.structs.replace(
+            affinity,
+            pod_affinity=msgspec.structs.replace(pods, required=(*(pods.required or ()), group)),
+        ),
+    )
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text and _NUMBER.fullmatch(text) else None
 
 
 def gang_annotations(annotations: PodAnnotations) -> tuple[str | None, ...]:
-    """Return the values of the annotations that identify a gang, or say how many pods it needs."""
-    fields = (*(field for field, _ in _ANNOTATIONS), *_COUNTED)
+    """Return the values of the annotations that identify a gang, or say how many pods it needs and where they stand."""
+    fields = (*(field for field, _ in _ANNOTATIONS), *_COUNTED, *_PLACED)
     return tuple([getattr(annotations, field) for field in fields])

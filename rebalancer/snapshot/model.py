@@ -14,6 +14,7 @@ import numpy as np
 from rebalancer.base.durations import format_duration
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, freeze
+from rebalancer.snapshot.jobs import JobState
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
@@ -247,6 +248,10 @@ class PodClass:
     """What its pods' own annotations say against moving them."""
     membership: Membership = NO_GANG
     """The gang that its pods are members of."""
+    controller_name: str = ""
+    """Name of the controller; a gang's may be made again under it, with another uid."""
+    job: JobState | None = None
+    """The state of the Job that controls its pods; None if none does, or it was not read."""
     job_ended: bool = False
     """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
     restarts: bool = False
@@ -581,8 +586,10 @@ class Snapshot:
         return least is not None and least <= 1
 
     def fellows(self, cls: PodClass) -> int:
-        """Return the number of other pods in the gang of a pod of ``cls``; 0 if it has no gang."""
-        return len(self.gangs[cls.namespace, cls.gang]) - 1 if cls.gang else 0
+        """Return the number of other pods in the gang of a pod of ``cls``, also of those that are still to be made; 0 if it has no gang."""
+        if not cls.gang:
+            return 0
+        return max(len(self.gangs[cls.namespace, cls.gang]), cls.membership.size or 0) - 1
 
     def surge_of(self, pods: Int32s | Sequence[int]) -> int:
         """Return how many new pods a rollout starts first that replaces ``pods``, all of a Deployment; 0 where none does."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Int32s, freeze
+from rebalancer.snapshot.jobs import JobState, job_state
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.membership import Membership
 from rebalancer.snapshot.model import Owner, PodClass, Snapshot, too_few_ready
@@ -399,6 +400,13 @@ class Ownership:
             for each in workload.status.conditions or ()
         )
 
+    def job(self, controller: PodController) -> JobState | None:
+        """Return the state of the controller; None if it is no Job, or was not read."""
+        workload = self._by_uid.get(controller.uid)
+        if workload is None or (controller.kind, controller.group) != ("Job", "batch"):
+            return None
+        return job_state(workload)
+
     def owner(self, kind: str, name: str, uid: str, counted: SeenPods) -> Owner:
         """Return the Owner for this top controller.
 
@@ -427,7 +435,7 @@ class Ownership:
                 fingerprint="",
             )
         read = [workload] if workload is not None else parts
-        replicas = sum(_count_asked(kind, each) for each in read)
+        replicas = sum(map(_count_asked, read))
         return Owner(
             kind=kind,
             namespace=namespace,
@@ -436,7 +444,7 @@ class Ownership:
             replicas=replicas,
             ready=counted.ready,
             unsettled=_explain_unsettled(kind, read, replicas, counted),
-            waits=_waits(kind, read[-1]),
+            waits=any(_waits(kind, each) for each in read),
             fingerprint=self._kept.of(_fingerprint, read[-1]),
             opt_outs=tuple(
                 own
@@ -452,10 +460,10 @@ class Ownership:
         )
 
 
-def _count_asked(kind: str, workload: o.Workload) -> int:
+def _count_asked(workload: o.Workload) -> int:
     replicas = workload.spec.replicas
     if replicas is None:
-        replicas = workload.spec.parallelism if kind == "Job" else 1
+        replicas = workload.spec.parallelism if workload.kind == "Job" else 1
     return replicas or 0
 
 
@@ -504,7 +512,8 @@ def _explain_unsettled(
 
     Judged by its pods, since the status may be old if its controller is slow.
     """
-    if kind in _UNCOUNTED:
+    # A Job counts no pods in status.replicas and observes no generation, and who makes Jobs makes several on purpose.
+    if kind in _UNCOUNTED or all(each.kind in _UNCOUNTED for each in read):
         return None
     if any(each.status.observed_generation < each.metadata.generation for each in read):
         return "its controller has not seen the newest spec"

@@ -440,11 +440,14 @@ class WorkloadSpec(_Wire, frozen=True):
 
     replicas: int | None = None
     parallelism: int | None = None
+    completions: int | None = None
     selector: Any = None
     template: PodTemplate | None = None
     paused: bool = False
     pod_replacement_policy: str | None = None
     pod_failure_policy: Any = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
     update_strategy: UpdateStrategy | None = None
     """Of a StatefulSet."""
     strategy: UpdateStrategy | None = None
@@ -456,6 +459,9 @@ class WorkloadStatus(_Wire, frozen=True):
     ready_replicas: int = 0
     updated_replicas: int | None = None
     available_replicas: int = 0
+    failed: int = 0
+    succeeded: int = 0
+    """Of a Job: its pods that have failed, and that have succeeded."""
     observed_generation: int = 0
     current_revision: str = ""
     update_revision: str = ""

@@ -148,6 +148,9 @@ ANNOTATION_NAMES = {
     "volcano_group": "scheduling.k8s.io/group-name",
     "volcano_own_group": "scheduling.volcano.sh/group-name",
     "kai_group": "pod-group-name",
+    "lws_size": "leaderworkerset.sigs.k8s.io/size",
+    "lws_topology": "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    "jobset_topology": "alpha.jobset.sigs.k8s.io/exclusive-topology",
 }
 """Field of PodAnnotations -> the annotation's name."""
 
@@ -171,6 +174,9 @@ class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
     volcano_group: str | None = None
     volcano_own_group: str | None = None
     kai_group: str | None = None
+    lws_size: str | None = None
+    lws_topology: str | None = None
+    jobset_topology: str | None = None
 
 
 _PLACEMENT_PREFIX = b'"topology.kubernetes.io/'

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from tests.capi.served import apply_definitions
 from tests.controlplane import ApiError, ControlPlane, objects
+from tests.controlplane.managers import apply_definitions
 
 GROUP = "provided.test"
 CLUSTER = "work"

@@ -45,7 +45,7 @@ class GroundError(RuntimeError):
 
 @dataclass(frozen=True)
 class Tool:
-    """A program built from its own little module."""
+    """A program built from a little module of its own, or of several programs."""
 
     folder: str
     package: str
@@ -61,6 +61,8 @@ TOOLS = {
     "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     "collector": Tool("collector", "."),
     "cluster-api": Tool("capi", "sigs.k8s.io/cluster-api/core"),
+    "jobset": Tool("gangs", "sigs.k8s.io/jobset"),
+    "lws": Tool("gangs", "sigs.k8s.io/lws/cmd"),
 }
 
 
@@ -78,7 +80,7 @@ def binary(name: str, version: str = DEFAULT_VERSION) -> Path:
     if name in _programs(version):
         return _control_plane(version) / name
     if name in TOOLS:
-        return _tool(TOOLS[name], name) / name
+        return _tools(TOOLS[name].folder) / name
     known = ", ".join((*_programs(version), *TOOLS))
     raise ValueError(f"no program called {name!r} of Kubernetes {version}: there are {known}")
 
@@ -113,18 +115,21 @@ def _control_plane(version: str) -> Path:
     return target
 
 
-def _tool(tool: Tool, name: str) -> Path:
-    module = _HERE / tool.folder
+def _tools(module_folder: str) -> Path:
+    """Return the folder with all programs of a module."""
+    module = _HERE / module_folder
     code = sorted(module.glob("*.go"))
-    target = _CACHE / tool.folder / _digest([*code, module / "go.mod", module / "go.sum"])
+    target = _CACHE / module_folder / _digest([*code, module / "go.mod", module / "go.sum"])
+    tools = {name: tool for name, tool in TOOLS.items() if tool.folder == module_folder}
 
     def build(folder: Path) -> None:
-        go(
-            ["build", "-trimpath", "-ldflags", "-s -w", "-o", f"{folder}/{name}", tool.package],
-            module,
-        )
+        for name, tool in tools.items():
+            go(
+                ["build", "-trimpath", "-ldflags", "-s -w", "-o", f"{folder}/{name}", tool.package],
+                module,
+            )
 
-    _once(target, what=name, build=build)
+    _once(target, what=" and ".join(tools), build=build)
     return target
 
 

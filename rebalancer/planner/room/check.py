@@ -10,7 +10,7 @@ import numpy as np
 
 from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.gangs import is_enough, is_unit, unit_of, why_unfit
+from rebalancer.planner.gangs import going, is_unit, unit_of, why_fails, why_unfit
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.room.gangs import TogetherJudge, TogetherLanding
 from rebalancer.planner.verdict import Verdict
@@ -167,8 +167,9 @@ class RoomCheck:
             return "its pods are not kept together any more: left to the next run"
         if (why := why_unfit(self._draft, gang)) is not None:
             return why
-        others = set(snapshot.gangs[gang].tolist()) - set(pods)
-        if others and not is_enough(snapshot, gang, len(others)):
+        if (why := why_fails(snapshot, pods)) is not None:
+            return why
+        if set(going(snapshot, gang, pods)) != set(pods):
             return "other pods of it would go than planned"
         if not self._is_now(moves[0]):
             return None

@@ -18,9 +18,11 @@ from rebalancer.planner.gangs import (
     exceeds_disruptions,
     going,
     has_broken,
+    leaders_first,
     potentials,
     unit_of,
     units_of,
+    why_unsure,
 )
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import WeightedTerm
@@ -106,14 +108,16 @@ class TogetherJudge:
 
         None may come back to a node that is marked, and no rule may get worse. ``wanted``: see ``Evicted.place``.
         """
-        draft, predictions = self._draft, list[Prediction]()
+        draft, landing_of = self._draft, dict[int, Prediction]()
+        wanted_of = dict(zip(pods, wanted, strict=True))
         terms = [one.term for one in self._terms]
         before, kept = potentials(draft, terms, self._guard, pods)
         with draft.scheduler.marking(marks), Evicted(draft, pods) as away:
-            for pod, node in zip(pods, wanted, strict=True):
-                predictions.append(away.place(pod, node))
-                if (why := self._refusal(pod, predictions[-1], marks)) is not None:
+            for pod in leaders_first(draft.snapshot, pods):
+                landing_of[pod] = away.place(pod, wanted_of[pod])
+                if (why := self._refusal(pod, landing_of[pod], marks)) is not None:
                     return why
+            predictions = [landing_of[pod] for pod in pods]
             after, left = potentials(draft, terms, self._guard, pods)
             takers = away.takers()
         if has_broken(kept, left):
@@ -132,6 +136,8 @@ class TogetherJudge:
             return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
         if not len(prediction.nodes):
             return Code.NO_ROOM, "no node takes its replacement once all of its gang are gone"
+        if (unsure := why_unsure(self._draft.snapshot, pod, prediction)) is not None:
+            return Code.UNPREDICTED, unsure
         home = int(self._draft.snapshot.pods.node[pod])
         back = float(prediction.probability[prediction.nodes == home].sum())
         if home in marks and back > BACK:

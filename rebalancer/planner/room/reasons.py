@@ -11,10 +11,12 @@ import numpy as np
 from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.gangs import missing_of
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
 from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item
+from rebalancer.planner.room.made import gang_of
 from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
@@ -61,6 +63,9 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, st
         if ask.held
     }
     snapshot = draft.snapshot
+    for number, ask in enumerate(asks):
+        if (gang := gang_of(draft, ask)) and (why := missing_of(snapshot, gang)):
+            held.setdefault(number, (Code.GANG, f"{gang[1]}: {why}"))
     keys = draft.settings.startup_taints
     nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]

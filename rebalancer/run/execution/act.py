@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -31,9 +32,9 @@ from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace, WaveProgress
-from rebalancer.run.execution.landing import PodFeed
+from rebalancer.run.execution.landing import NamedController, PodFeed
 from rebalancer.run.execution.marks import Marker
-from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.wire.times import rfc3339
 
 _READ = 10.0
@@ -168,7 +169,52 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
         restarted_in=frozenset(restarted),
         unready=_unready(snapshot, known),
         waiting=_waiting(snapshot, moves),
+        named=_controllers_of_gangs(snapshot, controllers),
+        pauses=_pauses(snapshot, controllers),
     )
+
+
+def _controllers_of_gangs(snapshot: Snapshot, uids: Collection[str]) -> dict[NamedController, str]:
+    """Return the controllers of those of the pods that are of gangs: who owns a gang may make them again with it."""
+    return {
+        (
+            of.namespace,
+            of.controller_kind,
+            of.controller_group,
+            of.controller_name,
+        ): of.controller_uid
+        for of in _classes_of(snapshot, uids)
+        if of.gang and not of.membership.surge
+    }
+
+
+def _pauses(snapshot: Snapshot, uids: Collection[str]) -> dict[str, float]:
+    """Return for how many seconds at most the Job of each of the pods makes none again, once they have been evicted."""
+    victims = snapshot.pods.uid.rows_of(uids).tolist()
+    classes = [snapshot.classes[cls] for cls in snapshot.pods.cls[victims].tolist()]
+    evicted = Counter(of.controller_uid for of in classes)
+    return {
+        snapshot.pods.uid[pod]: of.job.pause(evicted[of.controller_uid])
+        for pod, of in zip(victims, classes, strict=True)
+        if of.job is not None
+    }
+
+
+def find_leaders(snapshot: Snapshot, moves: Sequence[Move]) -> frozenset[str]:
+    """Return the uids of the pods that lead their groups: once others of its group have left, the controller starts it again once."""
+    uids = {move.uid for move in moves if move.gang}
+    pods = snapshot.pods
+    return frozenset(
+        pods.uid[pod]
+        for pod in (pods.uid.rows_of(uids).tolist() if uids else ())
+        if snapshot.classes[int(pods.cls[pod])].membership.leads
+    )
+
+
+def _classes_of(snapshot: Snapshot, uids: Collection[str]) -> list[PodClass]:
+    """Return the classes of the pods with these uids."""
+    pods = snapshot.pods.uid.rows_of(uids)
+    return [snapshot.classes[cls] for cls in np.unique(snapshot.pods.cls[pods]).tolist()]
 
 
 def _waiting(snapshot: Snapshot, moves: Sequence[Move]) -> dict[str, str]:
@@ -279,6 +325,7 @@ class Acting:
             marks=self.marker,
             ordered=self.ordered,
             spans=self.timings.spans,
+            last=find_leaders(planned.snapshot, moves),
         )
         check = WaveCheck(
             planned,

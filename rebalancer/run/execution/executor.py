@@ -7,7 +7,7 @@ one by one within each, since concurrent evictions under one budget only conflic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -115,12 +115,13 @@ class Executor:
         ordered: bool = False,
         marks: Marks | None = None,
         spans: Spans = NO_SPANS,
+        last: Collection[str] = (),
     ) -> None:
         """``domains`` returns the labels of a node, to compare landings by domain; ``ordered``: see Attempt.
 
-        ``marks``: None if no move needs any.
+        ``marks``: None if no move needs any. ``last``: uids of the pods that leave after the others of their gang.
         """
-        self._marks, self._spans = marks, spans
+        self._marks, self._spans, self._last = marks, spans, last
         self._actor, self._stop, self._pace = actor, stop, pace
         self._ordered = ordered
         self._progress, self._domains = progress, domains
@@ -229,9 +230,15 @@ class Executor:
                 done += self._in_parallel(some)
         self._judge_answers(done)
         evicted = [outcome.move for outcome in done if outcome.status.is_carried_out]
+        evicted += self._list_ended_with(evicted, done)
         if evicted := [move for move in evicted if move.landings]:
             self._await(evicted, wave)
             self._judge_landings()
+
+    def _list_ended_with(self, evicted: Sequence[Move], done: Sequence[Outcome]) -> list[Move]:
+        """Return the moves of pods that their controllers have ended with others of their gang, before they were asked to leave."""
+        gangs = {move.gang for move in evicted if move.gang}
+        return [one.move for one in done if one.status is Status.GONE and one.move.gang in gangs]
 
     def _in_order(self, moves: Sequence[Move]) -> list[Outcome]:
         """Evict one by one, each after the previous replacement has a node.
@@ -265,7 +272,8 @@ class Executor:
             if outcome is not None:
                 return self._all_stay(moves, outcome)
         done: list[Outcome] = []
-        for outcome in self._attempt(moves).carry_out(moves):
+        in_order = sorted(moves, key=lambda move: move.uid in self._last)
+        for outcome in self._attempt(moves).carry_out(in_order):
             done.append(outcome)
             self._take(outcome)
         gone = (Status.GONE, Status.CHANGED)
@@ -515,7 +523,7 @@ class Executor:
                 if in_turn:
                     # As for a Deployment's progressDeadlineSeconds, each pod has its time: they come one after the other.
                     since, listed = self._stop.now(), False
-            quiet = self._stop.now() - since
+            quiet = self._stop.now() - since - self._arrivals.pause_before(awaited, replacements)
             late = quiet >= self._pace.ready or (pending and quiet >= self._pace.pending)
             if late and listed:
                 self._give_up(waited, pending, unready)

@@ -46,6 +46,9 @@ class Feed(Protocol):
     def is_gone(self, uid: str) -> bool:
         """Return whether a followed pod no longer exists."""
 
+    def pause_of(self, uid: str) -> float:
+        """Return for how many seconds the controller of a victim may make no pod again, since its pods have failed."""
+
     def still_waits(self, uid: str) -> str | None:
         """Return ``namespace/name`` of a pod for which room is made, while it is pending; None after it is bound or gone."""
 
@@ -86,6 +89,10 @@ class Arrivals:
     def is_gone(self, uid: str) -> bool:
         """Return whether a followed pod no longer exists."""
         return self._feed.is_gone(uid)
+
+    def pause_before(self, moves: Sequence[Move], seen: Mapping[str, Replacement]) -> float:
+        """Return the longest time in seconds for which controllers may make none of the replacements that are not ``seen``."""
+        return max((self._feed.pause_of(m.uid) for m in moves if m.uid not in seen), default=0.0)
 
     def still_waits(self, uid: str) -> str | None:
         """See Feed."""
@@ -192,6 +199,16 @@ def _match(fits: Sequence[Sequence[bool]]) -> list[int]:
 
 _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 _NOBODY: Mapping[str, str] = MappingProxyType({})
+_NO_PAUSE: Mapping[str, float] = MappingProxyType({})
+
+NamedController = tuple[str, str, str, str]
+"""Namespace, kind, API group and name of a controller."""
+_NO_NAMES: Mapping[NamedController, str] = MappingProxyType({})
+
+
+def named_controller(pod: PodRecord) -> NamedController:
+    """Return what a pod names as its controller."""
+    return pod.namespace, pod.controller_kind, pod.controller_group, pod.controller_name
 
 
 class PodFeed:
@@ -199,7 +216,8 @@ class PodFeed:
 
     Only pods of ``controllers`` (victim uid -> controller uid) are kept; ``known`` are the uids of the snapshot's
     pods. In the namespaces ``restarted_in`` all pods are kept, because the controller that a restart creates is
-    known only later.
+    known only later. ``named`` are controllers that may be made again under their names, with other uids: their pods count
+    as those of the uid given here.
     """
 
     def __init__(
@@ -210,16 +228,18 @@ class PodFeed:
         restarted_in: frozenset[str] = frozenset(),
         unready: Mapping[str, tuple[str, str]] = _NONE,
         waiting: Mapping[str, str] = _NOBODY,
+        named: Mapping[NamedController, str] = _NO_NAMES,
+        pauses: Mapping[str, float] = _NO_PAUSE,
     ) -> None:
         """``unready``: uid -> (controller uid, name) of the pods that were not Ready when the plan was made.
 
-        ``waiting``: uid -> ``namespace/name`` of the pods without a node for which room is made.
+        ``waiting``: uid -> ``namespace/name`` of the pods without a node for which room is made. ``pauses``: see ``pause_of``.
         """
         self.read_all: Callable[[], bool] = lambda: False
         """Reads all pods once more and hands them over here; returns whether it could. Set by what follows the cluster."""
         self._controllers = dict(controllers)
         self._wanted = set(controllers.values())
-        self._restarted_in = restarted_in
+        self._restarted_in, self._named, self._pauses = restarted_in, named, pauses
         self._gone: set[str] = set()
         """uids of the planned victims that exist no more."""
         self._known = set(known)
@@ -255,6 +275,10 @@ class PodFeed:
         """Return whether a followed pod no longer exists."""
         with self._news:
             return uid in self._gone
+
+    def pause_of(self, uid: str) -> float:
+        """See Feed."""
+        return self._pauses.get(uid, 0.0)
 
     def still_waits(self, uid: str) -> str | None:
         """See Feed."""
@@ -340,8 +364,12 @@ class PodFeed:
                     del self._waiting[pod.uid]
                     self._changed = True
                     self._news.notify_all()
-            if pod.controller_uid not in self._wanted and pod.namespace not in self._restarted_in:
-                return
+            if pod.controller_uid not in self._wanted:
+                made_again = self._named.get(named_controller(pod))
+                if made_again is not None:
+                    pod = pod._replace(controller_uid=made_again)
+                elif pod.namespace not in self._restarted_in:
+                    return
             self._unready.pop(pod.uid, None)
             # One that has ended is seen where a strategy looks at such pods; it serves as little as one that is gone.
             if event is EventType.DELETED or pod.phase in FINISHED:

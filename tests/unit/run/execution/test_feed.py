@@ -227,3 +227,19 @@ def test_a_victim_that_a_whole_list_does_not_have_is_gone(feed, complete):
     feed.read_all = lambda: complete
     feed.list_again()
     assert feed.is_gone("uid-a") is complete
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_controller_that_is_made_again_under_its_name_is_the_same_for_a_gang(known):
+    """As the StatefulSet of a LeaderWorkerSet's workers, which goes with the leader."""
+    named = {("default", "ReplicaSet", "apps", "web"): "rs"} if known else {}
+    feed = PodFeed(controllers={"uid-a": "rs"}, known=frozenset({"uid-a"}), named=named)
+    feed.take(ADDED, record("c", controller="rs-made-again"))
+    assert [(new.name, new.controller) for new in feed.newcomers()] == [("c", "rs")] * known
+    feed.take(DELETED, record("c", controller="rs-made-again"))
+    assert feed.newcomers() == []
+
+
+def test_a_feed_says_for_how_long_a_controller_pauses():
+    feed = PodFeed(controllers={"uid-a": "job"}, known=frozenset(), pauses={"uid-a": 40.0})
+    assert (feed.pause_of("uid-a"), feed.pause_of("uid-b")) == (40.0, 0.0)

@@ -104,7 +104,35 @@ def test_pods_that_their_controller_has_taken_away_meanwhile_have_left() -> None
     world = World(answers={"b": [AnswerKind.GONE], "c": [AnswerKind.GONE]})
     done = execute(world, gang())
     assert statuses(done) == [EVICTED, Status.GONE, Status.GONE]
+    assert [one.landed for one in done.outcomes] == ["n2"] * 3
     assert (done.stopped, done.failed) == (None, False)
+
+
+def test_a_gang_that_does_not_come_back_whole_ends_the_run() -> None:
+    """What its controller has taken away with the first pod belongs to it as much as what was evicted."""
+    world = World(answers={"b": [AnswerKind.GONE]}, never=["b"])
+    done = execute(world, gang())
+    assert statuses(done) == [EVICTED, Status.GONE, EVICTED]
+    assert (done.stopped, done.failed) == ("1 replacement still without a node after 30 s", True)
+
+
+@pytest.mark.parametrize("leader", ABC)
+def test_a_leader_leaves_after_the_others_of_its_gang(leader: str) -> None:
+    world = World()
+    done = execute(world, gang(), last=[f"uid-{leader}"])
+    assert world.evictions == [*(name for name in ABC if name != leader), leader]
+    assert {one.move.pod for one in done.outcomes} == set(ABC)
+
+
+@pytest.mark.parametrize(("pause", "stopped"), [(80.0, None), (0.0, True)])
+def test_what_a_job_makes_again_late_is_awaited_for_as_long(
+    pause: float, stopped: bool | None
+) -> None:
+    """The replacements come after 80 seconds, of which the run knows, or not."""
+    pauses = {f"uid-{name}": pause for name in ABC} | {"another's": 80.0}
+    world = World(pauses=pauses)
+    done = execute(world, gang())
+    assert (done.stopped is not None, done.failed) == (bool(stopped), bool(stopped))
 
 
 def test_a_signal_before_the_first_eviction_leaves_all() -> None:

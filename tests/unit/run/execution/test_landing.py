@@ -33,6 +33,9 @@ class Feed:
     def is_gone(self, uid):
         return uid not in self.going
 
+    def pause_of(self, uid):
+        return 0.0
+
     def still_waits(self, uid):
         return None
 

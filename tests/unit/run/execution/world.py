@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,8 +88,12 @@ class World:
     reading_takes: float = 0.0
     holds: dict[str, float] = field(default_factory=dict)
     """uid -> until when the evicted pod still terminates."""
+    pauses: dict[str, float] = field(default_factory=dict)
+    """uid -> seconds for which its controller makes no pod again; what is evicted comes after the longest of them."""
     waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
     """uid -> (name, until when) of a pod without a node for which room is made."""
+    never: Collection[str] = ()
+    """Names of the pods that nothing replaces."""
     unready: str | None = None
     evictions: list[str] = field(default_factory=list)
     """Names of the pods whose eviction was asked for."""
@@ -141,7 +145,7 @@ class World:
             if isinstance(said, EvictionAnswer)
             else EvictionAnswer(said, f"{said.value} by script", 1.0)
         )
-        if answer.kind is AnswerKind.EVICTED:
+        if answer.kind in (AnswerKind.EVICTED, AnswerKind.GONE) and name not in self.never:
             self.carry_out(name)
         return answer
 
@@ -175,13 +179,17 @@ class World:
         return "rs"
 
     def newcomers(self) -> list[Replacement]:
-        return list(self._new)
+        made = self.clock.now() >= max(self.pauses.values(), default=0.0)
+        return list(self._new) if made else []
 
     def ending(self) -> set[str]:
         return {uid for uid, until in self.holds.items() if self.clock.now() < until}
 
     def is_gone(self, uid: str) -> bool:
         return uid not in self.ending()
+
+    def pause_of(self, uid: str) -> float:
+        return self.pauses.get(uid, 0.0)
 
     def still_waits(self, uid: str) -> str | None:
         ref, until = self.waiting.get(uid, ("", 0.0))
@@ -232,6 +240,7 @@ def executor_of(
     in_order: int = 50,
     progress: RecordedProgress | None = None,
     marks: Marks | None = None,
+    last: Collection[str] = (),
 ) -> Executor:
     return Executor(
         world,
@@ -241,6 +250,7 @@ def executor_of(
         progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
         marks=marks,
+        last=last,
     )
 
 
@@ -257,9 +267,10 @@ def execute(
     in_order: int = 50,
     stop: Stop | None = None,
     marks: Marks | None = None,
+    last: Collection[str] = (),
 ) -> Execution:
     stop = stop or stop_of(world.clock, deadline=deadline, signal_at=signal_at)
-    executor = executor_of(world, stop, in_order=in_order, marks=marks)
+    executor = executor_of(world, stop, in_order=in_order, marks=marks, last=last)
     return executor.run(moves, recheck or (lambda left: [(m, None) for m in left]))
 
 

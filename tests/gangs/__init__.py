@@ -1,0 +1,1 @@
+"""LeaderWorkerSets and JobSets of their own controllers on the real control plane."""
