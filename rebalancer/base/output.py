@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from rebalancer.base.errors import ExitCode, RebalancerError
 from rebalancer.base.plain_text import printable_lines
@@ -63,25 +64,61 @@ def stream_error(stream: TextIO, error: OSError) -> OutputError | None:
     return OutputError(error)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` by way of a hidden file beside it, so that nobody reads half a file.
+PARTIAL = ".partial"
+"""Ends the name of a file that is being written."""
+
+
+@contextlib.contextmanager
+def create_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a stream whose bytes become the file ``path`` at the end, so that nobody reads half a file.
+
+    The file is always a new one with ``mode`` (less the umask): no link at its name is followed, and a file of
+    another owner is replaced, never written to. Only a device or a pipe is written to as it is.
 
     Raises:
         OSError: the file could not be written.
     """
-    import tempfile  # noqa: PLC0415  # not at each start
-
-    number, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    if _is_stream(path):
+        with path.open("wb") as stream:
+            yield stream
+        return
+    # A name that nobody can know before: whoever else may write here could have put a link there.
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}{PARTIAL}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    number = os.open(partial, flags, mode)
     try:
-        with os.fdopen(number, "wb") as stream:
-            stream.write(data)
-            # Collectors of metrics and other pods run as another user than we do.
-            os.fchmod(number, 0o644)
-            os.fsync(number)
-        os.replace(written, path)  # noqa: PTH105  # pathlib is not needed at the start
+        with open(number, "wb", buffering=1 << 20) as stream:  # noqa: PTH123  (a descriptor)
+            yield stream
+        partial.replace(path)
     except BaseException:
-        os.unlink(written)  # noqa: PTH108
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path names a device, a pipe or an open file such as ``/dev/stdout``."""
+    if str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd"):
+        return True
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path``, for readers that run as another user; the file is on the disk when this returns.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    with create_file(path) as stream:
+        stream.write(data)
+        stream.flush()
+        # Collectors of metrics and other pods run as another user than we do.
+        os.fchmod(stream.fileno(), 0o644)
+        os.fsync(stream.fileno())
 
 
 def say(stream: TextIO, text: str) -> None:

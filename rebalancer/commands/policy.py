@@ -12,7 +12,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say, write
+from rebalancer.base.output import create_file, say, write
 from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
@@ -103,10 +103,12 @@ def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> str:
         if into:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_others(path, files)
-        for name, content in files.items():
-            (path / name).write_text(content, encoding="utf-8")
-        if not into:
-            path.write_text(text, encoding="utf-8")
+        targets = (
+            {path / name: content for name, content in files.items()} if into else {path: text}
+        )
+        for target, content in targets.items():
+            with create_file(target) as file:
+                file.write(content.encode())
     except OSError as error:
         raise PolicyError([f"{path}: cannot be written ({error.strerror})"]) from None
     what = f"{count(len(files), 'file')} written to {path}" if into else f"{path} is written"

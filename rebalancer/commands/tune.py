@@ -11,7 +11,7 @@ import click
 from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say
+from rebalancer.base.output import create_file, say
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.compare import (
     BUILT_IN,
@@ -24,7 +24,7 @@ from rebalancer.commands.compare import (
 )
 from rebalancer.commands.flags import QUIET, Whole, examples, output_flag, with_flags
 from rebalancer.fleet.compare import Inputs
-from rebalancer.fleet.stores import list_snapshots
+from rebalancer.fleet.stores import list_snapshots, place_of
 from rebalancer.fleet.task import Rules
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import LoadedPolicy
@@ -99,7 +99,8 @@ def _split(options: TuneOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
     every = list_snapshots(options.snapshots)
     if options.unseen:
         unseen = list_snapshots(options.unseen)
-        if both := set(every) & set(unseen):
+        searched = set(map(place_of, every))
+        if both := [one for one in unseen if place_of(one) in searched]:
             raise PolicyError([f"--unseen: {min(both)} is in --snapshots, too"])
         return tuple(every), tuple(unseen)
     number = round(len(every) * _UNSEEN) or 1
@@ -137,7 +138,8 @@ def _write_policy(
         return
     text = policy_file(effective(load(name, tuning.recommended.settings).policy), tuning, search)
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with create_file(Path(path)) as file:
+            file.write(text.encode())
     except OSError as error:
         raise PolicyError([f"{path}: cannot be written: {error.strerror or error}"]) from None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rebalancer.base.data_text import yaml_text
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.output import create_file
 from rebalancer.base.plain_text import Paint, count, printable, wrap
 from rebalancer.doctor.advice import Advice, Topic
 from rebalancer.doctor.workloads import RESOURCES, RolledWorkload
@@ -198,7 +199,8 @@ def write_folder(advised: Sequence[Advised], folder: Path) -> int:
         if any(folder.iterdir()):
             raise PolicyError([f"{folder}: holds something already: name a new or an empty folder"])
         for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            with create_file(folder / name) as file:
+                file.write(text.encode())
     except OSError as error:
         raise PolicyError([f"{folder}: cannot be written: {error.strerror or error}"]) from None
     return len(files)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rebalancer.base.errors import ExitCode, RebalancerError
+from rebalancer.base.output import create_file
 from rebalancer.base.plain_text import WIDTH
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.store import EmbeddedClock
@@ -484,7 +485,8 @@ class _Demo:
 
     def _write_report(self, cluster: EmbeddedCluster, file: Path) -> None:
         try:
-            file.write_text(self._dry_run(cluster, "html"), encoding="utf-8")
+            with create_file(file) as stream:
+                stream.write(self._dry_run(cluster, "html").encode())
         except OSError as error:
             why = f"{file} could not be written ({error.strerror})"
             raise _DemoFailedError(why, ExitCode.USAGE) from None
@@ -549,9 +551,8 @@ def keep_cluster(now: Callable[[], float], kubeconfig: Path) -> Iterator[Embedde
         for name, (happened, drift) in LIVE.items():
             cluster.on_post(DRIFTS_PATH + name, _action(cluster, happened, drift, one_by_one))
         try:
-            kubeconfig.unlink(missing_ok=True)
-            kubeconfig.touch(mode=0o600)
-            kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
+            with create_file(kubeconfig, 0o600) as stream:
+                stream.write(cluster.kubeconfig.read_bytes())
         except OSError as error:
             raise KeptError(f"{kubeconfig} cannot be written: {error.strerror}") from None
         try:

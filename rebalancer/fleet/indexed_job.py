@@ -121,7 +121,7 @@ class IndexedJob:
         while left:
             # Asked first: what its pods wrote before the end is listed after it.
             ended = self._end(job)
-            for name in sorted(set(work.sizes()) - seen):
+            for name in sorted(set(work.files()) - seen):
                 seen.add(name)
                 if name.startswith(_RESULTS):
                     with work.open(name) as stream:
@@ -198,7 +198,7 @@ def play_part(work: SnapshotStore, index: int, play: Callable[[Task], Result] = 
             given = msgspec.json.decode(stream.read(), type=_Work)
         if not 0 <= index < len(given.parts):
             raise PolicyError([f"{work.where}: has no part {index}"])
-        names = work.sizes()
+        names = work.files()
         left = [of for of in given.parts[index] if f"{_RESULTS}{of.number}" not in names]
         for part in left:
             task = Task(

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.output import create_file
 from rebalancer.fleet.delta import SUFFIX, write_delta
 from rebalancer.fleet.stores import SnapshotStore
 from rebalancer.kube.capture import Captured, write_cluster_snapshot
 from rebalancer.kube.client import Client
 from rebalancer.snapshot.load import SnapshotArchive
 from rebalancer.snapshot.redact import Redactor
-from rebalancer.snapshot.store import open_for_writing
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 FULL = ".full.zip"
-_NAME = re.compile(r"(?:clock([1-9]\d{0,8})-)?(\d{8}T\d{6}Z)(?:\.full|\.delta)\.zip", re.ASCII)
+_NAME = re.compile(r"(?:clock([1-9]\d*)-)?(\d{8}T\d{6}Z)(?:\.full|\.delta)\.zip", re.ASCII)
 _CAPTURE, _DELTA = ".capture.zip", ".capture.delta"
 
 
@@ -53,7 +53,7 @@ class Recorded:
     removed: int
     """Files that the retention has removed."""
     note: str
-    """What was wrong with the cluster's clock, or empty."""
+    """What was wrong with the cluster's clock or the newest whole snapshot, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class _File:
     at: float
     """By that clock."""
     bytes: int
+    written: float
+    """By the store's clock."""
 
     @property
     def order(self) -> tuple[int, float]:
@@ -89,14 +91,14 @@ def record(
 
     Raises:
         ClusterReadError: the cluster could not be read; the store stays as it is.
-        PolicyError: the store cannot be read or written, or the newest whole snapshot in it is damaged.
+        PolicyError: the store cannot be read or written.
     """
     capture = work / _CAPTURE
     try:
         captured = write_cluster_snapshot(client, capture, clock=clock, redactor=redactor)
         name, note = _add(store, work, retention)
         removed = prune(store, retention)
-        return Recorded(name, store.url(name), store.sizes()[name], captured, removed, note)
+        return Recorded(name, store.url(name), store.files()[name].bytes, captured, removed, note)
     except OSError as error:
         raise PolicyError([f"{store.where}: {error.strerror or error}"]) from None
     finally:
@@ -106,7 +108,7 @@ def record(
 
 
 def _add(store: SnapshotStore, work: Path, retention: Retention) -> tuple[str, str]:
-    """Add the captured snapshot, complete or as a difference to the last one; return its name, and a note on the clock."""
+    """Add the captured snapshot, complete or as a difference to the last one; return its name, and a note."""
     capture, changes = work / _CAPTURE, work / _DELTA
     with capture.open("rb") as stream:
         at = unix_seconds(SnapshotArchive(stream).manifest.captured_at)
@@ -116,17 +118,17 @@ def _add(store: SnapshotStore, work: Path, retention: Retention) -> tuple[str, s
     following = [file for file in files if base is not None and file.order > base.order]
     if base is not None and len(following) < retention.deltas:
         try:
-            with open_for_writing(changes) as stream:
+            with create_file(changes, 0o600) as stream:
                 write_delta(store.fetch(base.name, work), capture, stream)
-        except ValueError as error:
-            where = store.url(base.name)
-            raise PolicyError(
-                [f"{where}: {error}; remove it and what follows it, or record elsewhere"]
-            ) from None
-        # Where nearly all has changed, the next ones are better kept beside this one.
-        if changes.stat().st_size < capture.stat().st_size / 2:
-            store.add(changes, f"{name}{SUFFIX}")
-            return f"{name}{SUFFIX}", note
+        except (ValueError, OSError) as error:
+            why = getattr(error, "strerror", None) or error
+            damaged = f"{store.url(base.name)}: {why}: this snapshot is kept whole beside it"
+            note = "; ".join(filter(None, (note, damaged)))
+        else:
+            # Where nearly all has changed, the next ones are better kept beside this one.
+            if changes.stat().st_size < capture.stat().st_size / 2:
+                store.add(changes, f"{name}{SUFFIX}")
+                return f"{name}{SUFFIX}", note
     store.add(capture, f"{name}{FULL}")
     return f"{name}{FULL}", note
 
@@ -134,16 +136,21 @@ def _add(store: SnapshotStore, work: Path, retention: Retention) -> tuple[str, s
 def prune(store: SnapshotStore, retention: Retention) -> int:
     """Remove the oldest snapshots until age and total size are within the retention; return the number removed.
 
-    The newest snapshot is always kept. A whole snapshot is removed only after its deltas.
+    The newest snapshot is always kept. A whole snapshot is removed only after its deltas. By age at most half of all are
+    removed in one go: where both clocks jump ahead together, what is not older than it seems outlives that.
     """
     files = list_files(store)
     ages = _least_ages(files)
-    size = sum(file.bytes for file in files)
+    size, most = sum(file.bytes for file in files), len(files) // 2
     removed: set[str] = set()
     for group in _groups(files):
         full, *deltas = group
         for file in (*deltas, full):
-            too_old = retention.age is not None and ages[file.name] > retention.age
+            too_old = (
+                retention.age is not None
+                and ages[file.name] > retention.age
+                and len(removed) < most
+            )
             too_much = retention.size is not None and size > retention.size
             needed = file is full and any(other.name not in removed for other in deltas)
             if file is files[-1] or needed or not (too_old or too_much):
@@ -157,23 +164,24 @@ def prune(store: SnapshotStore, retention: Retention) -> int:
 def list_files(store: SnapshotStore) -> list[_File]:
     """Return the snapshots of a store, oldest first."""
     files = [
-        _File(name, int(match[1] or 1), _seconds(match[2]), size)
-        for name, size in store.sizes().items()
+        _File(name, int(match[1] or 1), _seconds(match[2]), of.bytes, of.written)
+        for name, of in store.files().items()
         if (match := _NAME.fullmatch(name))
     ]
     return sorted(files, key=lambda file: (file.order, file.name))
 
 
 def _least_ages(files: Sequence[_File]) -> Mapping[str, float]:
-    """Return for each snapshot a lower bound of its age in seconds, relative to the newest snapshot. Only times of one clock are compared.
+    """Return for each snapshot a lower bound of its age in seconds, relative to the newest snapshot.
 
-    Where the clock went back, the time between two snapshots is not known and counts as 0.
+    The time between two neighbours is the shorter one of two clocks, the cluster's and the store's: one of them alone
+    may jump ahead. Where the cluster's clock went back, it is not known and counts as 0.
     """
     ages: dict[str, float] = {}
     age, after = 0.0, None
     for file in reversed(files):
         if after is not None and file.clock == after.clock:
-            age += after.at - file.at
+            age += max(0.0, min(after.at - file.at, after.written - file.written))
         ages[file.name] = age
         after = file
     return ages

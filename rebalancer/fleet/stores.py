@@ -13,16 +13,17 @@ import importlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
-from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from rebalancer.base.errors import PolicyError, import_extra
-from rebalancer.base.output import replace_file
+from rebalancer.base.output import PARTIAL, replace_file
 from rebalancer.fleet.delta import SUFFIX, restore, stream_digest
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
@@ -32,13 +33,21 @@ _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.AS
 _CONNECT, _READ, _ATTEMPTS = 5.0, 60.0, 5
 
 
+class StoredFile(NamedTuple):
+    """A file as a store lists it."""
+
+    bytes: int
+    written: float
+    """When, in Unix seconds by the store's clock."""
+
+
 class SnapshotStore(Protocol):
     """The interface of stores. All methods raise OSError if a file cannot be read or written."""
 
     where: str
 
-    def sizes(self) -> Mapping[str, int]:
-        """Return name -> bytes of all files."""
+    def files(self) -> Mapping[str, StoredFile]:
+        """Return name -> size and time of all files."""
 
     def url(self, name: str) -> str:
         """Return the path or URL of a file for ``--snapshots``."""
@@ -85,9 +94,14 @@ class Folder:
         self.where = where
         self._path = Path(where)
 
-    def sizes(self) -> Mapping[str, int]:
-        """Return name -> bytes of all files."""
-        return {file.name: file.stat().st_size for file in self._path.iterdir() if file.is_file()}
+    def files(self) -> Mapping[str, StoredFile]:
+        """Return name -> size and time of all files; links are none."""
+        every = {file.name: file.lstat() for file in self._path.iterdir()}
+        return {
+            name: StoredFile(of.st_size, of.st_mtime)
+            for name, of in every.items()
+            if stat.S_ISREG(of.st_mode)
+        }
 
     def url(self, name: str) -> str:
         """Return the path of a file."""
@@ -125,7 +139,8 @@ class Folder:
         """Lock and yield the folder, which is created if it does not exist."""
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = os.open(self._path / ".lock", flags, 0o600)
         except OSError as error:
             raise PolicyError(
                 [f"{self.where}: cannot be written: {error.strerror or error}"]
@@ -135,6 +150,9 @@ class Folder:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise PolicyError([f"{self.where}: another process records into it"]) from None
+            # What a process that was killed has left.
+            for left in self._path.glob(f".*{PARTIAL}"):
+                left.unlink()
             yield self._path
         finally:
             os.close(descriptor)
@@ -151,12 +169,14 @@ class Bucket:
         self._bucket, prefix = match[1], (match[2] or "").rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def sizes(self) -> Mapping[str, int]:
-        """Return name -> bytes of all objects; names may have folders."""
+    def files(self) -> Mapping[str, StoredFile]:
+        """Return name -> size and time of all objects; names may have folders."""
         with _as_os_errors():
             pages = _client().get_paginator("list_objects_v2")
             return {
-                one["Key"].removeprefix(self._prefix): one["Size"]
+                one["Key"].removeprefix(self._prefix): StoredFile(
+                    one["Size"], one["LastModified"].timestamp()
+                )
                 for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
                 for one in page.get("Contents", ())
             }
@@ -207,7 +227,7 @@ class Bucket:
 
     def clear(self) -> None:
         """Remove all objects."""
-        for name in self.sizes():
+        for name in self.files():
             self.remove(name)
 
     @contextmanager
@@ -254,47 +274,55 @@ _SUFFIXES = (".zip", ".json", ".json.gz")
 def list_snapshots(named: Sequence[str]) -> list[str]:
     """Return the snapshots in the ``named`` files, directories and URLs, each once, in order.
 
-    A file that is named itself is read once, so that a wrong one is said before anything is played. Those of a directory are
+    A file that is named in several ways counts once, by its first name; hidden files and folders do not count. A file that is named itself is read once, so that a wrong one is said before anything is played. Those of a directory are
     not: one torn file is no reason to stop.
 
     Raises:
         PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.
     """
-    every: dict[str, None] = {}
+    every: dict[str, str] = {}
     for name in named:
         path = Path(name)
         if name.startswith(S3):
             if name.endswith(_SUFFIXES):
                 load(name, frozenset())
-                every[name] = None
+                every.setdefault(name, name)
                 continue
             inside = _list_bucket(name)
         elif path.is_dir():
-            inside = sorted(str(file) for file in path.rglob("*") if file.is_file())
+            inside = sorted(
+                str(file)
+                for file in path.rglob("*")
+                if not _is_hidden(file.relative_to(path)) and file.is_file()
+            )
         elif path.is_file():
             load(name, frozenset())
-            every[name] = None
+            every.setdefault(place_of(name), name)
             continue
         else:
             raise PolicyError([f"{name}: there is no such file or directory"])
-        snapshots = [
-            one for one in inside if one.endswith(_SUFFIXES) and not Path(one).name.startswith(".")
-        ]
+        snapshots = [one for one in inside if one.endswith(_SUFFIXES)]
         if not snapshots:
             raise PolicyError([f"{name}: holds no snapshot (*{', *'.join(_SUFFIXES)})"])
-        every |= dict.fromkeys(snapshots)
-    return list(every)
+        for one in snapshots:
+            every.setdefault(place_of(one), one)
+    return list(every.values())
 
 
 def _list_bucket(url: str) -> list[str]:
     store = store_of(url)
     with _as_policy_errors(url):
-        visible = [
-            name
-            for name in store.sizes()
-            if not any(part.startswith(".") for part in name.split("/"))
-        ]
+        visible = [name for name in store.files() if not _is_hidden(PurePosixPath(name))]
         return sorted(map(store.url, visible))
+
+
+def _is_hidden(path: PurePath) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def place_of(source: str) -> str:
+    """Return where a snapshot lies, in the one spelling that all of its names have in common."""
+    return source if source.startswith(S3) else os.path.realpath(source)
 
 
 def absolute(source: str) -> str:

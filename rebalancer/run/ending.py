@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import OutputError, say, write
+from rebalancer.base.output import OutputError, create_file, say, write
 from rebalancer.base.terminal import terminal_look
 from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, Status
@@ -89,8 +89,8 @@ def write_plan(path: str, written: RunReport) -> None:
     from rebalancer.report.as_json import as_json  # noqa: PLC0415
 
     try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(as_json(written))
+        with create_file(Path(path)) as file:
+            file.writelines(piece.encode() for piece in as_json(written))
     except OSError as error:
         raise PolicyError([f"--out {path}: cannot be written ({error.strerror})"]) from None
 

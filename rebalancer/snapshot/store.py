@@ -12,7 +12,6 @@ containers, since nothing reads them and they may hold secrets.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ from msgspec import Raw
 
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.output import create_file
 from rebalancer.wire import kinds
 from rebalancer.wire.kinds import WORKLOADS
 from rebalancer.wire.lists import JsonDecoder
@@ -278,18 +278,12 @@ def open_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
                 [f"standard output: cannot be written: {error.strerror or error}"]
             ) from None
         return
-    partial = target.with_name(f".{target.name}.partial")
     try:
         # It may hold more than its reader is meant to see: private, whatever the umask.
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb", buffering=1 << 20) as stream:  # noqa: PTH123  (a descriptor)
+        with create_file(target, 0o600) as stream:
             yield stream
-        partial.replace(target)
     except OSError as error:
         raise PolicyError([f"{target}: cannot be written: {error.strerror or error}"]) from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def slim(kind: str, item: bytes | Raw) -> bytes:

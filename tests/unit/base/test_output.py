@@ -3,12 +3,15 @@
 import io
 import json
 import os
+import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import OutputError, say, write
+from rebalancer.base.output import OutputError, create_file, say, write
+from rebalancer.cli import command
 from rebalancer.testing.snapshots import apart, node, workload
 from tests.support.cli import program
 
@@ -118,3 +121,62 @@ def test_errors_show_no_characters_that_disturb(drifted, command):
     assert done.returncode in (ExitCode.USAGE, ExitCode.UNREADABLE)
     assert done.stderr
     assert done.stderr.replace("\n", "").isprintable()
+
+
+LINKS = {
+    "at its name": lambda victim, file: file.symlink_to(victim),
+    "at its name, by a hard link": lambda victim, file: file.hardlink_to(victim),
+    "at the name of its first half": lambda victim, file: file.with_name(
+        f".{file.name}.partial"
+    ).symlink_to(victim),
+    "that leads nowhere": lambda victim, file: file.symlink_to(victim.with_name("none")),
+}
+
+
+@pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS)
+def test_no_link_is_followed_where_a_file_is_written(drifted, tmp_path, monkeypatch, plant):
+    """Every command that writes a file; whoever may write to the folder gains no other file by that."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    descheduler = tmp_path / "descheduler.yaml"
+    descheduler.write_text("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n")
+    victim = tmp_path / "victim"
+    written = {
+        "plan.json": ["plan", "--snapshot", str(drifted), "--out", "plan.json"],
+        "p.prom": ["run", "--snapshot", str(drifted), "--metrics-file", "p.prom"],
+        "policy.yaml": ["policy", "migrate", str(descheduler), "-o", "policy.yaml"],
+    }
+    for name, words in written.items():
+        victim.write_text("of somebody else")
+        plant(victim, tmp_path / name)
+        assert command(words) in (0, 10), words
+        assert victim.read_text() == "of somebody else"
+        assert not victim.with_name("none").exists()
+        file = tmp_path / name
+        assert file.is_file()
+        assert not file.is_symlink()
+        assert file.stat().st_nlink == 1
+    assert not [left for left in tmp_path.glob(".*.partial") if not left.is_symlink()]
+
+
+def test_a_file_is_new_with_its_mode_and_nothing_is_left_of_half_a_file(tmp_path):
+    file = tmp_path / "file"
+    file.touch(0o666)
+    with create_file(file, 0o600) as stream:
+        stream.write(b"whole")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"whole", 0o600)
+    with pytest.raises(TypeError), create_file(file) as stream:
+        stream.writelines([b"half", "of it"])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert file.read_bytes() == b"whole"
+
+
+def test_pipes_and_devices_are_written_as_they_are(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (pipe, Path("/dev/null"), Path(f"/dev/fd/{os.open(pipe, os.O_WRONLY)}")):
+        with create_file(path) as stream:
+            stream.write(b"x")
+    assert os.read(reader, 9) == b"xx"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

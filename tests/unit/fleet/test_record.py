@@ -1,7 +1,11 @@
 """A folder of snapshots: what is added, what is removed, and what is never half there."""
 
 import json
+import os
+import shutil
 import zipfile
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -50,10 +54,15 @@ def recorded(server, tmp_path):
     return folder
 
 
-def record_into(folder, client, retention):
+def record_into(folder, client, retention, written=None):
+    """Record once; ``written``: the store's clock, which is the cluster's where nothing else is said."""
     store = Folder(str(folder))
     with store.hold() as work:
-        return record(client, store, work, retention, clock=lambda: TEN)
+        done = record(client, store, work, replace(retention, age=None), clock=lambda: TEN)
+    by_name = next(file.at for file in list_files(store) if file.name == done.name)
+    at = by_name if written is None else written
+    os.utime(folder / done.name, (at, at))
+    return replace(done, removed=prune(store, retention))
 
 
 def files_in(folder):
@@ -88,7 +97,7 @@ def test_a_whole_one_is_a_snapshot_file_as_any_other(recorded):
         (Retention(age=3 * TICK), 5),  # a delta of the first three goes, and its base stays
         (Retention(age=2 * TICK), 3),
         (Retention(age=TICK), 3),
-        (Retention(age=1.0), 2),
+        (Retention(age=1.0), 3),  # never more than half in one go
         (Retention(size=1), 2),  # the newest one, and its base
     ],
 )
@@ -143,12 +152,90 @@ def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_pat
     ]
 
 
-def test_a_damaged_whole_one_is_said(recorded, server, tmp_path):
-    (recorded / "20261120T103000Z.full.zip").write_bytes(b"PK")
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flip(path):
+    text = bytearray(path.read_bytes())
+    text[len(text) // 2] ^= 255
+    path.write_bytes(text)
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), cut, flip, Path.unlink])
+def test_a_damaged_whole_one_stops_nothing(recorded, server, tmp_path, damage):
+    damage(recorded / "20261120T103000Z.full.zip")
     client = client_of(server.url, tmp_path)
-    server.date = TEN + 9 * TICK
-    with pytest.raises(PolicyError, match="remove it and what follows it"):
-        record_into(recorded, client, Retention())
+    for tick in (9, 10):
+        pods_at(server, tick)
+        server.date = TEN + tick * TICK
+        done = record_into(recorded, client, Retention())
+        assert load(done.url, frozenset()).captured_at == server.date
+        if tick == 10 or damage is Path.unlink:
+            # Beside a whole one that can be read.
+            assert (done.note, done.name.partition(".")[2]) == ("", "delta.zip")
+        else:
+            assert "20261120T103000Z.full.zip: " in done.note
+            assert "this snapshot is kept whole" in done.note
+
+
+WEEK = 7 * 86400.0
+
+
+@pytest.mark.parametrize(
+    ("cluster_ahead", "store_ahead", "left"),
+    [
+        (8 * 86400.0, 0.0, 7),
+        (0.0, 8 * 86400.0, 7),
+        (365000 * 86400.0, 0.0, 7),
+        (8 * 86400.0, 8 * 86400.0, 4),  # half of the 7
+    ],
+)
+def test_a_clock_that_jumps_ahead_does_not_remove_the_history(
+    recorded, server, tmp_path, cluster_ahead, store_ahead, left
+):
+    client = client_of(server.url, tmp_path)
+    pods_at(server, 6)
+    server.date = TEN + 6 * TICK + cluster_ahead
+    written = TEN + 6 * TICK + store_ahead
+    record_into(recorded, client, Retention(age=WEEK, deltas=0), written)
+    assert len(files_in(recorded)) == left
+    # And the times after it: the clock is right again.
+    pods_at(server, 7)
+    server.date = TEN + 7 * TICK
+    record_into(recorded, client, Retention(age=WEEK, deltas=0), TEN + 7 * TICK)
+    assert len(files_in(recorded)) > left / 2
+
+
+def test_a_file_that_is_named_after_the_far_future_removes_nothing(recorded):
+    shutil.copy(recorded / "20261120T100000Z.full.zip", recorded / "99991231T235959Z.full.zip")
+    at = TEN + 6 * TICK
+    os.utime(recorded / "99991231T235959Z.full.zip", (at, at))
+    assert prune(Folder(str(recorded)), Retention(age=2 * 3600)) == 0
+
+
+def test_links_in_the_folder_are_neither_followed_nor_counted(recorded, server, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("of somebody else")
+    for name in (".capture.zip", "..capture.zip.partial", ".capture.delta"):
+        (recorded / name).symlink_to(victim)
+    (recorded / "20261120T230000Z.full.zip").symlink_to(recorded / "20261120T100000Z.full.zip")
+    pods_at(server, 6)
+    server.date = TEN + 6 * TICK
+    done = record_into(recorded, client_of(server.url, tmp_path), Retention(deltas=0))
+    assert victim.read_text() == "of somebody else"
+    assert (done.note, done.name) == ("", "20261120T110000Z.full.zip")
+    assert not (recorded / done.name).is_symlink()
+    (recorded / ".lock").unlink()
+    (recorded / ".lock").symlink_to(victim)
+    with pytest.raises(PolicyError, match="cannot be written"):
+        record_into(recorded, client_of(server.url, tmp_path), Retention())
+
+
+def test_what_a_killed_recorder_has_left_is_removed(recorded):
+    (recorded / "..capture.zip.0123.partial").write_bytes(b"half")
+    with Folder(str(recorded)).hold():
+        assert not list(recorded.glob(".*.partial"))
 
 
 def test_two_processes_do_not_record_into_one_folder(tmp_path):

@@ -68,10 +68,22 @@ def test_a_bucket_holds_what_a_folder_holds(recorded):
         assert there.captured_at == here.captured_at
 
 
-def test_retention_and_what_it_leaves(recorded):
+def test_retention_and_what_it_leaves(recorded, monkeypatch):
     folder, _ = recorded
     for store in (Bucket(WHERE), Folder(str(folder))):
-        assert prune(store, Retention(age=TICK)) == 3
+        # All were written within a second by the store's clock: none is old yet, whatever their names say.
+        assert prune(store, Retention(age=TICK)) == 0
+        listed = store.files
+        monkeypatch.setattr(
+            store,
+            "files",
+            lambda listed=listed: {
+                name: of._replace(written=86400 * float(name[9:13]))
+                for name, of in listed().items()
+            },
+        )
+        # Two of five, not more in one go; then the third.
+        assert [prune(store, Retention(age=TICK)) for _ in range(3)] == [2, 1, 0]
         assert [file.name for file in list_files(store)] == [
             "20261120T103000Z.full.zip",
             "20261120T104000Z.delta.zip",
@@ -128,3 +140,17 @@ def test_processes_compare_what_is_in_a_bucket(bucket, tmp_path, capsys):
 def test_what_is_wrong_with_a_bucket_is_said(where, message, bucket, capsys):
     assert command(["compare", "--policies", "default", "--snapshots", where]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_one_file_counts_once_and_hidden_folders_do_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.json", "kept/b.json", ".snapshot/hourly/a.json", "kept/.trash/b.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        skewed(tmp_path / name)
+    (tmp_path / "same.json").symlink_to("a.json")
+    assert list_snapshots([".", "./a.json", str(tmp_path / "kept/../a.json"), "kept"]) == [
+        "a.json",
+        "kept/b.json",
+    ]
+    # A hidden folder that is named itself counts.
+    assert list_snapshots([".snapshot"]) == [".snapshot/hourly/a.json"]
