@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from typing import Any
 
 import click
 
-from rebalancer.base.environment import system_environment
+from rebalancer.base.environment import Environment, system_environment
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -26,6 +27,7 @@ from rebalancer.commands.flags import (
     reference,
     with_flags,
 )
+from rebalancer.run.names import own_pod
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health, answer_requests, parse_address
 
@@ -120,7 +122,7 @@ def command(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--every") from None
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
-    page = LivePage() if show_page else None
+    page = LivePage(stop_command=_stop_command(environment)) if show_page else None
     health = Health(environment.clock, options.deadline, keeps_report=show_report, page=page)
     loop = ServeLoop(options, environment, schedule, health)
     with (
@@ -129,3 +131,13 @@ def command(
         else answer_requests(address, health.paths(), health.folders(), page_hosts)
     ):
         return int(loop.run())
+
+
+def _stop_command(environment: Environment) -> str:
+    """Return what stops this process: for a pod, the command on its Deployment, whose name begins the pod's."""
+    pod = own_pod(environment)
+    if pod is None:
+        return f"kill {os.getpid()}"
+    namespace, name = pod
+    deployment = name.rsplit("-", 2)[0]
+    return f"kubectl --namespace {namespace} scale deployment/{deployment} --replicas=0"

@@ -1,8 +1,8 @@
 """A cache of the cluster, kept current during a run or for hours: each list is followed by a watch from its version.
 
 The changes of the watches are folded into the data, so that a snapshot equals what reading everything again would
-give, without requests. A list that cannot be watched (no permission, a stream that does not open) is read again for
-each snapshot; a list whose version the server has dropped is read again once.
+give, without requests. A list whose version the server has dropped is read again. During a run, a list whose watch
+is refused is read again for each snapshot; without an end, reading and watching are tried again for ever.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, explain_errors
 from rebalancer.kube.lists import Listing, phase_selector, read_objects, read_pods
@@ -51,12 +51,27 @@ class ReflectorStore(Protocol):
     def note(self, resource: Resource, why: str) -> None:
         """Report that the resource is listed again, and why."""
 
-    def fail(self, resource: Resource, error: ClusterReadError) -> None:
-        """Report that the resource is no longer followed."""
+    def fail(self, resource: Resource, why: str, error: ClusterReadError) -> None:
+        """Report that changes of the resource are not received now; ``why`` is the error in short."""
+
+
+_FIRST_WAIT, _MAX_WAIT = 1.0, 30.0
+"""Seconds before a resource is listed again, after its watch has ended or a list has failed."""
+
+
+class Trouble(NamedTuple):
+    """Why changes of a resource are not received."""
+
+    why: str
+    since: float
+    """Time of the client's clock."""
 
 
 class Reflector:
-    """Follows one resource from the version of its list, in a thread."""
+    """Follows one resource from the version of its list, in a thread.
+
+    A ``lasting`` one never ends by itself: it lists and watches again, with longer and longer pauses.
+    """
 
     def __init__(
         self,
@@ -65,25 +80,37 @@ class Reflector:
         store: ReflectorStore,
         stop: Stop,
         closed: threading.Event,
+        *,
+        lasting: bool,
     ) -> None:
         """``listing``: the list to continue from. Watches end with ``stop``; nothing is listed after ``closed``."""
         self.resource, self._listing = listing.resource, listing
         self.watch: Watch[Any] | None = None
         """None before the start, and while the resource is listed again."""
-        self.trouble: str | None = None
-        """Why the resource is not followed."""
         self._client, self._store, self._stop, self._closed = client, store, stop, closed
+        self._lasting = lasting
+        self._trouble: Trouble | None = None
+        """The last one; it is over once a newer watch has opened."""
+        self._backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
+        """Of all watches one after the other: each of them may end as soon as it begins."""
         self._known_at = -math.inf
         """Time of the client's clock at which it was known to be current last, by a watch that is none any more."""
         self._relisting = threading.Lock()
         self._threads: list[threading.Thread] = []
-        """Also those of watches that were late and given up: they may still wait for an answer."""
+        """The last one follows. The others are of watches that were late and given up: they may still wait for an
+        answer."""
 
     @property
     def version(self) -> str:
         """The known version of the resource; empty while it is being listed."""
         watch = self.watch
         return watch.resource_version if watch is not None else ""
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the resource is not followed now; None if it is."""
+        watch = self.watch
+        return None if watch is not None and watch.has_opened else self._trouble
 
     @property
     def heard_at(self) -> float:
@@ -101,11 +128,18 @@ class Reflector:
         self.watch = watch = Watch(
             self._client, self._store.where(self._listing), seconds=self._stop.seconds_left()
         )
+        self._begin(partial(self._follow, watch))
+
+    def _begin(self, task: Callable[[], None]) -> None:
         name = f"watch-{self.resource.plural}"
-        thread = threading.Thread(target=self._follow, args=(watch,), name=name, daemon=True)
-        self._threads = [one for one in self._threads if one.is_alive()]
-        self._threads.append(thread)
+        thread = threading.Thread(target=task, name=name, daemon=True)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
         thread.start()
+
+    def _resume(self) -> None:
+        """Have a thread list again if this one, in which that has failed, is a run's."""
+        if threading.current_thread() not in self._threads:
+            self._begin(self._list_again)
 
     def relist(self, watch: Watch[Any] | None, why: str) -> bool:
         """List again and follow from there; return False if ``watch`` is no longer the resource's watch.
@@ -116,16 +150,31 @@ class Reflector:
         with self._relisting:
             if self.watch is not watch or self._closed.is_set():
                 return False
-            self._store.note(self.resource, self.trouble or why)
+            trouble = self.trouble
+            self._store.note(self.resource, why if trouble is None else trouble.why)
             if watch is not None:
-                watch.close()
-            with self._store.lock:
-                if watch is not None:
-                    self._known_at = max(self._known_at, watch.received)
-                self.watch = None
-            self._listing = self._store.replace(self.resource)
-            if self.trouble is None and not self._closed.is_set():
+                self._drop(watch)
+            try:
+                self._listing = self._store.replace(self.resource)
+            except ClusterReadError as error:
+                if self._lasting:
+                    self._fail(None, error)
+                    self._resume()
+                raise
+            if (self._lasting or trouble is None) and not self._closed.is_set():
                 self.start()
+            return True
+
+    def _drop(self, watch: Watch[Any]) -> bool:
+        """End ``watch``; return False if another thread has. If it has opened, earlier trouble is over."""
+        watch.close()
+        with self._store.lock:
+            if self.watch is not watch:
+                return False
+            self._known_at = max(self._known_at, watch.received)
+            if watch.has_opened:
+                self._trouble = None
+            self.watch = None
             return True
 
     def close(self) -> None:
@@ -139,18 +188,50 @@ class Reflector:
             thread.join(timeout=max(0.0, until - self._client.monotonic()))
 
     def _follow(self, watch: Watch[Any]) -> None:
-        """Store the changes of ``watch``, while it is the resource's watch."""
+        """Store the changes of ``watch``; when it ends early, list again, from where another thread follows."""
+        began = self._client.monotonic()
         try:
             with explain_errors(self.resource):
                 for event in watch:
                     if not self._take(watch, event):
                         return
-            if watch.expired:
-                self.relist(watch, _EXPIRED)
         except ClusterReadError as error:
-            forbidden = isinstance(error, ForbiddenError)
-            self.trouble = "our account may not watch them" if forbidden else str(error)
-            self._store.fail(self.resource, error)
+            self._fail(watch, error)
+        else:
+            if not watch.expired:
+                return
+            self._drop(watch)
+        if self._client.monotonic() - began > _MAX_WAIT:
+            self._backoff.reset()
+        self._list_again()
+
+    def _list_again(self) -> None:
+        """List after a pause, again and again if the reflector is lasting, until a watch begins here or elsewhere."""
+        while self._lasting or self.trouble is None:
+            if self._backoff.wait(self._stop) is not None:
+                return
+            if self._threads[-1] is not threading.current_thread():
+                return
+            try:
+                with explain_errors(self.resource):
+                    self.relist(None, _EXPIRED)
+            except ClusterReadError as error:
+                self._fail(None, error)
+            else:
+                return
+
+    def _fail(self, watch: Watch[Any] | None, error: ClusterReadError) -> None:
+        """Note why nothing is received; report it if something was until now."""
+        replaced = watch is not None and not self._drop(watch)
+        if replaced or self._stop.reason() is not None:
+            return
+        forbidden = isinstance(error, ForbiddenError)
+        why = "our account may not watch them" if forbidden else str(error)
+        known = self._trouble
+        since = self._client.monotonic() if known is None else known.since
+        self._trouble = Trouble(why, since)
+        if known is None:
+            self._store.fail(self.resource, why, error)
 
     def _take(self, watch: Watch[Any], event: WatchEvent[Any]) -> bool:
         with self._store.lock:
@@ -178,6 +259,9 @@ class Observer(Protocol):
 
         If both are None, the kind was listed again, and any object may have changed.
         """
+
+    def watch_failed(self, plural: str, why: str) -> None:
+        """Receive that changes of a list are not received any more, until it is listed again."""
 
 
 class Subscriber(Protocol):
@@ -229,7 +313,7 @@ class ClusterCache:
         self._closed = threading.Event()
         self._stop = client.stop.sooner(seconds, self._closed)
         self._reflectors = [
-            Reflector(client, listing, self, self._stop, self._closed)
+            Reflector(client, listing, self, self._stop, self._closed, lasting=math.isinf(seconds))
             for listing in kept.listings
             if listing.pages
         ]
@@ -263,7 +347,22 @@ class ClusterCache:
     @property
     def pods_trouble(self) -> str | None:
         """Why pods are not followed; None if they are."""
-        return self._pods.trouble
+        trouble = self._pods.trouble
+        return None if trouble is None else trouble.why
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Return the lists (plurals) whose changes are not received now, and why."""
+        every = {each.resource.plural: each.trouble for each in self._reflectors}
+        return {plural: trouble for plural, trouble in every.items() if trouble is not None}
+
+    def describe_troubles(self) -> str:
+        """Return which changes are not received, for how long and why; empty if all are."""
+        troubles = self.troubles()
+        if not troubles:
+            return ""
+        first = min(troubles.values(), key=lambda trouble: trouble.since)
+        seconds = self.client.monotonic() - first.since
+        return f"changes of {', '.join(troubles)} are not received for {seconds:.0f} s: {first.why}"
 
     def nodes(self) -> list[Node]:
         """Return the nodes as currently known."""
@@ -300,11 +399,6 @@ class ClusterCache:
         """Report to this ``subscriber`` only, from now on: one run is in progress."""
         with self.lock:
             self._subscriber = subscriber
-
-    def retry_watches(self) -> None:
-        """Start the watches again that were given up."""
-        for reflector in self._reflectors:
-            reflector.trouble = None
 
     def settle_for(
         self, subscriber: Subscriber, evicted: Collection[str], use: Fold | None
@@ -464,10 +558,12 @@ class ClusterCache:
         if self._subscriber is not None:
             self._subscriber.note(resource, why)
 
-    def fail(self, resource: Resource, error: ClusterReadError) -> None:
-        """Report that the resource is no longer followed."""
+    def fail(self, resource: Resource, why: str, error: ClusterReadError) -> None:
+        """Report that changes of the resource are not received now."""
         if resource == PODS and self._subscriber is not None:
             self._subscriber.fail(error)
+        if self._observer is not None:
+            self._observer.watch_failed(resource.plural, why)
 
     def take(self, resource: Resource, event: WatchEvent[Any]) -> Callable[[], None]:
         """Store one change; return a function that forwards it after the lock is released."""

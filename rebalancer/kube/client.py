@@ -197,18 +197,23 @@ class Client:
     ) -> Stream:
         """Open a response that is read while it arrives, until ``stop``; ``silence``: seconds without data that end it.
 
-        There is one attempt; it does not count as a concurrent request.
+        There is one attempt, and another one where credentials were refused and could be renewed. It does not count as
+        a concurrent request.
 
         Raises:
             TransportError: no response.
         """
-        return self._transport.open(
-            "GET",
-            _target(path, query),
-            self._begin(stop, stop.deadline),
-            headers={"Accept": accept},
-            read_seconds=silence,
-        )
+
+        def ask() -> Stream:
+            return self._transport.open(
+                "GET",
+                _target(path, query),
+                self._begin(stop, stop.deadline),
+                headers={"Accept": accept},
+                read_seconds=silence,
+            )
+
+        return self._repeat(ask, lambda: stop.deadline, again=frozenset(), repeat_error=_never)
 
     def open_list(self, path: str, *, query: QueryParams | None = None, accept: str) -> Stream:
         """Open a long response that is read while it arrives; it counts as a concurrent request.

@@ -222,7 +222,7 @@ class AcquiredLease:
         self._end.set()
         self._thread.join(_JOIN_TIMEOUT)
         if lost is not None:
-            return f"{lost}; the run ended with that"
+            return f"{lost}: nothing was done after that"
         try:
             if self._write(self._lease.client.last_words, None, _JOIN_TIMEOUT):
                 return None

@@ -366,6 +366,11 @@ def _tls_failure(server: str, error: BaseException) -> TransportError:
         return TransportError(
             f"{server} does not speak TLS: is it http:// rather?", sent=False, final=True
         )
+    if "EOF" in text:
+        return TransportError(
+            f"{server} closed the connection during the TLS handshake: is it starting, or is only a load balancer up?",
+            sent=True,
+        )
     return TransportError(
         f"TLS with {server} failed ({_tls_reason(text)}): check the client certificate and key",
         sent=True,

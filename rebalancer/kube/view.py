@@ -187,14 +187,13 @@ def view_now(
 ) -> RunView:
     """Return the view of a new run; its first snapshot equals reading everything again.
 
-    ``evicted``: by the previous run. ``use``: new measurements. Watches that were given up start again.
+    ``evicted``: by the previous run. ``use``: new measurements.
 
     Raises:
         ClusterReadError: a list had to be read again, and could not be.
     """
     view = RunView(cache, cache.first, cache.client.monotonic())
     cache.subscribe(view)
-    cache.retry_watches()
     cache.catch_up(evicted)
     cache.await_controllers()
     settled = cache.settle_for(view, evicted, use)

@@ -182,8 +182,8 @@ class Watch(Generic[T]):
     again, and watch from there. :meth:`close` may be called from another thread and ends a wait.
 
     Raises (while iterating)
-        ClusterReadError: watching is forbidden, or the credentials are no longer accepted. If watching was allowed
-            before, some attempts are made: a server that has just started answers before it knows its roles.
+        ClusterReadError: watching is refused. If a stream has been open, some attempts are made first: a server that
+            has just started answers before it knows its roles, and authentication fails for a moment.
     """
 
     def __init__(self, client: Client, where: Where[T], *, seconds: float) -> None:
@@ -200,7 +200,8 @@ class Watch(Generic[T]):
         self._closed = threading.Event()
         self._stop = client.stop.sooner(seconds, self._closed)
         self._stream: Stream | None = None
-        self._was_live = False
+        self.has_opened = False
+        """Whether a stream has been open."""
         self._opened = self._reopened = -math.inf
         self._refusals = 0
 
@@ -259,9 +260,9 @@ class Watch(Generic[T]):
         try:
             self._check(stream)
             self._opened = self._client.monotonic()
-            if self._was_live:
+            if self.has_opened:
                 self._reopened = self._opened
-            self.live = self._was_live = True
+            self.live = self.has_opened = True
             self._refusals = 0
             while self._stop.reason() is None:
                 piece = stream.read()
@@ -293,9 +294,9 @@ class Watch(Generic[T]):
             raise _ExpiredError
         if stream.status == 429 or stream.status >= 500:
             raise TransportError(f"watch: HTTP {stream.status}", sent=False)
-        if stream.status == 403 and self._was_live and self._refusals < _REFUSALS:
+        if self.has_opened and self._refusals < _REFUSALS:
             self._refusals += 1
-            raise TransportError("watch: HTTP 403", sent=False)
+            raise TransportError(f"watch: HTTP {stream.status}", sent=False)
         resource = self._where.resource
         rule = AccessRule("watch", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, self._client.server)

@@ -94,9 +94,10 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
     yield "\n"
 
 
-def waiting_page() -> str:
-    """Return the live page of a process without a report."""
-    return page_environment().get_template("waiting.html.j2").render(**_of_report(live=True))
+def plain_page(heading: str, text: str = "") -> str:
+    """Return a live page without a report: of a process that has none yet, or of a run that failed."""
+    page = page_environment().get_template("plain.html.j2")
+    return page.render(heading=heading, text=text, **_of_report(live=True))
 
 
 def _of_report(*, live: bool) -> dict[str, str]:

@@ -119,6 +119,11 @@ SILENCE = Metric(
     (),
     "Seconds since the API server has last said something to each watch; the longest. Of serve only.",
 )
+REFUSED = Metric(
+    "rebalancer_watches_refused",
+    (),
+    "Lists whose changes are not received now, since the API server refuses to watch or to list them. Of serve only.",
+)
 
 RUNS_TOTAL = Metric(
     "rebalancer_runs_total",
@@ -181,6 +186,7 @@ TABLE = (
     AGAIN,
     LEADS,
     SILENCE,
+    REFUSED,
     RUNS_TOTAL,
     MOVES_TOTAL,
     LANDINGS_TOTAL,
@@ -263,12 +269,13 @@ def of_totals(totals: Totals) -> dict[Metric, Values]:
     }
 
 
-def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
+def of_serving(*, leads: bool, silence: float, refused: int) -> dict[Metric, Values]:
     """Return the metrics of a serving process that exist before its first run. ``silence`` is in seconds."""
     return {
         BUILD: {(__version__,): 1},
         LEADS: {(): leads},
         SILENCE: {(): silence},
+        REFUSED: {(): refused},
     }
 
 

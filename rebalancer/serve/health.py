@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
-from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.errors import ExitCode, PolicyError, RebalancerError
 from rebalancer.base.stop import Clock
 
 if TYPE_CHECKING:
@@ -213,6 +213,11 @@ def _handler(
     return Handler
 
 
+class _State(TypedDict):
+    stands_by: bool
+    troubles: str
+
+
 MAX_SILENCE = 300.0
 """Seconds without a word from the API server after which what is known is too old: it speaks once a minute."""
 _SPARE = 120.0
@@ -273,16 +278,21 @@ class Health:
         if self.page is not None:
             self.page.keep(report, now)
 
-    def note_failure(self, code: ExitCode, now: float) -> None:
-        """Record a run that ended without a report at ``now`` (Unix seconds)."""
+    def note_failure(self, error: RebalancerError, now: float) -> None:
+        """Record a run that ``error`` has ended without a report at ``now`` (Unix seconds)."""
         from rebalancer.report.metrics import of_end  # noqa: PLC0415
 
+        code = error.exit_code
         self._values, self.failed = of_end(int(code), now), code
         from rebalancer.plan.totals import with_run  # noqa: PLC0415
 
         self._counted = with_run(self._totals(), int(code))
         if self.page is not None:
-            self.page.keep_failure(code, now)
+            self.page.keep_failure(code, str(error), now)
+
+    def end_term(self) -> None:
+        """Record that this process leads no longer: another one counts the cluster now."""
+        self.leads, self._values = False, {}
 
     def _totals(self) -> Totals:
         from rebalancer.plan.totals import Totals  # noqa: PLC0415
@@ -297,8 +307,8 @@ class Health:
         if self.keeps_report:
             paths["/report"] = self._last_report
         if (page := self.page) is not None:
-            paths["/"] = lambda: Answer(200, page.last_page(stands_by=self.stands_by), HTML)
-            paths["/state"] = lambda: Answer(200, page.state(stands_by=self.stands_by), JSON)
+            paths["/"] = lambda: Answer(200, page.last_page(**self._state()), HTML)
+            paths["/state"] = lambda: Answer(200, page.state(**self._state()), JSON)
         return paths
 
     def folders(self) -> Folders:
@@ -306,7 +316,7 @@ class Health:
         return {} if self.page is None else {"/runs/": self._page_of}
 
     def _page_of(self, number: str) -> Answer:
-        page = None if self.page is None else self.page.page_of(number, stands_by=self.stands_by)
+        page = None if self.page is None else self.page.page_of(number, **self._state())
         if page is None:
             return Answer(404, b"this run is not kept, or there was none\n")
         return Answer(200, page, HTML)
@@ -325,13 +335,24 @@ class Health:
         cache = self.cache
         return 0.0 if cache is None else cache.silent_for()
 
+    def _state(self) -> _State:
+        troubles = "" if self.cache is None else self.cache.describe_troubles()
+        return {"stands_by": self.stands_by, "troubles": troubles}
+
+    def _with_troubles(self, text: str) -> bytes:
+        """Return ``text`` with what is not received now: the process tries again, and a restart would not help."""
+        troubles = self._state()["troubles"]
+        return f"{text}, but {troubles}\n".encode() if troubles else f"{text}\n".encode()
+
     def _health(self) -> Answer:
         problem = self.problem()
-        return Answer(200, b"ok\n") if problem is None else Answer(503, f"{problem}\n".encode())
+        if problem is None:
+            return Answer(200, self._with_troubles("ok"))
+        return Answer(503, f"{problem}\n".encode())
 
     def _readiness(self) -> Answer:
         if self.leads:
-            return Answer(200, b"leads\n")
+            return Answer(200, self._with_troubles("leads"))
         if self.stands_by:
             return Answer(200, b"stands by\n")
         return Answer(503, b"has neither read the cluster nor the Lease\n")
@@ -347,9 +368,10 @@ class Health:
             registry,
         )
 
+        refused = 0 if self.cache is None else len(self.cache.troubles())
         values = {
             **self._values,
-            **of_serving(leads=self.leads, silence=self._silence()),
+            **of_serving(leads=self.leads, silence=self._silence(), refused=refused),
             **of_totals(self._totals()),
         }
         counts = None if self.interruptions is None else self.interruptions.counts()

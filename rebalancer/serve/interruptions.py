@@ -296,6 +296,9 @@ class Interruptions:
         if kind == "Node":
             self._nodes.note_change(before, after)
 
+    def watch_failed(self, plural: str, why: str) -> None:
+        """Do nothing: signals are received again once the list is followed."""
+
     # -- what is shown of it -----------------------------------------------------------------------
 
     def report(self) -> tuple[InterruptedMachine, ...]:

@@ -43,6 +43,7 @@ from rebalancer.run.source import Followed, Source, release, require_rights, usa
 from rebalancer.serve import triggers
 from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
+from rebalancer.serve.page import Outlook
 from rebalancer.serve.triggers import ClusterTriggers, Schedule, Triggers
 from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
@@ -95,7 +96,7 @@ class Leading:
         try:
             yield acquired.explain_loss
         finally:
-            self._health.leads = False
+            self._health.end_term()
             release(self._environment, acquired)
 
     def _acquire(
@@ -126,7 +127,8 @@ class Leading:
         except ClusterReadError as error:
             if is_final(error) and not self._follows():
                 raise
-            say(err, f"rebalancer: {error}; it is tried again")
+            if self._stop.reason() is None:
+                say(err, f"rebalancer: {error}; it is tried again")
             self._stop.wait(_TRY_AGAIN)
             return None
         finally:
@@ -385,6 +387,8 @@ class ServeLoop:
         run.stop.add(lost, final=True)
         run.stop.add(called)
         if (page := self._health.page) is not None:
+            next_at = self._environment.clock.unix() + self._triggers.seconds_left()
+            page.outlook = Outlook(run.loaded.policy.mode.value, next_at)
             page.begin_run()
             run.progress.tell_also(page.note_step)
         try:
@@ -398,7 +402,7 @@ class ServeLoop:
             if self._stop.reason() is not None:
                 raise
             self._say_new((str(error),))
-            self._health.note_failure(error.exit_code, self._environment.clock.unix())
+            self._health.note_failure(error, self._environment.clock.unix())
         else:
             if ended.report is not None:
                 self._keep(ended.report)
@@ -480,3 +484,8 @@ class _All:
         """Forward a change of another object to all observers."""
         for one in self._observers:
             one.object_changed(kind, before, after)
+
+    def watch_failed(self, plural: str, why: str) -> None:
+        """Forward that a list is not followed to all observers."""
+        for one in self._observers:
+            one.watch_failed(plural, why)

@@ -114,6 +114,10 @@ class Triggers:
 
         return find_call
 
+    def seconds_left(self) -> float:
+        """Return the seconds until the schedule has the next run begin."""
+        return self._scheduled - self._clock.now()
+
     def take(self) -> str:
         """Return the first change as text (empty without changes), and clear all changes: the run that starts now sees them."""
         with self._lock:
@@ -195,11 +199,14 @@ class ClusterTriggers:
         elif _leave(before) != _leave(after):
             self._triggers.add(f"node {after.metadata.name} is to be left", 0.0, SOON)
         elif notices(before) != notices(after):
-            self._triggers.add(
-                f"node {after.metadata.name} says something else", GAP_AFTER_NOTICE, QUIET
-            )
+            what = describe_notices(before, after)
+            self._triggers.add(f"node {after.metadata.name} {what}", GAP_AFTER_NOTICE, QUIET)
         elif _offers(before) != _offers(after):
             self._triggers.add(f"node {after.metadata.name} has changed", GAP, QUIET)
+
+    def watch_failed(self, plural: str, why: str) -> None:
+        """Trigger a run, which reads the list: its changes are not received."""
+        self._triggers.add(f"changes of {plural} are not received ({why})", GAP, QUIET)
 
 
 def notices(node: Node) -> tuple[object, ...]:
@@ -208,21 +215,43 @@ def notices(node: Node) -> tuple[object, ...]:
     Excluded are fields that runs set themselves, fields that change with each heartbeat, annotations without such a
     meaning, which some controllers rewrite every few seconds, and signals: their steps ask for a plan themselves.
     """
-    taints = sorted(
-        (taint.key, taint.value or "", taint.effect)
-        for taint in node.spec.taints or ()
-        if taint.key not in _OURS
-    )
-    ready = [each.status for each in node.status.conditions or () if each.type == "Ready"]
     return (
         node.spec.unschedulable,
-        taints,
-        ready,
+        _taints(node),
+        _readiness(node),
         node.metadata.deletion_timestamp,
         tuple(
             one for one in notices_of(node) if one.kind not in (NoticeKind.NOTED, NoticeKind.SAID)
         ),
     )
+
+
+def _taints(node: Node) -> list[tuple[str, str, str]]:
+    return sorted(
+        (taint.key, taint.value or "", taint.effect)
+        for taint in node.spec.taints or ()
+        if taint.key not in _OURS
+    )
+
+
+def _readiness(node: Node) -> list[str]:
+    return [each.status for each in node.status.conditions or () if each.type == "Ready"]
+
+
+def describe_notices(before: Node, after: Node) -> str:
+    """Return in words what has changed of the notices of a node; the gravest change where there are several."""
+    if before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
+        return "is being deleted"
+    if _readiness(before) != _readiness(after):
+        return "is Ready" if _readiness(after) == ["True"] else "is not Ready"
+    if before.spec.unschedulable != after.spec.unschedulable:
+        return "was cordoned" if after.spec.unschedulable else "was uncordoned"
+    was, now = _taints(before), _taints(after)
+    if new := [f"{key}:{effect}" for key, value, effect in now if (key, value, effect) not in was]:
+        return f"has a new taint {', '.join(new)}"
+    if was != now:
+        return "lost a taint"
+    return "was announced to go or to stay"
 
 
 def _leave(node: Node) -> str | None:

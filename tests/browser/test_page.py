@@ -295,7 +295,7 @@ def served():
 NOW = "document.getElementById('now')?.textContent"
 STEPS = "[...document.querySelectorAll('#steps li')].map(e => e.textContent)"
 NEWER = "document.getElementById('newer')"
-RUNS = "document.querySelectorAll('.runs ol svg').length"
+RUNS = "document.querySelectorAll('.timeline svg').length"
 
 
 def test_a_page_that_stays_shows_what_goes_on_and_the_next_report_by_itself(page, served):
@@ -350,7 +350,7 @@ def test_a_page_that_somebody_works_with_is_not_taken_away(page, served):
 def test_a_page_that_stays_is_for_everybody_too(page, served, width):
     live, address = served
     for second in range(49):
-        live.keep_failure(ExitCode.UNREADABLE, float(second))
+        live.keep_failure(ExitCode.UNREADABLE, "no answer", float(second))
     live.begin_run()
     page.open(address, width=width)
     page.wait(f"{NOW} === 'Run 51 is under way.'")

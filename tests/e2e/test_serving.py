@@ -92,7 +92,12 @@ def test_a_notice_on_a_node_empties_it_long_before_the_next_plan_is_due(cluster,
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
     cluster.api.patch("/api/v1/nodes/crowd-c", {"spec": {"taints": [taint]}})
     wait_until(lambda: crowd.moved(cluster) == 0, PATIENT, "the node empty")
-    assert server.said("node crowd-c says something else: planning now") == 1
+    assert (
+        server.said(
+            "node crowd-c has a new taint ToBeDeletedByClusterAutoscaler:NoSchedule: planning now"
+        )
+        == 1
+    )
     evictions = [request for request in ours(log) if request.kind == audit.EVICTION]
     assert len([request for request in evictions if request.code == 201]) == APPS
     assert not [request for request in ours(log) if request.verb == "list"]

@@ -2,7 +2,8 @@
   const now = document.getElementById("now");
   if (!now) return;
   const { root, last, fixed } = now.dataset;
-  const steps = document.getElementById("steps");
+  const item = (textContent) => Object.assign(document.createElement("li"), { textContent });
+  const show = (id, texts) => document.getElementById(id).replaceChildren(...texts.map(item));
   const newer = document.getElementById("newer");
   // A page that somebody works with is not taken away; it says that there is a newer one.
   let touched = fixed === "true";
@@ -11,7 +12,10 @@
     try {
       const state = await (await fetch(`${root}state`, { cache: "no-store" })).json();
       now.textContent = state.now;
-      steps.replaceChildren(...state.steps.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+      document.getElementById("run-mode").textContent = state.mode;
+      document.getElementById("next-run").textContent = state.next;
+      show("troubles", state.troubles);
+      show("steps", state.steps);
       if (String(state.last) !== last) {
         if (!touched) {
           // Else the browser keeps in its place what stood on top, and the strip of runs grows out of the screen.

@@ -1,10 +1,13 @@
 """A followed cluster is the one that a new read would give, also when following goes wrong."""
 
 import dataclasses
+import math
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,12 @@ from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import cache as cached
+from rebalancer.kube import watch as watched
 from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import Client, connect
 from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import Kept, read_cluster
+from rebalancer.kube.transport import Limits
 from rebalancer.kube.view import RunView, view_first, view_now
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import PodFlag, Snapshot, Usage
@@ -29,6 +34,16 @@ from rebalancer.wire.kinds import AUTOSCALERS, LISTED, PODS
 from rebalancer.wire.pods import PodRecord
 from rebalancer.wire.times import rfc3339
 from tests.same import contents
+from tests.unit.kube.scripted import (
+    Asked,
+    Say,
+    ScriptedServer,
+    Sleeps,
+    empty_cluster,
+    list_body,
+    status_body,
+)
+from tests.unit.kube.scripted import client_of as scripted_client
 
 START = 1_800_000_000.0
 LABELS = {"app": "web"}
@@ -548,3 +563,127 @@ def test_what_is_listed_again_while_a_run_begins_is_not_whole(
         lister.join(BUSY)
         with second.listen(Heard()) as whole:
             assert not whole
+
+
+# -- without an end ---------------------------------------------------------------------------------
+
+
+class Noted:
+    """An observer that notes which lists are not followed."""
+
+    def __init__(self) -> None:
+        self.failed: list[tuple[str, str]] = []
+
+    def pod_changed(self, pod: PodRecord) -> None: ...
+
+    def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None: ...
+
+    def watch_failed(self, plural: str, why: str) -> None:
+        self.failed.append((plural, why))
+
+
+@contextmanager
+def lasting(cluster: EmbeddedCluster, noted: Noted) -> Iterator[ClusterCache]:
+    limits = Limits(first_wait=0.01)
+    client = connect(kubeconfig=cluster.kubeconfig, environ={}, limits=limits)
+    kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
+    assert kept is not None
+    with ClusterCache(client, kept, seconds=math.inf, observer=noted) as cache:
+        yield cache
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have streams end after a second, and what fails tried again soon."""
+    monkeypatch.setattr(watched, "_MAX_STREAM", 1.0)
+    monkeypatch.setattr(watched, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(watched, "_MAX_WAIT", 0.02)
+    monkeypatch.setattr(cached, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(cached, "_MAX_WAIT", 0.02)
+
+
+OUTAGES: dict[str, list[Fault]] = {
+    "refused for a moment": [Fault("GET", "/api/v1/nodes$", status=401, times=2)],
+    "refused for long": [Fault("GET", "/api/v1/nodes$", status=401, times=40)],
+    "forbidden for long": [Fault("GET", "/api/v1/nodes$", status=403, times=40)],
+    "not there for long": [Fault("GET", "/api/v1/nodes$", status=404, times=40)],
+    "forgotten, and no list": [
+        Fault("GET", "/api/v1/nodes$", status=410, reason="Expired"),
+        Fault("GET", "/api/v1/nodes$", status=503, times=40),
+    ],
+    "forgotten for long": [Fault("GET", "/api/v1/nodes$", status=410, reason="Expired", times=20)],
+}
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("what", OUTAGES)
+def test_without_an_end_a_list_is_followed_again_after_each_outage(
+    cluster: EmbeddedCluster, what: str
+) -> None:
+    noted = Noted()
+    with lasting(cluster, noted) as cache:
+        faults = [cluster.faults.add(dataclasses.replace(fault)) for fault in OUTAGES[what]]
+        until(lambda: all(fault.times <= 0 for fault in faults))
+        cluster.cordon(["n-b"])
+        until(lambda: [bool(node.spec.unschedulable) for node in cache.nodes()].count(True) == 1)
+        until(lambda: not cache.is_behind(()))
+        assert cache.troubles() == {}
+        assert cache.describe_troubles() == ""
+    # Reported once, however often it was tried.
+    assert {plural for plural, _ in noted.failed} <= {"nodes"}
+    assert len(noted.failed) <= 1
+    assert bool(noted.failed) == ("for long" in what or "no list" in what)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_what_is_not_received_is_said_with_its_reason_while_it_lasts(
+    cluster: EmbeddedCluster,
+) -> None:
+    noted = Noted()
+    with lasting(cluster, noted) as cache:
+        cluster.access.denied |= {("watch", "nodes"), ("list", "nodes")}
+        until(lambda: "nodes" in cache.troubles())
+        assert re.fullmatch(
+            r"changes of nodes are not received for \d+ s: our account may not watch them",
+            cache.describe_troubles(),
+        )
+        cluster.access.denied.clear()
+        until(lambda: cache.troubles() == {})
+    assert noted.failed == [("nodes", "our account may not watch them")]
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_list_that_fails_for_a_run_is_followed_again_without_another_run(
+    cluster: EmbeddedCluster,
+) -> None:
+    with lasting(cluster, Noted()) as cache:
+        until(lambda: not cache.is_behind(()))
+        fault = cluster.faults.add(Fault("GET", "/api/v1/pods$", status=503, times=20))
+        with pytest.raises(ClusterReadError):
+            cache.list_pods()
+        until(lambda: fault.times <= 0)
+        until(lambda: not cache.is_behind(()))
+
+
+def test_lists_follow_each_other_with_longer_and_longer_pauses(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    """Time passes only while it is waited for; the server forgets each version at once."""
+    sleeps = Sleeps(deadline=1300.0)
+    empty_cluster(server)
+    client = scripted_client(server.url, tmp_path, sleeps)
+    kept = read_cluster(client, clock=lambda: START, keep=True).kept
+    assert kept is not None
+    server.asked.clear()
+    refused = Say(status_body(410, "too old", reason="Expired"), 410)
+
+    def script(asked: Asked) -> Say:
+        return refused if "watch" in asked.query else Say(list_body([]))
+
+    server.handle("GET", "/api/v1/pods", script)
+    sleeps.waits.clear()
+    kept = dataclasses.replace(kept, listings=kept.listings[:1])
+    with ClusterCache(client, kept, seconds=math.inf):
+        until(lambda: sleeps.reason() is not None)
+    assert sleeps.waits[:7] == [1, 2, 4, 8, 16, 30, 30]
+    assert len(server.asked) < 40

@@ -282,7 +282,7 @@ def test_it_is_lost_when_another_has_taken_it(server: ScriptedServer, tmp_path: 
     acquired = acquired_lease(server, tmp_path)
     kept.change(holderIdentity="other", leaseDurationSeconds=60)
     assert eventually(lambda: acquired.explain_loss() == "the Lease was lost to another run")
-    assert acquired.release() == "the Lease was lost to another run; the run ended with that"
+    assert acquired.release() == "the Lease was lost to another run: nothing was done after that"
     assert kept.object["spec"]["holderIdentity"] == "other"
 
 

@@ -182,7 +182,7 @@ def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
     one = replace(report([Outcome(move("one"), Status.EVICTED, "")]), standstill=("why",))
     every = {
         **of_report(one, summarize_memory(Document(), NOW), NOW),
-        **of_serving(leads=True, silence=0.0),
+        **of_serving(leads=True, silence=0.0, refused=0),
         **of_signals(SIGNALS),
         **of_totals(Totals()),
     }

@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from contextlib import ExitStack
+from dataclasses import replace
 from http.client import HTTPConnection
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.plan.plan import Outcome, Status
 from rebalancer.report.model import RunReport
 from rebalancer.run.one_run import run_unpublished
 from rebalancer.run.options import RunOptions
@@ -25,7 +27,7 @@ from rebalancer.serve.health import (
     is_own_host,
     parse_address,
 )
-from rebalancer.serve.page import MAX_RUNS, LivePage
+from rebalancer.serve.page import MAX_RUNS, LivePage, Outlook
 from tests.support.clocks import HandClock
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
@@ -104,9 +106,12 @@ def test_dns_is_not_asked_for_its_name(monkeypatch):
         assert asked(port, "/healthz") == (200, "ok\n")
 
 
+GONE = ClusterReadError("there is no ConfigMap ops/memory: create it")
+
+
 def silent_for(seconds: float) -> Any:
     """What follows the cluster, and has heard nothing for so long."""
-    return SimpleNamespace(silent_for=lambda: seconds)
+    return SimpleNamespace(silent_for=lambda: seconds, describe_troubles=lambda: "")
 
 
 def test_it_is_well_while_it_works_and_hears_from_the_server():
@@ -221,17 +226,70 @@ def test_the_page_shows_the_last_report_and_links_the_runs_before_it(report):
         assert asked(port, "/runs/1")[0] == 404
         for second in range(2):
             health.note_report(report, None, 1_800_000_000.0 + second)
-        health.note_failure(ExitCode.UNREADABLE, 1_800_000_002.0)
+        health.note_failure(GONE, 1_800_000_002.0)
         status, text = asked(port, "/")
         assert status == 200
         assert "7 evictions in 2 waves" in text
         assert "Run 3, 2027-01-15T08:00:02Z: failed, exit code 3" in text
-        assert links(text.encode()) == ["runs/1", "runs/2"]
+        assert links(text.encode()) == ["runs/1", "runs/2", "runs/3"]
         status, text = asked(port, "/runs/1")
-        assert (status, links(text.encode())) == (200, ["../runs/1", "../runs/2"])
-        for path in ("/runs/3", "/runs/", "/runs/1/2", "/runs/x", "/runs"):
+        assert (status, links(text.encode())[:2]) == (200, ["../runs/1", "../runs/2"])
+        status, text = asked(port, "/runs/3")
+        assert status == 200
+        assert f'<p class="failure">{GONE}</p>' in text
+        for path in ("/runs/4", "/runs/", "/runs/1/2", "/runs/x", "/runs"):
             assert asked(port, path)[0] == 404, path
         assert asked(port, "/", "POST")[0] == 501
+
+
+def test_runs_that_fail_are_said_with_their_reason_until_one_does_not(report):
+    health = Health(HandClock(1000.0), deadline=120, page=LivePage())
+    answers = health.paths()
+    for second in range(3):
+        health.note_failure(GONE, 1_800_000_000.0 + second)
+    said = f"The last 3 runs failed, since 2027-01-15T08:00:00Z: {GONE}"
+    assert json.loads(answers["/state"]().body)["troubles"] == [said]
+    assert f"<li>{said}</li>" in answers["/"]().body.decode()
+    health.note_report(report, None, 1_800_000_003.0)
+    assert json.loads(answers["/state"]().body)["troubles"] == []
+    assert said not in answers["/"]().body.decode()
+
+
+def test_the_first_screen_shows_the_last_moves_what_comes_next_and_how_to_stop_it(report):
+    page = LivePage(stop_command="kubectl --namespace ops scale deployment/mover --replicas=0")
+    moves = [
+        Outcome(one.move, Status.EVICTED, "", one.move.landings[0].node, predicted=True)
+        for one in report.outcomes[:2]
+    ]
+    page.keep(replace(report, dry_run=False, outcomes=tuple(moves)), 1_800_000_000.0)
+    page.keep(report, 1_800_000_120.0)
+    page.outlook = Outlook("enforce", 1_800_000_240.0)
+    text = page.last_page(stands_by=False).decode()
+    head = text[: text.index("<header>")]
+    for outcome in moves:
+        assert outcome.move.ref in head
+        assert f"{outcome.move.strategy}: " in head
+    for words in ("2027-01-15 08:00:00", "likely nodes", "kubectl --namespace ops scale"):
+        assert words in head
+    state = state_of(page)
+    assert (state["mode"], state["next"]) == (
+        "enforce",
+        "2027-01-15T08:04:00Z, or when the cluster changes",
+    )
+    assert json.loads(page.state(stands_by=True))["next"] == ""
+
+
+def test_what_led_before_shows_no_numbers_of_its_last_run(report):
+    health = Health(HandClock(1000.0), deadline=120)
+    health.note_report(report, None, 5.0)
+    assert ("rebalancer_last_run_exit_code",) in values_of(
+        health.paths()["/metrics"]().body.decode()
+    )
+    health.end_term()
+    values = values_of(health.paths()["/metrics"]().body.decode())
+    assert ("rebalancer_last_run_exit_code",) not in values
+    # What was counted by this process goes on being counted.
+    assert values["rebalancer_runs_total", "0"] == 1
 
 
 def test_the_page_takes_bounded_memory_and_drops_the_oldest_first(report):
@@ -250,7 +308,8 @@ def test_the_page_takes_bounded_memory_and_drops_the_oldest_first(report):
 
 def test_the_state_says_what_goes_on():
     page = LivePage()
-    assert state_of(page) == {"last": 0, "now": "No run is under way.", "steps": []}
+    state = state_of(page)
+    assert (state["last"], state["now"], state["steps"]) == (0, "No run is under way.", [])
     assert b"stands by" in page.state(stands_by=True)
     page.begin_run()
     for number in range(30):
@@ -258,7 +317,7 @@ def test_the_state_says_what_goes_on():
     assert state_of(page)["now"] == "Run 1 is under way."
     assert state_of(page)["steps"] == [rf"evicted {number}\x1b" for number in range(18, 30)]
     page.end_run()
-    page.keep_failure(ExitCode.PARTIAL, 1.0)
+    page.keep_failure(ExitCode.PARTIAL, "why", 1.0)
     assert (state_of(page)["now"], state_of(page)["last"]) == ("No run is under way.", 1)
     page.begin_run()
     assert state_of(page)["steps"] == []
@@ -321,7 +380,7 @@ def test_before_the_first_run_there_are_metrics_and_no_report():
 
 def test_a_run_without_a_report_leaves_its_exit_code():
     health = Health(HandClock(1000.0), deadline=120)
-    health.note_failure(ExitCode.UNREADABLE, 5.0)
+    health.note_failure(GONE, 5.0)
     values = values_of(health.paths()["/metrics"]().body.decode())
     assert values["rebalancer_last_run_exit_code",] == 3
     assert values["rebalancer_last_run_timestamp_seconds",] == 5

@@ -8,6 +8,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
+from rebalancer.kube import cache, watch
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.view import RunView
@@ -103,7 +104,7 @@ def test_a_node_that_comes_or_speaks_calls_for_a_run(cluster, tmp_path):
         assert "node n-d was added: planning now" in served.err.getvalue()
         cluster.cordon(["n-d"])
         served.await_runs(3)
-        assert "node n-d says something else: planning now" in served.err.getvalue()
+        assert "node n-d was cordoned: planning now" in served.err.getvalue()
 
 
 def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypatch):
@@ -113,8 +114,55 @@ def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypat
         cluster.faults.add(Fault(path="^/version$", status=403))
         cluster.cordon(["n-b"])
         served.await_runs(3)
-        assert served.err.getvalue().count("node n-b says something else: planning now") == 2
+        assert served.err.getvalue().count("node n-b was cordoned: planning now") == 2
         assert served.health.failed is None
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    """Have streams end after a second, believe the first refusal, and try again soon."""
+    monkeypatch.setattr(watch, "_MAX_STREAM", 1.0)
+    monkeypatch.setattr(watch, "_REFUSALS", 0)
+    monkeypatch.setattr(cache, "_FIRST_WAIT", 0.1)
+    monkeypatch.setattr(cache, "_MAX_WAIT", 0.1)
+    monkeypatch.setattr(triggers, "GAP", 0.1)
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_node_that_is_cordoned_after_a_refused_watch_triggers_a_run(cluster, tmp_path, status):
+    with serving(cluster, tmp_path) as served:
+        served.await_runs(1)
+        refused = cluster.faults.add(Fault("GET", "/api/v1/nodes$", status=status))
+        soon(lambda: refused.times == 0)
+        cluster.cordon(["n-b"])
+
+        def knows():
+            assert served.health.cache is not None
+            return served.health.cache.first.nodes.unschedulable.any()
+
+        soon(knows)
+        soon(lambda: served.health.paths()["/healthz"]().body == b"ok\n")
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_list_that_is_not_followed_is_said_once_and_shown_while_it_lasts(cluster, tmp_path):
+    with serving(cluster, tmp_path) as served:
+        served.await_runs(1)
+        cluster.access.denied |= {("watch", "nodes"), ("list", "nodes")}
+        said = "changes of nodes are not received (our account may not watch them)"
+        soon(lambda: said in served.err.getvalue())
+        paths = served.health.paths()
+        for path, begins in (("/healthz", "ok, but "), ("/readyz", "leads, but ")):
+            answer = paths[path]()
+            assert answer.status == 200
+            assert answer.body.decode().startswith(f"{begins}changes of nodes are not received for")
+        assert "rebalancer_watches_refused 1.0" in paths["/metrics"]().body.decode()
+        assert "hanges of nodes" in json.loads(paths["/state"]().body)["troubles"][-1]
+        cluster.access.denied.clear()
+        soon(lambda: paths["/healthz"]().body == b"ok\n")
+        assert "rebalancer_watches_refused 0.0" in paths["/metrics"]().body.decode()
+        assert served.end() is ExitCode.DONE
 
 
 def test_what_cannot_read_the_lease_is_at_work_all_the_same(cluster, tmp_path):

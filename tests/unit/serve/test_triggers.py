@@ -236,8 +236,30 @@ def test_what_a_run_sees_is_the_first_change_and_is_said_once():
     assert scene.triggers.take() == ""
     scene.cluster.object_changed("Node", PLAIN, tainted("spot"))
     scene.cluster.object_changed("Node", None, PLAIN)
-    assert scene.triggers.take() == "node n says something else"
+    assert scene.triggers.take() == "node n has a new taint spot:NoSchedule"
     assert scene.triggers.take() == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("cordoned", "node n was cordoned"),
+        ("not Ready", "node n is not Ready"),
+        ("deleted", "node n is being deleted"),
+        ("to stay", "node n was announced to go or to stay"),
+    ],
+)
+def test_a_notice_is_said_by_what_it_is(what, says):
+    scene = Scene()
+    scene.cluster.object_changed("Node", *CHANGES[what][:2])
+    assert scene.triggers.take() == says
+
+
+def test_a_list_that_is_not_followed_triggers_a_run_that_says_so():
+    scene = Scene()
+    scene.cluster.watch_failed("nodes", "unauthorized")
+    assert scene.due(scene.clock.seconds) == scene.clock.seconds + GAP
+    assert scene.triggers.take() == "changes of nodes are not received (unauthorized)"
 
 
 def test_a_run_ends_early_only_by_a_call_that_came_after_its_beginning():
