@@ -151,6 +151,31 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class Scoped:
+    """The pods of which a plan speaks, where flags of the command (-n, -l, --select) leave pods out."""
+
+    words: str
+    """The flags: ``-n shop and -l``."""
+    snapshot: Snapshot
+    pods: Bools
+    """(P,)"""
+
+    @property
+    def others(self) -> str:
+        """What is left out: ``namespaces``, or ``pods``."""
+        return "namespaces" if self.words.startswith("-n") and " and " not in self.words else "pods"
+
+    @cached_property
+    def classes(self) -> Bools:
+        """(C,) classes of these pods and of their replacements."""
+        found = np.zeros(len(self.snapshot.classes), bool)
+        found[self.snapshot.pods.cls[self.pods]] = True
+        for cls in np.flatnonzero(found).tolist():
+            found[self.snapshot.classes[cls].replacement] = True
+        return found
+
+
+@dataclass(frozen=True)
 class Problem:
     """The input of planning. Immutable while a plan is made."""
 
@@ -161,6 +186,8 @@ class Problem:
     """(P,) bits of the protections of each pod, see :mod:`rebalancer.snapshot.protect`."""
     ended_protected: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
     """The same of each pod of ``snapshot.finished``."""
+    scoped: Scoped | None = None
+    """None: no flag leaves pods out."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
