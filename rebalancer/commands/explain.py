@@ -34,7 +34,7 @@ from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
 from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
 from rebalancer.explain.pods import Recorder, decision_data, describe_ended, facts_of, format_ended
-from rebalancer.explain.text import format_explanation, pod_words
+from rebalancer.explain.text import format_nodes, format_pod
 from rebalancer.explain.workload import (
     WorkloadRecorder,
     workload_data,
@@ -82,22 +82,15 @@ def explain_pod(
     landing = explain_landing(
         snapshot, SchedulerModel(snapshot, profile), ClusterState(snapshot), pod
     )
-    table = format_explanation(landing, node)
-    if node is None:
-        plan = [
-            line
-            for text in pod_words(report, facts)
-            for line in lines_of(text, "  ", "    ", WIDTH)
-        ]
-        others = any(move.ref != facts.ref for move in report.plan.moves)
-        after = ", as its earlier moves leave the cluster" if others else ""
-        table = "\n".join([table, f"In the plan of a dry run{after}", *plan, ""])
     data = landing.as_json() | decision_data(facts)
-    if int(snapshot.pods.node[pod]) < 0:
-        lines, machines = explaining.machines(pod)
-        if node is None:
-            table = "\n".join([table, "What machines would do", *lines, ""])
-        data |= {"machines": machines}
+    lines: list[str] = []
+    if landing.waits:
+        lines, data["machines"] = explaining.machines(pod)
+    table = (
+        format_nodes(landing, node)
+        if node is not None
+        else format_pod(report, facts, landing, lines)
+    )
     return explaining.write("PodExplanation", report, data, table)
 
 
