@@ -78,8 +78,20 @@ _RENAMED = {
 """Earlier name of a command -> its name; the earlier one is answered, and is in no help."""
 
 
+_ALSO = {
+    ("policy", "validate"): ("policy", "check"),
+    ("version",): ("--version",),
+}
+"""What others call a command -> its name here."""
+
+
 def _current_names(ctx: click.Context, args: list[str]) -> list[str]:
     """Return the arguments with the current name of a command; say so where they have an earlier one."""
+    if args[0] == "help":
+        return [*args[1:], "--help"]
+    for other, name in _ALSO.items():
+        if tuple(args[: len(other)]) == other:
+            return [*name, *args[len(other) :]]
     for old, new in _RENAMED.items():
         if tuple(args[: len(old)]) == old:
             if not ctx.resilient_parsing:
@@ -101,11 +113,14 @@ class _Commands(click.Group):
         loaded: click.Command = module.command
         return loaded
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with the current names of commands."""
+        return super().parse_args(ctx, _current_names(ctx, args) if args else args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. Click's own method suggests only commands that are already imported."""
-        args = _current_names(ctx, args)
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415

@@ -14,7 +14,7 @@ from rebalancer.commands.flags import (
     POLICY_FLAGS,
     RUN,
     YES,
-    PanelCommand,
+    KubectlFlags,
     duration,
     examples,
     parse_named,
@@ -26,7 +26,7 @@ from rebalancer.run.options import RunOptions
 
 @click.command(
     "apply",
-    cls=PanelCommand,
+    cls=KubectlFlags,
     epilog=examples(
         "rebalancer apply plan.json --dry-run",
         "rebalancer apply plan.json",

@@ -20,12 +20,13 @@ from rebalancer.commands.flags import (
     POLICY,
     PROGRESS,
     SET,
-    PanelCommand,
+    KubectlFlags,
     Whole,
     complete_nodes,
     duration,
     examples,
     label_selector,
+    nodes_named,
     output_flag,
     parse_named,
     reference,
@@ -394,21 +395,6 @@ EMPTYING: list[Callable[..., Any]] = [
 """Flags of ``drain`` and ``replace``."""
 
 
-class KubectlFlags(PanelCommand):
-    """A command that accepts ``--dry-run`` without a value, and ``--force=true``, as kubectl does."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrite such flags, then parse the arguments."""
-        ends = args.index("--") if "--" in args else len(args)
-        given = [_SAME.get(arg, arg) for arg in args[:ends]]
-        return super().parse_args(ctx, [arg for arg in given if arg] + args[ends:])
-
-
-_SAME = {"--dry-run": "--dry-run=client"}
-for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
-    _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
-
-
 def exit_codes(done: str, partial: str) -> str:
     """Return the help on exit codes for a command that empties nodes; ``done`` explains 0, ``partial`` explains 4."""
     return f"""\b
@@ -431,7 +417,9 @@ Exit codes:
         "rebalancer drain -l pool=old --ignore-daemonsets --timeout 30m",
     ),
 )
-@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
+@click.argument(
+    "nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes, callback=nodes_named
+)
 @click.option(
     "-l",
     "--selector",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -16,11 +16,13 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.plain_text import WIDTH, lines_of, printable_lines
+from rebalancer.base.similar import closest, did_you_mean
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
     QUIET,
+    complete_namespaces,
     complete_nodes,
     complete_pods,
     complete_workloads,
@@ -31,10 +33,23 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
-from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
+from rebalancer.explain.find import (
+    KINDS,
+    NODE,
+    POD,
+    WORKLOAD,
+    find_ended,
+    find_named,
+    find_node,
+    find_pod,
+    find_workload,
+    kind_of,
+    node_name,
+    within,
+)
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
 from rebalancer.explain.pods import Recorder, decision_data, describe_ended, facts_of, format_ended
-from rebalancer.explain.text import format_explanation, pod_words
+from rebalancer.explain.text import format_nodes, format_pod
 from rebalancer.explain.workload import (
     WorkloadRecorder,
     workload_data,
@@ -58,90 +73,15 @@ from rebalancer.wire.times import rfc3339
 R = TypeVar("R", bound=Recorder)
 
 
-def explain_pod(
-    ref: str, node: str | None, options: RunOptions, environment: Environment
-) -> ExitCode:
-    """Explain the landing of a pod's replacement (with ``node``, only on that node), and the plan for the pod.
-
-    Raises:
-        PolicyError: there is no such pod or node.
-        ClusterReadError: the cluster could not be read.
-    """
-    explaining = _Explaining(options, environment)
-    snapshot, profile = explaining.snapshot, explaining.profile
-    if node is None and (ended := find_ended(snapshot, ref)) is not None:
-        return _explain_ended(explaining, *ended)
-    pod = find_pod(snapshot, ref)
-    if node is not None and node not in snapshot.nodes.index:
-        raise PolicyError([f"--node {node}: there is no such node"])
-    report, recorder = explaining.record_run(
-        lambda: Recorder(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
-    )
-    (facts,) = facts_of(report, recorder, [pod])
-    # In a new model and state: those of the plan are changed by its moves.
-    landing = explain_landing(
-        snapshot, SchedulerModel(snapshot, profile), ClusterState(snapshot), pod
-    )
-    table = format_explanation(landing, node)
-    if node is None:
-        plan = [
-            line
-            for text in pod_words(report, facts)
-            for line in lines_of(text, "  ", "    ", WIDTH)
-        ]
-        others = any(move.ref != facts.ref for move in report.plan.moves)
-        after = ", as its earlier moves leave the cluster" if others else ""
-        table = "\n".join([table, f"In the plan of a dry run{after}", *plan, ""])
-    data = landing.as_json() | decision_data(facts)
-    if int(snapshot.pods.node[pod]) < 0:
-        lines, machines = explaining.machines(pod)
-        if node is None:
-            table = "\n".join([table, "What machines would do", *lines, ""])
-        data |= {"machines": machines}
-    return explaining.write("PodExplanation", report, data, table)
-
-
-def _explain_ended(explaining: _Explaining, ended: Snapshot, pod: int) -> ExitCode:
-    report, _ = explaining.run_dry(None)
-    data = describe_ended(report, ended, pod)
-    uid = ended.pods.uid[pod]
-    move = next((one for one in report.outcomes if one.move.uid == uid), None)
-    return explaining.write("PodExplanation", report, data, format_ended(data, move))
-
-
-def explain_node(name: str, options: RunOptions, environment: Environment) -> ExitCode:
-    """Explain a node: its state, its pods, and the moves from and to it.
-
-    Raises:
-        PolicyError: there is no such node.
-        ClusterReadError: the cluster could not be read.
-    """
-    explaining = _Explaining(options, environment)
-    node = find_node(explaining.snapshot, name)
-    report, recorder = explaining.record_run(lambda: NodeRecorder(explaining.snapshot, node))
-    facts = node_facts(report, recorder)
-    return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
-
-
-def explain_workload(ref: str, options: RunOptions, environment: Environment) -> ExitCode:
-    """Explain a workload: its pods, its rules, and its moves.
-
-    Raises:
-        PolicyError: there is no such workload, or more than one of that name.
-        ClusterReadError: the cluster could not be read.
-    """
-    explaining = _Explaining(options, environment)
-    owner = find_workload(explaining.snapshot, ref)
-    report, recorder = explaining.record_run(lambda: WorkloadRecorder(explaining.snapshot, owner))
-    facts = workload_facts(report, recorder)
-    table = workload_table(report, facts)
-    return explaining.write("WorkloadExplanation", report, workload_data(facts), table)
-
-
-class _Explaining:
+class Explaining:
     """A dry run that writes an explanation instead of a report."""
 
     def __init__(self, options: RunOptions, environment: Environment) -> None:
+        """Read the cluster.
+
+        Raises:
+            ClusterReadError: it could not be read.
+        """
         self._output = options.ending.output
         with open_source(run_context(options, environment), options.cluster) as source:
             self._source, self._reading = source, source.read()
@@ -200,6 +140,72 @@ class _Explaining:
         return ExitCode.DONE
 
 
+def explain_pod(ref: str, node: str | None, explaining: Explaining) -> ExitCode:
+    """Explain the landing of a pod's replacement (with ``node``, only on that node), and the plan for the pod.
+
+    Raises:
+        PolicyError: there is no such pod or node.
+    """
+    snapshot, profile = explaining.snapshot, explaining.profile
+    if node is None and (ended := find_ended(snapshot, ref)) is not None:
+        return _explain_ended(explaining, *ended)
+    pod = find_pod(snapshot, ref)
+    node = None if node is None else node_name(node)
+    if node is not None and node not in snapshot.nodes.index:
+        raise PolicyError([f"--node {node}: there is no such node"])
+    report, recorder = explaining.record_run(
+        lambda: Recorder(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
+    )
+    (facts,) = facts_of(report, recorder, [pod])
+    # In a new model and state: those of the plan are changed by its moves.
+    landing = explain_landing(
+        snapshot, SchedulerModel(snapshot, profile), ClusterState(snapshot), pod
+    )
+    data = landing.as_json() | decision_data(facts)
+    lines: list[str] = []
+    if landing.waits:
+        lines, data["machines"] = explaining.machines(pod)
+    table = (
+        format_nodes(landing, node)
+        if node is not None
+        else format_pod(report, facts, landing, lines)
+    )
+    return explaining.write("PodExplanation", report, data, table)
+
+
+def _explain_ended(explaining: Explaining, ended: Snapshot, pod: int) -> ExitCode:
+    report, _ = explaining.run_dry(None)
+    data = describe_ended(report, ended, pod)
+    uid = ended.pods.uid[pod]
+    move = next((one for one in report.outcomes if one.move.uid == uid), None)
+    return explaining.write("PodExplanation", report, data, format_ended(data, move))
+
+
+def explain_node(name: str, explaining: Explaining) -> ExitCode:
+    """Explain a node: its state, its pods, and the moves from and to it.
+
+    Raises:
+        PolicyError: there is no such node.
+    """
+    node = find_node(explaining.snapshot, name)
+    report, recorder = explaining.record_run(lambda: NodeRecorder(explaining.snapshot, node))
+    facts = node_facts(report, recorder)
+    return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
+
+
+def explain_workload(ref: str, explaining: Explaining) -> ExitCode:
+    """Explain a workload: its pods, its rules, and its moves.
+
+    Raises:
+        PolicyError: there is no such workload, or more than one of that name.
+    """
+    owner = find_workload(explaining.snapshot, ref)
+    report, recorder = explaining.record_run(lambda: WorkloadRecorder(explaining.snapshot, owner))
+    facts = workload_facts(report, recorder)
+    table = workload_table(report, facts)
+    return explaining.write("WorkloadExplanation", report, workload_data(facts), table)
+
+
 def _head(kind: str, report: RunReport) -> dict[str, Any]:
     snapshot, loaded = report.snapshot, report.loaded
     return {
@@ -216,11 +222,47 @@ def _head(kind: str, report: RunReport) -> dict[str, Any]:
     }
 
 
-@click.group("explain")
+class _Kinds(click.Group):
+    """A group whose commands may be named as kubectl names objects: ``deploy/web``, ``po web-0``, a plain name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``-n NAMESPACE`` behind the object that it is of, then parse the arguments."""
+        if len(args) > 1 and args[0] in _NAMESPACE:
+            args = [*args[2:], *args[:2]]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command for the kind of an object."""
+        return super().resolve_command(ctx, _by_kind(ctx, self.commands, args))
+
+
+_NAMESPACE = ("-n", "--namespace")
+
+
+def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> list[str]:
+    """Return the arguments with the command for the kind that they begin with."""
+    first, *rest = args
+    kind, slash, name = first.partition("/")
+    kind = kind_of(kind)
+    if first in commands or first.startswith("-"):
+        return args
+    if kind in (POD, NODE, WORKLOAD, "code") and (name or not slash):
+        return [kind, *([name] if slash else []), *rest]
+    if slash or not rest or rest[0].startswith("-"):
+        return [_ANY, *args]
+    if kind not in KINDS and closest(first, [*commands, *KINDS]) is not None:
+        ctx.fail(f"No such command {first!r}{did_you_mean(first, [*commands, *KINDS])}")
+    return [WORKLOAD, f"{first}/{rest[0]}", *rest[1:]]
+
+
+@click.group("explain", cls=_Kinds)
 def command() -> None:
     """Explain a pod, a node or a workload.
 
-    What is seen in it, and what the plan of a dry run does with it; or what a code of a report means.
+    What is seen in it, and what the plan of a dry run does with it; or what a code of a report means. Objects may be
+    named as kubectl names them: explain deploy/web, explain po web-0 -n shop, or by a name that only one of them has.
     """
 
 
@@ -244,21 +286,54 @@ _EXPLAINED = [
 ]
 
 
+_WITHIN = click.option(
+    "-n",
+    "--namespace",
+    "of_namespace",
+    metavar="NAME",
+    shell_complete=complete_namespaces,
+    help="Namespace of the object. Default: default, or that which alone has one of this name.",
+)
+
+_ANY = "named"
+"""The command for an object whose kind its name says."""
+
+
+@command.command(_ANY, hidden=True, epilog=examples("rebalancer explain web"))
+@click.argument("name", shell_complete=complete_pods)
+@_WITHIN
+@with_flags(_EXPLAINED)
+def _named(name: str, of_namespace: str | None, **options: Any) -> int:
+    """Explain the pod, node or workload of this name."""
+    given = RunOptions.of(dry_run=True, **options)
+    explaining = Explaining(given, system_environment())
+    name = within(name, of_namespace)
+    match find_named(explaining.snapshot, name):
+        case "node":
+            return int(explain_node(name, explaining))
+        case "pod":
+            return int(explain_pod(name, None, explaining))
+    return int(explain_workload(name, explaining))
+
+
 @command.command("pod", epilog=examples("rebalancer explain pod web-0 --node node-a1"))
 @click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=complete_pods)
+@_WITHIN
 @click.option(
     "--node",
     metavar="NAME",
     help="Only this node: why it would not take the replacement, or its scores.",
 )
 @with_flags(_EXPLAINED)
-def _pod(pod: str, node: str | None, **options: Any) -> int:
+def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -> int:
     """Where its replacement would land, and its plan.
 
     Prints each node's filter or scores for the replacement, where it would land, which rules the pod breaks
     where it is, and what the plan of a dry run does with it.
     """
-    return int(explain_pod(pod, node, RunOptions.of(dry_run=True, **options), system_environment()))
+    given = RunOptions.of(dry_run=True, **options)
+    explaining = Explaining(given, system_environment())
+    return int(explain_pod(within(pod, of_namespace), node, explaining))
 
 
 @command.command("node", epilog=examples("rebalancer explain node node-a1"))
@@ -270,7 +345,8 @@ def _node(node: str, **options: Any) -> int:
     Prints whether replacements land on the node, how full it is beside the thresholds, each of its pods with
     what it breaks there and why it moves or stays, and the planned moves that may land on it.
     """
-    return int(explain_node(node, RunOptions.of(dry_run=True, **options), system_environment()))
+    given = RunOptions.of(dry_run=True, **options)
+    return int(explain_node(node, Explaining(given, system_environment())))
 
 
 @command.command(
@@ -279,17 +355,18 @@ def _node(node: str, **options: Any) -> int:
         "rebalancer explain workload web", "rebalancer explain workload Deployment/default/web"
     ),
 )
-@click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME", shell_complete=complete_workloads)
+@click.argument("workload", metavar="[KIND/][NAMESPACE/]NAME", shell_complete=complete_workloads)
+@_WITHIN
 @with_flags(_EXPLAINED)
-def _workload(workload: str, **options: Any) -> int:
+def _workload(workload: str, of_namespace: str | None, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 
     Prints how many of its pods stand where, what its rules ask for and the fewest moves that fix them, its
     PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
     """
-    return int(
-        explain_workload(workload, RunOptions.of(dry_run=True, **options), system_environment())
-    )
+    given = RunOptions.of(dry_run=True, **options)
+    explaining = Explaining(given, system_environment())
+    return int(explain_workload(within(workload, of_namespace), explaining))
 
 
 def _complete_codes(

@@ -85,6 +85,13 @@ def duration(flag: str, text: str) -> float:
         raise PolicyError([f"{flag}: {error}"]) from None
 
 
+def nodes_named(_context: click.Context, _argument: click.Parameter, given: tuple[str, ...]) -> Any:
+    """Return the names of nodes that are written as ``NAME`` or ``node/NAME``; for click."""
+    from rebalancer.explain.find import node_name  # noqa: PLC0415  # commands without nodes need none of it
+
+    return tuple(map(node_name, given))
+
+
 def label_selector(flag: str, text: str) -> LabelSelector | None:
     """Parse the label selector of a flag; None for an empty one, which selects everything.
 
@@ -331,6 +338,28 @@ class PanelCommand(click.Command):
                     formatter.write_dl(records)
 
 
+class KubectlFlags(PanelCommand):
+    """A command that takes flags as kubectl does: ``--dry-run=client``, ``--force=true``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Rewrite such flags, then parse the arguments."""
+        takes_value = any(flag.name == "dry_run" and not flag.is_flag for flag in self._options)
+        same = _SAME | ({"--dry-run": "--dry-run=client"} if takes_value else _DRY)
+        ends = args.index("--") if "--" in args else len(args)
+        given = [same.get(arg, arg) for arg in args[:ends]]
+        return super().parse_args(ctx, [arg for arg in given if arg] + args[ends:])
+
+    @property
+    def _options(self) -> list[click.Option]:
+        return [flag for flag in self.params if isinstance(flag, click.Option)]
+
+
+_DRY = dict.fromkeys(("--dry-run=client", "--dry-run=server"), "--dry-run") | {"--dry-run=none": ""}
+_SAME: dict[str, str] = {}
+for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
+    _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
+
+
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
@@ -534,6 +563,14 @@ SCOPE = [
         metavar="NAME",
         shell_complete=complete_namespaces,
         help="Move pods of this namespace only.",
+    ),
+    click.option(
+        "-A",
+        "--all-namespaces",
+        is_flag=True,
+        expose_value=False,
+        hidden=True,
+        help="Pods of all namespaces may move, as they do without -n.",
     ),
     click.option(
         "-l",

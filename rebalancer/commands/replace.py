@@ -8,11 +8,12 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.commands.drain import EMPTYING, KubectlFlags, end_report, exit_codes, orders_of
+from rebalancer.commands.drain import EMPTYING, end_report, exit_codes, orders_of
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY,
     SET,
+    KubectlFlags,
     Whole,
     duration,
     examples,

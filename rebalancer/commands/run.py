@@ -32,7 +32,7 @@ from rebalancer.commands.flags import (
     WATCH,
     WHOLE,
     YES,
-    PanelCommand,
+    KubectlFlags,
     examples,
     with_flags,
 )
@@ -188,7 +188,7 @@ def run_once(
 
 @click.command(
     "run",
-    cls=PanelCommand,
+    cls=KubectlFlags,
     epilog=examples(
         "rebalancer run --dry-run",
         "rebalancer run",

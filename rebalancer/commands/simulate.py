@@ -22,6 +22,7 @@ from rebalancer.commands.flags import (
     Whole,
     complete_nodes,
     examples,
+    nodes_named,
     output_flag,
     with_flags,
 )
@@ -234,6 +235,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     "--remove-node",
     multiple=True,
     metavar="NAME",
+    callback=nodes_named,
     shell_complete=complete_nodes,
     help="A node is gone; its pods are recreated and wait for another.",
 )
@@ -247,6 +249,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     "--cordon",
     multiple=True,
     metavar="NAME",
+    callback=nodes_named,
     shell_complete=complete_nodes,
     help="A node takes no new pods; its own stay.",
 )

@@ -164,7 +164,12 @@ class DomainTerm(Term):
         """Return the violated groups as rules with names."""
         values = self._potentials()
         return [
-            Unmet(group.label, group.movers, self._nodes_to_leave(group))
+            Unmet(
+                group.label,
+                group.movers,
+                self._nodes_to_leave(group),
+                amount=group.weight * value,
+            )
             for group, value in zip(self._groups, values, strict=True)
             if value > 0
         ]

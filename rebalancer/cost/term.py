@@ -161,6 +161,8 @@ class Unmet:
     """If they leave one of these nodes."""
     of_workload: bool = True
     """Whether it is a rule of pods, and not of a node."""
+    amount: float = 1.0
+    """What it adds to the potential of its term."""
 
 
 class Term(ABC):

@@ -14,8 +14,9 @@ import numpy as np
 
 from rebalancer.base.data_text import plain_number
 from rebalancer.cost.term import Candidates, Entry, Term
-from rebalancer.plan.plan import Cause, Code, Outcome, Skip
+from rebalancer.plan.plan import Cause, Code, Move, Outcome, Skip
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.reasons import protection_code
 from rebalancer.planner.rendering import Chosen
@@ -39,6 +40,8 @@ class PodDecision(enum.StrEnum):
     """It breaks a rule now, but other moves of the plan fix it."""
     FINE = "fine"
     """No rule asks for a move."""
+    ROOM = "room"
+    """It has no node yet, and moves make room for it."""
     NOTHING = "nothing"
     """It has no node yet, or is terminating."""
 
@@ -65,6 +68,8 @@ class PodFacts:
     message: str
     """Why it stays, or why its move is not carried out."""
     move: Outcome | None
+    room: tuple[Outcome, ...] = ()
+    """The moves that make room for it, in order."""
 
     @property
     def ref(self) -> str:
@@ -103,7 +108,10 @@ def _facts(
     protections = recorder.draft.protection_texts(pod)
     lasts = any(breach.lasts for breach in breaches)
     decision, message = PodDecision.FINE, "no rule asks for a move"
-    if move is not None:
+    room = _room_of(report, pod) if node < 0 else ()
+    if room:
+        decision, message = PodDecision.ROOM, room[-1].move.reason.partition("; ")[0]
+    elif move is not None:
         decision, message = PodDecision.MOVES, move.message
     elif skip is not None:
         decision, message = PodDecision.STAYS, skip.message
@@ -131,7 +139,21 @@ def _facts(
         code=skip.code.value if skip is not None and move is None else None,
         message=message,
         move=move,
+        room=room,
     )
+
+
+def _room_of(report: RunReport, pod: int) -> tuple[Outcome, ...]:
+    """Return the moves that make room for a pod, or for the gang that it is of."""
+    snapshot = report.snapshot
+    cls = snapshot.classes[snapshot.pods.cls[pod]]
+    named = {snapshot.pods.uid[pod], *([unit_of((cls.namespace, cls.gang))] if cls.gang else [])}
+    return tuple(one for one in report.outcomes if not named.isdisjoint(_rooms_by(one.move)))
+
+
+def _rooms_by(move: Move) -> tuple[str, ...]:
+    """Return for what a move makes room: the uid of the pod and the name of its gang's moves."""
+    return (move.makes_way_for, move.unit) if move.room is not None else ()
 
 
 def _is_running(report: RunReport, pod: int) -> bool:
@@ -176,6 +198,7 @@ def decision_data(facts: PodFacts) -> dict[str, Any]:
             "code": facts.code,
             "message": facts.message,
             "move": None if facts.move is None else move_data(facts.move),
+            "roomBy": [move_data(one) for one in facts.room],
         },
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from rebalancer.base.plain_text import WIDTH, count, lines_of, more, percent, printable
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import Breach, PodDecision, PodFacts
-from rebalancer.plan.plan import Method, Status
+from rebalancer.plan.plan import Method, Outcome, Status
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import ending
@@ -63,14 +63,19 @@ def format_unaffected_pod(report: RunReport, facts: PodFacts) -> list[str]:
 
 
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
-    """Yield the rules that a pod violates, the plan's decision, and what forbids its eviction."""
+    """Yield the plan's decision on a pod, the rules that it violates, and what forbids its eviction."""
+    yield plan_words(report, facts)
+    for move in facts.room:
+        yield f"{move.move.ref} moves from {words.place(report, move.move.node)} to {outcome_of(report, move)}"
     for breach in facts.breaches:
         fixed = not breach.lasts and facts.decision is PodDecision.STAYS
         yield breach_words(breach, fixed=fixed, known=breach.strategy in known)
-    yield plan_words(report, facts)
-    # The reason of a pod that stays names its protections already.
-    if not facts.may_move and facts.decision not in (PodDecision.STAYS, PodDecision.NOTHING):
+    # The reason of a pod that stays or waits names its protections already.
+    if not facts.may_move and facts.decision not in _WITH_PROTECTIONS:
         yield f"may not move: {forbidden_words(facts)}"
+
+
+_WITH_PROTECTIONS = (PodDecision.STAYS, PodDecision.ROOM, PodDecision.NOTHING)
 
 
 def breach_words(breach: Breach, *, fixed: bool = False, known: bool = False) -> str:
@@ -100,16 +105,24 @@ def plan_words(report: RunReport, facts: PodFacts) -> str:
         return f"stays, {facts.code}: {facts.message}" if facts.code else f"stays: {facts.message}"
     if facts.decision is PodDecision.FIXED:
         return f"need not move: {facts.message}"
-    return f"{'fine' if facts.decision is PodDecision.FINE else 'not considered'}: {facts.message}"
+    if facts.decision is PodDecision.ROOM:
+        return f"the plan {facts.message}, by {count(len(facts.room), 'move')}"
+    if facts.decision is PodDecision.NOTHING:
+        return f"no move is planned {'of' if facts.node else 'for'} it: {facts.message}"
+    return f"stays: {facts.message}"
 
 
 def move_words(report: RunReport, facts: PodFacts) -> str:
     """Return the landing, wave, gain and cost of a pod's move, and why it is not executed."""
-    if facts.move is None:
-        return ""
-    move, status = facts.move.move, facts.move.status
-    kept = "" if status is Status.PLANNED else f"; {status.value}: {facts.move.message}"
-    way = "; makes room for another move" if move.makes_way_for else ""
+    return "" if facts.move is None else outcome_of(report, facts.move)
+
+
+def outcome_of(report: RunReport, outcome: Outcome) -> str:
+    """Return the landing, wave, gain and cost of a move, and why it is not executed."""
+    move, status = outcome.move, outcome.status
+    kept = "" if status is Status.PLANNED else f"; {status.value}: {outcome.message}"
+    for_pod = move.makes_way_for and move.room is None
+    way = "; makes room for another move" if for_pod else ""
     way += "; by a restart of its rollout" if move.method is Method.RESTART else ""
     way += f"; steered, {count(len(move.marks), 'node')} marked" if move.marks else ""
     return (
@@ -118,10 +131,42 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
     )
 
 
-def format_explanation(explanation: LandingExplanation, node: str | None = None) -> str:
-    """Format a landing explanation in 80 columns: all nodes, equal ones grouped, or only ``node``."""
-    lines = [f"The replacement of {printable(explanation.pod)}, were the pod evicted now", ""]
-    lines += [
+def format_pod(
+    report: RunReport, facts: PodFacts, landing: LandingExplanation, machines: Sequence[str]
+) -> str:
+    """Format the explanation of a pod: what the plan does with it, where it would land, and each node's answer.
+
+    ``machines``: lines on what new machines would do for a pod that waits.
+    """
+    others = any(move.ref != facts.ref for move in report.plan.moves)
+    after = ", as its earlier moves leave the cluster" if others else ""
+    lines = [
+        *lines_of(f"{_name_pod(report, facts, of_node=False)}{_owner_words(facts)}", hanging="  "),
+        "",
+        f"In the plan of a dry run{after}",
+        *(
+            line
+            for text in pod_words(report, facts)
+            for line in lines_of(text, "  ", "    ", WIDTH)
+        ),
+        "",
+        *_landings(landing),
+        *_pending(landing),
+        "",
+    ]
+    if machines and not landing.landings and not facts.room:
+        lines += ["What machines would do", *machines, ""]
+    return "\n".join(lines) + "\n" + format_nodes(landing)
+
+
+def _owner_words(facts: PodFacts) -> str:
+    waits = "" if facts.node or facts.terminating else "  waits for a node"
+    return f"{waits}{f', of {facts.owner}' if facts.owner else ''}"
+
+
+def format_nodes(explanation: LandingExplanation, node: str | None = None) -> str:
+    """Format what each node, or only ``node``, answers a pod; equal answers are grouped."""
+    lines = [
         line
         for note in explanation.unmodelled
         for line in lines_of(f"Not predictable: {note}", width=WIDTH)
@@ -135,9 +180,6 @@ def format_explanation(explanation: LandingExplanation, node: str | None = None)
     chosen = [one for one in explanation.nodes if node is None or one.name == node]
     lines += _list_refused([one for one in chosen if not one.feasible])
     lines += _list_scored([one for one in chosen if one.feasible])
-    if node is None:
-        lines += _landings(explanation)
-        lines += _pending(explanation)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -171,8 +213,13 @@ def _scores(scores: Mapping[str, int]) -> str:
 
 def _landings(explanation: LandingExplanation) -> list[str]:
     if not explanation.landings:
-        return ["It would stay Pending: no node takes it."]
-    lines = ["Where it would land"]
+        if explanation.waits:
+            return ["It stays Pending: no node takes it now."]
+        return ["Its replacement would stay Pending, were it evicted now: no node takes it."]
+    if explanation.waits:
+        lines = ["Where the scheduler would place it now"]
+    else:
+        lines = ["Where its replacement would land, were it evicted now"]
     for landing in explanation.landings[:_SHOWN_LANDINGS]:
         where = ", ".join(dict.fromkeys(landing.domains.values()))
         zone = f" ({where})" if where else ""
@@ -189,7 +236,12 @@ def _pending(explanation: LandingExplanation) -> list[str]:
     ]
     if (more := len(explanation.pending) - _SHOWN_LANDINGS) > 0:
         lines.append(f"  ... and {more} more (-o json shows all)")
-    return ["", "Pending pods that would take the room that it leaves", *lines] if lines else []
+    title = (
+        "Pending pods that get a node before it"
+        if explanation.waits
+        else "Pending pods that would take the room that it leaves"
+    )
+    return ["", title, *lines] if lines else []
 
 
 def _names(names: Sequence[str]) -> str:

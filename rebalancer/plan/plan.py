@@ -228,8 +228,6 @@ class Skip:
     strategy: str
     code: Code
     message: str
-    left_out: bool = False
-    """Only the flags of the command leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +289,12 @@ class Explanation:
     """One line: why the plan ends here, or why it is empty."""
     backlog: Backlog = field(default_factory=Backlog)
     funnel: Mapping[str, int] = field(default_factory=dict)
-    """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
+    """Stage -> pods, in order: seen, movable, those whose rules are unmet, of them free to move, one entry per Code of
+    the skips, moves of others that make way or go with them, moves."""
     unmet: tuple[UnmetRule, ...] = ()
     """The rules that stay unmet if every move lands where it most probably does: as many as ``after`` counts."""
+    elsewhere: str = ""
+    """One line: how many unmet rules are of pods that flags of the command leave out; empty if none."""
 
 
 class Later:
@@ -371,6 +372,11 @@ class Plan:
     def unmet(self) -> tuple[UnmetRule, ...]:
         """The rules that stay violated."""
         return self.explanation.make().unmet
+
+    @property
+    def elsewhere(self) -> str:
+        """What of unmet rules is not shown, see :class:`Explanation`."""
+        return self.explanation.make().elsewhere
 
     @property
     def lower_bound(self) -> int | None:

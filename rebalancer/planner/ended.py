@@ -9,7 +9,7 @@ from rebalancer.plan.plan import Cause, Code, Move, Skip
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.rendering import cost_of_entries
-from rebalancer.snapshot.protect import names_of, text_of
+from rebalancer.snapshot.protect import LEFT_OUT, names_of, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,11 @@ class EndedPods:
         return uid in self._by_uid
 
     def left(self, strategy: str) -> int:
-        """Return the number of remaining pods that a strategy wants to delete."""
-        return sum(of.strategy == strategy for of in self._left.values())
+        """Return the number of remaining pods that a strategy wants to delete, and that no flag leaves out."""
+        return sum(
+            of.strategy == strategy and not self._protected(pod) & LEFT_OUT
+            for pod, of in self._left.items()
+        )
 
     def stays(self, uid: str) -> str | None:
         """Return why the pod ``uid`` must not be deleted; None if it may be."""
@@ -86,6 +89,8 @@ class EndedPods:
             if observed not in (None, of.observed):
                 continue
             if only is not None and snapshot.pods.uid[pod] not in only:
+                continue
+            if self._protected(pod) & LEFT_OUT:
                 continue
             namespace = snapshot.classes[snapshot.pods.cls[pod]].namespace
             node = self._problem.snapshot.nodes.index.get(self._names(pod)[2], -1)

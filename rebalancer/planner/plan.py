@@ -25,7 +25,8 @@ from rebalancer.planner.safety import lost_pods
 from rebalancer.planner.scenarios import with_scenarios
 from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import explained
+from rebalancer.planner.unmet import explained, pods_of_rules, rules_elsewhere, scores_of
+from rebalancer.snapshot.columns import Bools
 
 
 class PlanObserver(Protocol):
@@ -81,7 +82,7 @@ def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = Non
 def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver | None) -> Plan:
     if observer is not None:
         observer.before(draft)
-    before, bounds = draft.scores(), draft.bounds()
+    before = _Before(scores_of(draft), draft.bounds(), pods_of_rules(draft), rules_elsewhere(draft))
     most = SHOWN_LANDINGS if observer is None else None
     effort = Effort.of(len(draft.snapshot.nodes))
     result = search(draft, effort, stop, most)
@@ -95,17 +96,18 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
 
     def whole() -> Explanation:
         with collector_paused():
-            return _explain(draft, result, moves, removals, before, bounds)
+            return _explain(draft, result, moves, removals, before)
 
     def brief() -> Explanation:
         return Explanation(
             skips=(),
-            before=before,
-            after=draft.scores(),
+            before=before.scores,
+            after=scores_of(draft),
             lower_bound=None,
             stopped="Not explained: the run had to end while it acted.",
             funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
             unmet=explained(draft, ()),
+            elsewhere=before.elsewhere,
         )
 
     return Plan(
@@ -115,33 +117,44 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is read of a draft before its moves."""
+
+    scores: Mapping[str, Score]
+    bounds: Sequence[EntryBounds]
+    concerned: Bools
+    """(P,) see :func:`rebalancer.planner.unmet.pods_of_rules`."""
+    elsewhere: str
+
+
 def _explain(
     draft: Draft,
     result: SearchResult,
     moved: Sequence[Move],
     removals: Removals,
-    before: Mapping[str, Score],
-    bounds: Sequence[EntryBounds],
+    before: _Before,
 ) -> Explanation:
-    """Return the explanation of the plan. The state includes its moves; ``before`` and ``bounds`` are older."""
+    """Return the explanation of the plan. The state includes its moves."""
     remaining = result.left()
-    after = draft.scores()
+    after = scores_of(draft)
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
-    skips += result.rooms.skips
+    skips += _scoped_rooms(draft, result.rooms.skips)
     unmet = explained(draft, skips)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes
     backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
     rest = draft.settings.threshold.rest if result.rests else None
     return Explanation(
         skips=tuple(skips),
-        before=before,
+        before=before.scores,
         after=after,
         lower_bound=max(
-            _bound(bounds, bounds_left, waiting, len(moved), backlog), result.rooms.fewest
+            _bound(before.bounds, bounds_left, waiting, len(moved), backlog), result.rooms.fewest
         )
         + len(removals.moves),
-        stopped=stopped(
+        stopped=_unmatched(draft)
+        or stopped(
             moves,
             skips,
             after,
@@ -154,9 +167,28 @@ def _explain(
             lost_pods(draft.snapshot),
         ),
         backlog=backlog,
-        funnel=_funnel(draft, skips, moves),
+        funnel=_funnel(draft, before, result, skips, removals),
         unmet=unmet,
+        elsewhere=before.elsewhere,
     )
+
+
+def _unmatched(draft: Draft) -> str | None:
+    """Return the end of a plan where no pod matches the flags; None if one does, or no flag leaves pods out."""
+    scoped = draft.problem.scoped
+    if scoped is None or scoped.pods.any():
+        return None
+    return f"Nothing to do: no pod matches {scoped.words}."
+
+
+def _scoped_rooms(draft: Draft, skips: Sequence[Skip]) -> Sequence[Skip]:
+    """Return the skips of pods that wait, of which the plan speaks."""
+    if (scoped := draft.problem.scoped) is None:
+        return skips
+    snapshot = draft.snapshot
+    waiting = np.flatnonzero(scoped.pods & (snapshot.pods.node < 0)).tolist()
+    refs = {snapshot.pod_ref(pod) for pod in waiting}
+    return [skip for skip in skips if f"{skip.namespace}/{skip.pod}" in refs]
 
 
 def _bound(
@@ -202,16 +234,27 @@ def _backlog(
 
 
 def size_of(problem: Problem) -> dict[str, int]:
-    """Return the number of all pods, and of movable pods."""
-    movable = int(np.count_nonzero(problem.movable))
-    return {"pods": len(problem.snapshot.pods), "movable": movable}
+    """Return the number of pods of which the plan speaks, and of movable ones."""
+    movable, scoped = int(np.count_nonzero(problem.movable)), problem.scoped
+    pods = len(problem.snapshot.pods) if scoped is None else int(np.count_nonzero(scoped.pods))
+    return {"pods": pods, "movable": movable}
 
 
-def _funnel(draft: Draft, skips: Sequence[Skip], moves: Sequence[Move]) -> dict[str, int]:
+def _funnel(
+    draft: Draft, before: _Before, result: SearchResult, skips: Sequence[Skip], removals: Removals
+) -> dict[str, int]:
+    """Return the stages. What is concerned and what a protection keeps is of the cluster, whatever the plan."""
     codes = Counter(skip.code.value for skip in skips)
+    ended = len(removals.moves) + len(removals.skips)
+    moved = np.zeros(len(draft.snapshot.pods), bool)
+    moved[[one.pod for one in result.chosen]] = True
+    concerned, free = before.concerned, draft.problem.is_unprotected | draft.lifted | moved
+    moves = len(removals.moves) + len(result.chosen)
     return {
         **size_of(draft.problem),
-        "candidates": len(skips) + len(moves),
+        "candidates": int(np.count_nonzero(concerned)) + ended,
+        "free": int(np.count_nonzero(concerned & free)) + len(removals.moves),
         **{code.value: codes[code.value] for code in Code if codes[code.value]},
-        "moves": len(moves),
+        "others": int(np.count_nonzero(moved & ~concerned)),
+        "moves": moves,
     }

@@ -18,7 +18,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.rules import NEEDS_MARKS, NO_HISTORY, History, RunRules
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import unmet_of
+from rebalancer.planner.unmet import scores_of, unmet_of
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import to_be_empty
@@ -48,7 +48,7 @@ class ClusterNow:
 def score(problem: Problem, settings: Settings) -> ClusterNow:
     """Score a cluster without planning; return the cluster with its scores."""
     draft = Draft(problem, settings)
-    return ClusterNow(problem.snapshot, draft.scores(), unmet_of(draft))
+    return ClusterNow(problem.snapshot, scores_of(draft), unmet_of(draft))
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,31 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class Scoped:
+    """The pods of which a plan speaks, where flags of the command (-n, -l, --select) leave pods out."""
+
+    words: str
+    """The flags: ``-n shop and -l``."""
+    snapshot: Snapshot
+    pods: Bools
+    """(P,)"""
+
+    @property
+    def others(self) -> str:
+        """What is left out: ``namespaces``, or ``pods``."""
+        return "namespaces" if self.words.startswith("-n") and " and " not in self.words else "pods"
+
+    @cached_property
+    def classes(self) -> Bools:
+        """(C,) classes of these pods and of their replacements."""
+        found = np.zeros(len(self.snapshot.classes), bool)
+        found[self.snapshot.pods.cls[self.pods]] = True
+        for cls in np.flatnonzero(found).tolist():
+            found[self.snapshot.classes[cls].replacement] = True
+        return found
+
+
+@dataclass(frozen=True)
 class Problem:
     """The input of planning. Immutable while a plan is made."""
 
@@ -167,6 +192,8 @@ class Problem:
     """The same of each pod of ``snapshot.finished``."""
     held: str = ""
     """Why only hard rules move pods, and nothing else; empty if all may."""
+    scoped: Scoped | None = None
+    """None: no flag leaves pods out."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)

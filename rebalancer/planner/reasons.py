@@ -26,11 +26,9 @@ from rebalancer.snapshot.protect import (
     CANNOT_SURGE,
     GANG,
     JUST_SCALED,
-    LEFT_OUT,
     NOT_RECREATED,
     RESIZE_DEFERRED,
     ROLLOUT,
-    names_of,
     sentence_of,
 )
 
@@ -144,13 +142,15 @@ def skips_of(
     why |= _waiting(draft)
     why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
     of_place = {w.strategy for w in draft.terms if w.term.cause is Cause.PLACE}
-    keepers = _Keepers(draft)
+    keepers, scoped = _Keepers(draft), draft.problem.scoped
     skips: list[Skip] = []
     for pair, pods in _pods_on(draft, (pairs & left.keys()) | why.keys()):
         refusal = why.get(pair)
         strategy = left[pair] if pair in left or refusal is None else refusal.strategy
         asking = strategy if refusal is None else refusal.strategy
         for pod in pods:
+            if scoped is not None and not scoped.pods[pod]:
+                continue
             if asking not in of_place and draft.judging(pod, asking) is None:
                 continue
             if (kept := keepers.of(pod)) is not None:
@@ -216,11 +216,10 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What keeps a pod in place, whatever asks for it; ``left_out``: only the flags of the command."""
+    """What keeps a pod in place, whatever asks for it."""
 
     code: Code
     message: str
-    left_out: bool
 
 
 class _Keepers:
@@ -241,11 +240,9 @@ class _Keepers:
 
     def _judge(self, pod: int) -> _Kept | None:
         if protections := self._draft.protection_texts(pod):
-            left_out = list(protections) == names_of(LEFT_OUT)
-            return _Kept(protection_code(protections), sentence_of(protections), left_out)
-        if (forbidden := self._draft.forbidden(pod)) is not None:
-            return _Kept(*forbidden, left_out=False)
-        return None
+            return _Kept(protection_code(protections), sentence_of(protections))
+        forbidden = self._draft.forbidden(pod)
+        return None if forbidden is None else _Kept(*forbidden)
 
 
 def _skip(draft: Draft, pod: int, strategy: str, reason: Refusal | _Kept) -> Skip:
@@ -257,7 +254,6 @@ def _skip(draft: Draft, pod: int, strategy: str, reason: Refusal | _Kept) -> Ski
         strategy=strategy,
         code=reason.code,
         message=reason.message,
-        left_out=isinstance(reason, _Kept) and reason.left_out,
     )
 
 

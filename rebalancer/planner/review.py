@@ -32,7 +32,7 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.recheck import Rechecked, expect_landings, rechecked
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import REVIEWED, explained
+from rebalancer.planner.unmet import REVIEWED, explained, rules_elsewhere, scores_of
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
@@ -128,7 +128,7 @@ class _Review:
         self._ended: dict[str, Why] = {}
 
     def on(self, draft: Draft) -> Decision:
-        before, bounds = draft.scores(), draft.bounds()
+        before, bounds, elsewhere = scores_of(draft), draft.bounds(), rules_elsewhere(draft)
         reviewed = len(self._moves)
         ended = [
             replace(move, cause=Cause.ENDED) for move in self._moves if draft.ended.has(move.uid)
@@ -150,12 +150,13 @@ class _Review:
         explanation = Explanation(
             skips=(),
             before=before,
-            after=draft.scores(),
+            after=scores_of(draft),
             lower_bound=lower_bound(bounds, draft.bounds()),
             stopped=_describe_stop(reviewed, len(left), outcomes.values(), len(observed)),
             backlog=self._backlog(draft),
             funnel={**size_of(self._problem), "planned": reviewed, "moves": len(left)},
             unmet=explained(draft, (), REVIEWED),
+            elsewhere=elsewhere,
         )
         moves = (*moves, *(one.move for one in refused), *removals.moves)
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))

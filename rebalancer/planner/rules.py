@@ -17,7 +17,7 @@ from rebalancer.cost.view import View
 from rebalancer.plan.plan import Pace
 from rebalancer.planner.buffers import keep_buffers
 from rebalancer.planner.methods import with_methods
-from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.problem import Contribution, Problem, Scoped
 from rebalancer.planner.safety import closed_zones, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.planner.settings import Settings
@@ -31,7 +31,14 @@ from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
-from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
+from rebalancer.snapshot.protect import (
+    LEFT_OUT,
+    NONE_ENDED,
+    Scope,
+    find_done,
+    protect,
+    protect_ended,
+)
 from rebalancer.snapshot.selected import select_pods, with_avoided
 
 Protections = Callable[[Snapshot, Protect, Scope], Int32s]
@@ -167,6 +174,7 @@ class RunRules:
         snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
         profile = self.scheduler_profile(snapshot)
+        protected = self.protections(snapshot, policy.protect, scope)
         buffers = keep_buffers(snapshot, profile) if policy.capacity.buffers else ()
         held = closed_zones(snapshot)
         contributions = [*self._contributions(snapshot, history, buffers), *buffers]
@@ -174,9 +182,10 @@ class RunRules:
             snapshot,
             SchedulerModel(snapshot, profile),
             [_hold(of, held, kept) for of in contributions] if held else contributions,
-            self.protections(snapshot, policy.protect, scope),
+            protected,
             NONE_ENDED if ended is None else protect_ended(ended, policy.protect, scope),
             held,
+            Scoped(scope.flags, snapshot, (protected & LEFT_OUT) == 0) if scope.flags else None,
         )
 
     def scope_with(self, history: History) -> Scope:

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cost.term import Term, Unmet
+from rebalancer.base.plain_text import count
+from rebalancer.cost.term import Entry, Term, Unmet
 from rebalancer.plan.plan import (
     Cause,
     Code,
+    Score,
     Skip,
     UnmetRule,
 )
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.snapshot.columns import unite
+from rebalancer.planner.rendering import cost_of_entries
+from rebalancer.snapshot.columns import Bools, unite
+from rebalancer.snapshot.protect import LEFT_OUT
 
 _Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]
 """Class and node -> code and message of each of its pods that stay."""
 
 _MOVED = "pods that this run moves may stand so where they land: the next run looks where they are"
+_NOWHERE = -1
+"""The node of a pod that waits."""
 _NO_MOVE = "no pod has a place from which its move would fix any of it"
 CUT = "planning ended before it was looked at"
 REVIEWED = "only the moves of the reviewed plan are made"
@@ -33,10 +40,96 @@ def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
         *(
             UnmetRule(weighted.strategy, unmet.rule, _workload(draft, unmet), rules=rules)
             for weighted in draft.terms
-            for unmet, rules in _rules_of(draft, weighted)
+            for unmet, rules in _scoped_rules(draft, weighted)
         ),
         *_find_ended(draft, ()),
     )
+
+
+def scores_of(draft: Draft) -> dict[str, Score]:
+    """Return strategy -> score in the draft's state, of the pods of which the plan speaks."""
+    scores = draft.scores()
+    if draft.problem.scoped is None:
+        return scores
+    return {name: _score_scoped(draft, name, score) for name, score in scores.items()}
+
+
+def rules_elsewhere(draft: Draft) -> str:
+    """Return how many unmet rules the plan does not speak of, as one line; empty if it speaks of all."""
+    problem = draft.problem
+    if (scoped := problem.scoped) is None:
+        return ""
+    # What the flags leave out is no reason why a rule of it cannot hold: it is judged as without them.
+    whole = replace(problem, protected=problem.protected & ~LEFT_OUT, scoped=None)
+    every = Draft(whole, draft.settings).scores()
+    ours = scores_of(draft)
+    if (hidden := sum(every[name].violated - ours[name].violated for name in every)) <= 0:
+        return ""
+    are = "is" if hidden == 1 else "are"
+    rules = f"{count(hidden, 'unmet rule')} of other {scoped.others}"
+    return f"{rules} {are} not shown ({scoped.words})."
+
+
+def _score_scoped(draft: Draft, strategy: str, score: Score) -> Score:
+    entries = [0.0, 0.0, 0.0]
+    violated = ended = draft.ended.left(strategy)
+    of = next(of for of in draft.problem.contributions if of.strategy == strategy)
+    entries[Entry.SOFT] += of.weight * ended
+    named: list[str] = []
+    for weighted in draft.terms:
+        if weighted.strategy == strategy:
+            term, rules = weighted.term, list(_scoped_rules(draft, weighted))
+            violated += sum(number for _, number in rules)
+            by_rule = term.cause is not Cause.PLACE or term.unmet() is not None
+            amount = sum(unmet.amount * number for unmet, number in rules)
+            # How unevenly nodes are filled is of all their pods.
+            total = amount if by_rule else term.potential() if rules else 0.0
+            entries[term.entry] += weighted.weight * total
+            named += _scoped_labels(draft, term)
+    return replace(
+        score,
+        cost=cost_of_entries(entries),
+        violated=violated,
+        unsatisfiable=tuple(
+            text
+            for text in score.unsatisfiable
+            if any(text.startswith(f"{label}: ") for label in named)
+        ),
+    )
+
+
+def _scoped_labels(draft: Draft, term: Term) -> Iterator[str]:
+    """Yield the names of the rules that pods of the scope may fix."""
+    scoped = draft.problem.scoped
+    if scoped is not None:
+        classes = np.flatnonzero(scoped.classes).astype(np.int32)
+        for group in term.groups_of(classes):
+            if scoped.classes[group.movers].any():
+                yield group.label
+
+
+def pods_of_rules(draft: Draft) -> Bools:
+    """Return the pods (P,) from which a strategy would have a rule fixed, whether they may move or not."""
+    pods = draft.snapshot.pods
+    found = np.zeros(len(pods), bool)
+    size = len(draft.snapshot.nodes) + 1
+    of_pods = pods.cls.astype(np.int64) * size + pods.node
+    for weighted in draft.terms:
+        term = weighted.term
+        if term.cause is not Cause.PLACE:
+            judged = term.judged()
+            found[judged[draft.state.at_home(judged)]] = True
+            continue
+        pairs = [(rows.cls, rows.node) for rows in (term.candidates(), term.waiting())]
+        pairs += [
+            (unmet.classes, np.full(len(unmet.classes), _NOWHERE, np.int32))
+            for unmet in term.unmet() or ()
+            if _NOWHERE in unmet.nodes
+        ]
+        for cls, node in pairs:
+            found |= np.isin(of_pods, cls.astype(np.int64) * size + node)
+    scoped = draft.problem.scoped
+    return found if scoped is None else found & scoped.pods
 
 
 def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tuple[UnmetRule, ...]:
@@ -49,10 +142,18 @@ def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tupl
         *(
             _explain(draft, weighted, unmet, rules, reasons, otherwise)
             for weighted in draft.terms
-            for unmet, rules in _rules_of(draft, weighted)
+            for unmet, rules in _scoped_rules(draft, weighted)
         ),
         *_find_ended(draft, skips),
     )
+
+
+def _scoped_rules(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
+    """Yield what :func:`_rules_of` yields of the pods of which the plan speaks."""
+    scoped = draft.problem.scoped
+    for unmet, rules in _rules_of(draft, weighted):
+        if scoped is None or scoped.classes[unmet.classes].any():
+            yield unmet, rules
 
 
 def _rules_of(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
@@ -72,6 +173,8 @@ def _judge_pods(draft: Draft, term: Term) -> Iterator[tuple[Unmet, int]]:
     """Yield the pods that a term judges one by one, grouped by owner."""
     judged, pods = term.judged(), draft.snapshot.pods
     left = judged[draft.state.at_home(judged)]
+    if (scoped := draft.problem.scoped) is not None:
+        left = left[scoped.pods[left]]
     by_owner: dict[str, list[int]] = {}
     for pod in left.tolist():
         by_owner.setdefault(_owner(draft, int(pods.cls[pod])), []).append(pod)

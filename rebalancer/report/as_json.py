@@ -62,6 +62,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "emptying": _emptying(plan),
         "rest": {"moves": plan.backlog.moves, "runs": plan.backlog.runs, "more": plan.backlog.more},
         "stopped": plan.stopped,
+        "elsewhere": plan.elsewhere or None,
         "standstill": list(report.standstill),
         "cut": report.cut,
         "interruptions": [_interruption(one) for one in report.interruptions],

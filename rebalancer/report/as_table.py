@@ -123,7 +123,7 @@ class _TableReport:
 
     def _rules(self) -> None:
         rules, screen = self._summary.rules, self._screen
-        if not rules:
+        if not rules or self._report.plan.funnel.get("pods") == 0:
             return
         screen.gap()
         if all(rule.holds for rule in rules):

@@ -175,6 +175,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "emptying": None,
         "rest": None,
         "stopped": report.line,
+        "elsewhere": None,
         "standstill": [],
         "cut": None,
         "interruptions": [],

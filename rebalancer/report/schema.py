@@ -215,6 +215,10 @@ class Report(_Object):
     emptying: EmptyingOfNodes | None
     rest: RestOfWork | None
     stopped: str
+    elsewhere: Annotated[
+        str | None,
+        Meta(description="how many unmet rules are of pods that -n, -l or --select leave out"),
+    ]
     standstill: list[str]
     cut: str | None
     interruptions: list[InterruptionOfMachine]

@@ -46,16 +46,6 @@ WHY_LEFT: Mapping[Code, str] = {
 }
 """What each code means, as a heading over its examples."""
 
-_OF_PROTECTIONS = (
-    Code.PROTECTED,
-    Code.NOT_RECREATED,
-    Code.CANNOT_SURGE,
-    Code.JUST_SCALED,
-    Code.GANG,
-    Code.WHOLE_ROLLOUT,
-    Code.RESIZE_DEFERRED,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class SkipGroup:
@@ -89,6 +79,8 @@ def total(groups: Iterable[SkipGroup]) -> int:
 def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """Return the stages of the funnel from all pods to the moves; each number is part of the one before.
 
+    Moves of pods of which no rule is unmet, so that others can move, are left out.
+
     A reviewed plan has no stage of candidates: some of its moves may be done already.
     """
     if (planned := funnel.get("planned")) is not None:
@@ -97,23 +89,19 @@ def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return (
         ("pods", funnel.get("pods", 0)),
         ("where a rule is unmet", funnel.get("candidates", 0)),
-        ("of them free to move", free_to_move(funnel)),
-        ("moves", funnel.get("moves", 0)),
+        ("of them free to move", funnel.get("free", 0)),
+        ("moves", funnel.get("moves", 0) - funnel.get("others", 0)),
     )
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
     """Return the funnel as ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
-    return " > ".join(
+    stages = " > ".join(
         f"{n:,} {stage.replace('moves', 'move').removesuffix('s') if n == 1 else stage}"
         for stage, n in funnel_stages(funnel)
     )
-
-
-def free_to_move(funnel: Mapping[str, int]) -> int:
-    """Return the number of candidates that no protection forbids to move."""
-    kept = sum(funnel.get(code.value, 0) for code in (*_OF_PROTECTIONS, Code.NOT_SELECTED))
-    return funnel.get("candidates", 0) - kept
+    others = funnel.get("others", 0)
+    return f"{stages}, and {others:,} with or for them" if others else stages
 
 
 PROTECTION_ADVICE: Mapping[str, str] = {
@@ -235,7 +223,7 @@ def _about_pending_pods(report: RunReport) -> Iterator[str]:
 
 
 def _about_what_stays(report: RunReport) -> Iterator[str]:
-    by_cause = Counter(_cause(skip) for skip in report.plan.skips if not skip.left_out)
+    by_cause = Counter(map(_cause, report.plan.skips))
     for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
         pods = count(number, "pod")
         are = "is" if number == 1 else "are"

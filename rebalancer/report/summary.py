@@ -397,6 +397,7 @@ class Summary:
         lines = (
             words.describe_done(self.report),
             None if end == self.headline else end,
+            self.report.plan.elsewhere or None,
             *map(words.interruption_line, self.report.interruptions),
             *map(words.act_line, self.report.machines),
         )

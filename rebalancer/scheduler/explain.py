@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rebalancer.scheduler.filters import FILTERS
@@ -144,13 +144,15 @@ class LandingExplanation:
     nodes: tuple[ExplainedNode, ...]
     landings: tuple[ExplainedLanding, ...]
     pending: tuple[ExplainedPending, ...]
-    """Pending pods that get a node because the pod leaves, in that order."""
+    """Pending pods that get a node because the pod leaves, or before it if it is pending, too; in that order."""
     unmodelled: tuple[str, ...]
     """Why the landing cannot be predicted, if so."""
     assumptions: tuple[str, ...]
     """What is taken for granted of the replacement."""
     note: str
     """Which scheduler version stands in for the cluster's, if another one does."""
+    waits: bool = False
+    """Whether the pod itself is pending: then it lands, and no replacement of it."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the explanation as plain data for JSON."""
@@ -178,12 +180,13 @@ def explain_pod(
     """Explain where the replacement of ``pod`` (a row of the snapshot) would land if the pod were evicted now.
 
     At that time the victim is terminating, or gone if its owner waits until then. For a pending pod, the pod itself
-    is explained. ``state`` is the same afterwards.
+    is explained, with the pods that are before it in the queue on their nodes. ``state`` is the same afterwards.
     """
-    cls = int(state.cls_of[pod])
-    if state.node_of[pod] < 0:
-        nodes = tuple(_nodes(snapshot, model, state, cls))
-        prediction = model.predict(state, cls)
+    cls, waits = int(state.cls_of[pod]), bool(state.node_of[pod] < 0)
+    if waits:
+        with model.pending.before_turn(state, pod) as first:
+            nodes = tuple(_nodes(snapshot, model, state, cls))
+            prediction = replace(model.predict(state, cls), takers=first)
     else:
         cls = snapshot.classes[cls].replacement
         with model.pending.before_landing(state, pod):
@@ -200,6 +203,7 @@ def explain_pod(
         unmodelled=prediction.unmodelled,
         assumptions=snapshot.classes[int(snapshot.pods.cls[pod])].assumed,
         note=model.profile.note,
+        waits=waits,
     )
 
 

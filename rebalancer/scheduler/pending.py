@@ -126,6 +126,17 @@ class Pending:
         with self._before_landing(state, pod, concerned):
             yield
 
+    @contextmanager
+    def before_turn(self, state: ClusterState, pod: int) -> Iterator[tuple[Taker, ...]]:
+        """Hold the state in which the scheduler comes to ``pod``, which is pending; yield the pods that it places before."""
+        takers = self.takers(state)
+        turn = next((n for n, taker in enumerate(takers) if taker.pod == pod), len(takers))
+        with ExitStack() as stack:
+            for taker in takers[:turn]:
+                of_pod = int(state.cls_of[taker.pod])
+                stack.enter_context(state.filled(taker.pod, of_pod, taker.node))
+            yield takers[:turn]
+
     @staticmethod
     @contextmanager
     def placed(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:

@@ -142,6 +142,14 @@ class Scope:
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owners (``Kind/namespace/name``) in a cool-down -> until when and why."""
 
+    @property
+    def flags(self) -> str:
+        """The flags that leave pods out: ``-n shop and -l``; empty if none does."""
+        given = [f"-n {self.namespace}"] if self.namespace is not None else []
+        given += ["-l"] if self.selector is not None else []
+        given += ["--select"] if self.select else []
+        return " and ".join(given)
+
 
 def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
     """Return the protections (P,) of each pod, as bits in the order of ``NAMES``."""

@@ -77,6 +77,48 @@ def test_an_earlier_name_does_the_same_and_says_the_name_of_now(
     assert now.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("others", "ours"),
+    [
+        (["help"], ["--help"]),
+        (["help", "plan"], ["plan", "--help"]),
+        (["help", "policy", "check"], ["policy", "check", "--help"]),
+        (["version"], ["--version"]),
+        (["policy", "validate", "--help"], ["policy", "check", "--help"]),
+    ],
+)
+def test_what_other_programs_call_a_command_does_the_same_without_a_word(
+    others: list[str], ours: list[str]
+) -> None:
+    theirs, now = CliRunner().invoke(main, others), CliRunner().invoke(main, ours)
+    assert (theirs.exit_code, theirs.output) == (0, now.output)
+
+
+FILE = "docs/examples/zone-back.zip"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [FILE],
+        [FILE, "--dry-run"],
+        [FILE, "--dry-run=client"],
+        [FILE, "-A"],
+        [FILE, "--snapshot", FILE],
+    ],
+)
+def test_a_plan_takes_its_file_and_the_flags_of_kubectl(words: list[str]) -> None:
+    asked = CliRunner().invoke(main, ["plan", *words, "-o", "csv"])
+    assert asked.exit_code == 0, asked.output
+    expected = CliRunner().invoke(main, ["plan", "--snapshot", FILE, "-o", "csv"])
+    assert asked.stdout == expected.stdout
+
+
+def test_a_plan_is_of_one_file() -> None:
+    asked = CliRunner().invoke(main, ["plan", FILE, "--snapshot", "other.zip"])
+    assert "name one file" in str(asked.exception)
+
+
 def sections(name: str) -> dict[str, list[str]]:
     """Return heading -> the flags of a command's help."""
     printed = CliRunner().invoke(main, [*name.split(), "--help"]).output

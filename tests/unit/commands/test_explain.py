@@ -153,3 +153,40 @@ def test_on_a_file_no_provider_is_asked(tmp_path):
         "explain", "pod", pod, f"--snapshot={_MACHINES}", f"--policy={policy}", "-o", "json"
     )
     assert json.loads(done.stdout)["machines"]["group"] == "batch"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["pod/web-0"], "PodExplanation"),
+        (["po", "web-0", "-n", "default"], "PodExplanation"),
+        (["-n", "default", "pods/web-0"], "PodExplanation"),
+        (["web-0"], "PodExplanation"),
+        (["default/web-0"], "PodExplanation"),
+        (["deployment.apps/web"], "WorkloadExplanation"),
+        (["deploy", "web"], "WorkloadExplanation"),
+        (["workload", "Deployment/web", "-n", "default"], "WorkloadExplanation"),
+        (["web"], "WorkloadExplanation"),
+        (["node/n-a"], "NodeExplanation"),
+        (["no", "n-a"], "NodeExplanation"),
+        (["n-a"], "NodeExplanation"),
+    ],
+)
+def test_objects_are_named_as_kubectl_names_them(cluster, words, kind):
+    done = called("explain", *words, cluster, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["wep"], "there is no pod, node or workload of this name; did you mean Deployment/"),
+        (["pdo", "web-0"], "did you mean pod?"),
+        (["deploy/shop/web", "-n", "default"], "has a namespace already"),
+    ],
+)
+def test_a_name_of_nothing_is_a_usage_error(cluster, words, says):
+    done = called("explain", *words, cluster)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr

@@ -7,7 +7,7 @@ import threading
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.capacity import capacity
-from rebalancer.commands.explain import explain_pod
+from rebalancer.commands.explain import Explaining, explain_pod
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import deployment
 from tests.unit.commands.scaling import OurClock, grounded
@@ -93,7 +93,9 @@ def test_explain_says_which_group_would_grow_for_a_pod_that_waits(tmp_path, monk
         def machines(pod):
             options = RunOptions.of(dry_run=True, **_access(ground))
             name = pod["metadata"]["name"]
-            return _said(ground, lambda e: explain_pod(name, None, options, e)).get("machines")
+            return _said(ground, lambda e: explain_pod(name, None, Explaining(options, e))).get(
+                "machines"
+            )
 
         said = machines(waits)
         assert (said["code"], said["group"]) == ("GroupGrows", "pool")

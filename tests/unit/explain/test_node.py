@@ -47,18 +47,18 @@ low-utilisation: between the thresholds; gives none, and invites pods of over-us
 On it: 3 pods, of which the plan moves 1
 
   shop/web-0  Deployment/shop/web
+      the plan moves it to n-c (c) in wave 1 (duplicates, gain 2 soft, cost 1)
       breaks a rule (anti-affinity, up to 1 soft): Deployment/shop/web apart over
         topology.kubernetes.io/zone (preferred, weight 100): a 2, b 1, c 0; asks for at most 1 apart
       breaks a rule (duplicates, up to 1 soft): Deployment/shop/web (3 pods, 3 feasible nodes): 2 on
         one node, at most 1 needed
-      the plan moves it to n-c (c) in wave 1 (duplicates, gain 2 soft, cost 1)
 
   shop/web-2  Deployment/shop/web
+      need not move: the moves of others fix it
       breaks a rule (anti-affinity, up to 1 soft): Deployment/shop/web apart over
         topology.kubernetes.io/zone (preferred, weight 100): a 2, b 1, c 0; asks for at most 1 apart
       breaks a rule (duplicates, up to 1 soft): Deployment/shop/web (3 pods, 3 feasible nodes): 2 on
         one node, at most 1 needed
-      need not move: the moves of others fix it
 
   No rule asks for a move of 1 pod
 

@@ -49,11 +49,11 @@ May be moved: 4 of 4 pods
 The plan moves 1 pod of it
 
   shop/web-0  n-a (a)
+      the plan moves it to n-c (c) in wave 1 (topology-spread, gain 2 soft, cost 1)
       breaks a rule (duplicates, up to 1 soft): Deployment/shop/web (4 pods, 3 feasible nodes): 3 on
         one node, at most 2 needed
       breaks a rule (topology-spread, up to 1 soft): Deployment/shop/web over
         topology.kubernetes.io/zone (soft): a 3, b 1, c 0; asks for at most 1 apart
-      the plan moves it to n-c (c) in wave 1 (topology-spread, gain 2 soft, cost 1)
 
 Break a rule that the moves of others fix: 2 pods
 No rule asks for a move: 1 pod

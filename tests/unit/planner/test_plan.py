@@ -45,7 +45,9 @@ def test_the_funnel_goes_from_all_pods_to_the_moves():
     assert planned([*crowded(2), *single]).funnel == {
         "pods": 5,
         "movable": 4,
-        "candidates": 2,
+        "candidates": 4,
+        "free": 4,
+        "others": 0,
         "moves": 2,
     }
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from pydantic import Field
 
-from rebalancer.plan.plan import Backlog, Cost, Explanation, Later, Plan, Score
+from rebalancer.plan.plan import Backlog, Code, Cost, Explanation, Later, Plan, Score
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
@@ -67,6 +67,7 @@ def report(snapshot, policies):
                 "pods": 3,
                 "movable": 3,
                 "candidates": len(moves) + len(skips),
+                "free": len(moves) + sum(skip.code is not Code.PROTECTED for skip in skips),
                 **{skip.code.value: len(skips) for skip in skips},
                 "moves": len(moves),
             },

@@ -68,11 +68,6 @@ def test_where_nothing_would_improve_marks_are_named_and_where_to_look(report):
     assert "; `rebalancer explain pod NAMESPACE/NAME` shows" in step
 
 
-def test_what_the_user_left_out_needs_no_advice(report):
-    left_out = replace(skip("a", Code.PROTECTED, "selector: not selected"), left_out=True)
-    assert next_steps(report(skips=[left_out], outcomes=[])) == ()
-
-
 def test_rules_without_pods_that_stay_have_advice_too(report):
     rule = UnmetRule("x", "Deployment/shop/web", "Deployment/shop/web", {"MovedNow": 0}, "why")
     (step,) = next_steps(report(unmet=(rule,), outcomes=[]))

@@ -107,6 +107,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "emptying",
         "rest",
         "stopped",
+        "elsewhere",
         "standstill",
         "cut",
         "interruptions",
@@ -186,7 +187,7 @@ def test_strategies_are_sorted_and_the_funnel_keeps_its_order(report):
     left = Score(Cost(), 0)
     data = as_data(report(outcomes=[], before={"b": left, "a": left}))
     assert list(data["before"]) == ["a", "b"]
-    assert list(data["funnel"]) == ["pods", "movable", "candidates", "moves"]
+    assert list(data["funnel"]) == ["pods", "movable", "candidates", "free", "moves"]
 
 
 def test_only_the_timings_differ_between_two_runs(full):
