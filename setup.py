@@ -3,8 +3,9 @@
 Where the machine has no C compiler, the build asks the index for one: ziglang, which is a wheel. Where that fails as
 well, the same modules run interpreted, and the program says so (``rebalancer --version``, ``doctor``, every report).
 
-Three variables of the environment, for those who build:
+Variables of the environment, for those who build:
 
+- ``REBALANCER_COMPILE=0``: nothing is compiled.
 - ``REBALANCER_WHEEL``: the platform of the wheel, such as ``manylinux_2_17_aarch64``. Ziglang compiles for it, on any
   machine, the same bytes each time; a build that fails is an error.
 - ``REBALANCER_CHECKS=1``: an index out of bounds is an IndexError, as in Python. Tests run with it.
@@ -79,8 +80,8 @@ def _zig_target(wheel: str) -> str:
 
 def _extensions(machine: str, *, optional: bool) -> list[Extension]:
     """Return an extension for each module of the core that is written to be compiled."""
-    if {"sdist", "egg_info", "dist_info"} & set(sys.argv):
-        return []  # Cython may not be there yet, and nothing is compiled.
+    if os.environ.get("REBALANCER_COMPILE") == "0" or {"sdist", "egg_info"} & set(sys.argv):
+        return []  # Cython may not be there yet.
     from Cython.Build import cythonize  # noqa: PLC0415
 
     checks = os.environ.get("REBALANCER_CHECKS") == "1"

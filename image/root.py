@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import importlib.util
 import os
 import platform
 import py_compile
@@ -120,8 +121,7 @@ def _install(packages: Path) -> None:
                 f"--wheel-dir={wheels}",
                 str(sources),
             ],
-            # Compiled by ziglang, wherever this runs: equal sources give equal bytes, and no compiler is an error.
-            REBALANCER_WHEEL=f"{GLIBC}_{platform.machine()}",
+            **_compiler(),
         )
         (wheel,) = wheels.glob("*.whl")
         _run([*pip, "install", *to, "--no-deps", "--no-index", str(wheel)])
@@ -132,6 +132,13 @@ def _install(packages: Path) -> None:
             shutil.rmtree(tests)
         else:
             tests.unlink(missing_ok=True)
+
+
+def _compiler() -> dict[str, str]:
+    """Return what has ziglang compile, where it is: equal sources give equal bytes, and what fails is an error."""
+    if importlib.util.find_spec("ziglang") is None:
+        return {}
+    return {"REBALANCER_WHEEL": f"{GLIBC}_{platform.machine()}"}
 
 
 def forget_origin(packages: Path) -> None:

@@ -26,6 +26,29 @@ _FLAG: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _OBJECT: Schema = {"type": "object"}
 _OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
+_SCHEDULE: Schema = {
+    "type": "string",
+    "pattern": "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([0-9A-Za-z*/,?-]+ +){4}[0-9A-Za-z*/,?-]+)$",
+}
+"""A schedule in cron's five fields, or by name."""
+_QUANTITIES: Schema = {
+    "type": "object",
+    "additionalProperties": {
+        "anyOf": [
+            {"type": "number", "minimum": 0},
+            {
+                "type": "string",
+                "pattern": "^[0-9]*[.]?[0-9]+(m|[kMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$",
+            },
+        ]
+    },
+}
+"""Resource names -> what Kubernetes takes as a quantity."""
+_RESOURCES: Schema = {
+    "type": "object",
+    "propertyNames": {"enum": ["requests", "limits"]},
+    "additionalProperties": _QUANTITIES,
+}
 _PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 _NAME: Schema = {
     "type": "string",
@@ -190,7 +213,7 @@ _OWN: dict[str, Schema] = {
             "service": _closed({"enabled": _FLAG, "annotations": _TEXTS}),
         }
     ),
-    "schedule": {"type": "string", "minLength": 1},
+    "schedule": _SCHEDULE,
     "timeZone": _TEXT,
     "suspend": _FLAG,
     # The CronJob controller looks every 10 s: a shorter deadline may never be met.
@@ -246,7 +269,7 @@ _OWN: dict[str, Schema] = {
             "every": {"type": "string", "minLength": 1},
             "imds": {"type": "string", "pattern": "^https?://.+$"},
             "admissionPolicy": _FLAG,
-            "resources": _OBJECT,
+            "resources": _RESOURCES,
             "priorityClassName": _NAME,
             "nodeSelector": _TEXTS,
             "affinity": _OBJECT,
@@ -256,7 +279,7 @@ _OWN: dict[str, Schema] = {
     "record": _closed(
         {
             "enabled": _FLAG,
-            "schedule": {"type": "string", "minLength": 9},
+            "schedule": _SCHEDULE,
             "keep": {"type": "string", "minLength": 2},
             "maxSize": {"type": "string", "pattern": "^[1-9][0-9]*([kMGT]i?)?$"},
             "claim": _NAME,
@@ -266,7 +289,7 @@ _OWN: dict[str, Schema] = {
         }
     ),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
-    "resources": _OBJECT,
+    "resources": _RESOURCES,
     "priorityClassName": _NAME,
     "schedulerName": _TEXT,
     "runtimeClassName": _NAME,

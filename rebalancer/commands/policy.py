@@ -53,10 +53,11 @@ def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> 
     Raises:
         PolicyError: it is not a policy of the descheduler, or has keys unknown to the descheduler.
     """
-    document, notes = read_source(raw, file)
+    source = read_source(raw, file)
+    document, notes = source.document, source.notes
     version = document.data["apiVersion"]
     read = read_v1alpha1 if version == V1ALPHA1 else read_v1alpha2
-    data = merge_profiles(read(document, notes), known, notes)
+    data = merge_profiles(read(document, notes), known, notes, dry_run=source.dry_run)
     if not data["strategies"]:
         notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
     head = (

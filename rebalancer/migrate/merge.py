@@ -37,8 +37,13 @@ class _Strategy:
     observes: bool = False
 
 
-def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
-    """Return the policy as plain data: the strategies, and keys that differ from our defaults."""
+def merge_profiles(
+    peer: Peer, known: Mapping[str, type[Params]], notes: Notes, *, dry_run: bool
+) -> dict[str, Any]:
+    """Return the policy as plain data: the strategies, and keys that differ from our defaults.
+
+    ``dry_run``: the descheduler evicts nothing, so that our policy only observes.
+    """
     measured = read_usage(peer, notes)
     strategies = _strategies(replace(peer, uses=measured.uses), known, notes)
     evictors = _evictors(strategies.values())
@@ -47,7 +52,7 @@ def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) 
         strategy.observes |= _is_limited(strategy.uses, notes)
     _one_direction(strategies.values(), known, notes)
     _top_level(peer.top, notes)
-    observes = bool(strategies) and all(one.observes for one in strategies.values())
+    observes = dry_run or (bool(strategies) and all(one.observes for one in strategies.values()))
     default = Protect().model_dump(mode="json", by_alias=True)
     data: dict[str, Any] = {
         "apiVersion": API_VERSION,

@@ -8,7 +8,8 @@ Application of Argo CD. The chart writes ``apiVersion`` and ``kind`` above ``des
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rebalancer import API_VERSION
@@ -20,6 +21,9 @@ from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse
 
 _DATA_KEY = "policy.yaml"
 _POLICY, _VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
+_DRY_RUN = "dry-run"
+_TRUE = ("", "1", "t", "true", "none")
+"""What Go reads as true, and a flag without a value."""
 _VALUES: tuple[KeyPath, ...] = ((), ("spec", "values"), ("spec", "source", "helm", "valuesObject"))
 """Where values stand: in a file of their own, in a HelmRelease, in an Application."""
 _GIVE = f"give a {KIND}, the ConfigMap that holds it, or the values of the descheduler's chart"
@@ -27,8 +31,20 @@ _GIVE = f"give a {KIND}, the ConfigMap that holds it, or the values of the desch
 _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
 
 
-def read_source(raw: bytes, file: str) -> tuple[YamlDocument, Notes]:
-    """Return the document that is the descheduler's policy, with the line numbers of ``file``, and notes on its source.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a file says of the descheduler."""
+
+    document: YamlDocument
+    """Its policy, with the line numbers of the file."""
+    notes: Notes
+    """On where the policy stands; those on its parts are added later."""
+    dry_run: bool
+    """Whether the descheduler is started with ``--dry-run``, by the values of its chart or by a manifest beside."""
+
+
+def read_source(raw: bytes, file: str) -> Source:
+    """Find the descheduler's policy in ``raw``, the content of ``file``.
 
     Keys without a value are dropped: the descheduler treats them as absent.
 
@@ -47,9 +63,43 @@ def read_source(raw: bytes, file: str) -> tuple[YamlDocument, Notes]:
     _check_kind(document)
     document = replace(document, data=without_nulls(document.data))
     notes = Notes(document)
+    started = [each.data for each, _ in stream if each is not None]
+    dry_run = any(map(_starts_dry_run, started))
     if values is not None:
-        _note_chart(document, outer, notes)
-    return document, notes
+        _note_chart(document, notes)
+        dry_run = dry_run or _has_dry_run(outer.get("cmdOptions"))
+    return Source(document, notes, dry_run)
+
+
+def _has_dry_run(options: Any) -> bool:
+    """Return whether ``cmdOptions`` of the chart's values have the flag; one without a value is written bare."""
+    if not isinstance(options, dict) or _DRY_RUN not in options:
+        return False
+    return str(options[_DRY_RUN]).lower() in _TRUE
+
+
+def _starts_dry_run(manifest: Any) -> bool:
+    """Return whether a container of a manifest starts the descheduler with the flag."""
+    for container in _containers(manifest):
+        words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
+        if "descheduler" in f"{container.get('image', '')} {' '.join(words)}":
+            flags = [word.partition("=") for word in words]
+            if any(name == f"--{_DRY_RUN}" and value.lower() in _TRUE for name, _, value in flags):
+                return True
+    return False
+
+
+def _containers(data: Any) -> Iterator[dict[str, Any]]:
+    """Yield the containers of a manifest, wherever its pod template stands."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key == "containers" and isinstance(value, list):
+                yield from (one for one in value if isinstance(one, dict))
+            else:
+                yield from _containers(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _containers(value)
 
 
 def _whole(document: YamlDocument | None, problems: list[FileProblem]) -> YamlDocument:
@@ -111,12 +161,8 @@ def _in_values(values: YamlDocument) -> YamlDocument:
     return replace(policy, data={**policy.data, "apiVersion": version, "kind": KIND}, lines=lines)
 
 
-def _note_chart(document: YamlDocument, values: Any, notes: Notes) -> None:
-    """Note what the chart adds to the policy, which is not in the file, or says beside it."""
-    options = values.get("cmdOptions")
-    if isinstance(options, dict) and options.get("dry-run") in (True, "true"):
-        text = "cmdOptions.dry-run, with which nothing is evicted there; mode: observe does so here"
-        notes.add((), KeyFate.LOST, text)
+def _note_chart(document: YamlDocument, notes: Notes) -> None:
+    """Note what the chart adds to the policy, which is not in the file."""
     whole = "the ConfigMap in the cluster has all of it"
     if document.data["apiVersion"] == V1ALPHA1:
         text = f"the chart's own strategies, which run unless the values turn each off; {whole}"

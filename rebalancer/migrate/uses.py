@@ -137,12 +137,25 @@ class Peer:
     """In the order of the file."""
 
 
+def _without_unread(document: YamlDocument, model: type[PeerLimits], notes: Notes) -> YamlDocument:
+    """Return a policy without the keys at its top that the descheduler passes over, each with a note.
+
+    It decodes strictly below ``args`` only. A key that looks like a misspelt one is kept, and so refused.
+    """
+    known = {str(field.alias) for field in model.model_fields.values()}
+    unread = [key for key in document.data if key not in known and closest(key, known) is None]
+    for key in unread:
+        notes.add((key,), KeyFate.IDLE, "the descheduler has no such key")
+    return replace(document, data={k: v for k, v in document.data.items() if k not in unread})
+
+
 def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
     """Parse a document as a v1alpha2 policy.
 
     Raises:
         PolicyError: the descheduler would refuse it, or it has unknown keys.
     """
+    document = _without_unread(document, PeerPolicy, notes)
     policy, problems = validate(PeerPolicy, document.data, document, ())
     reader = _Reader(document, notes, problems)
     uses = tuple(
@@ -356,6 +369,10 @@ def read_v1alpha1(document: YamlDocument, notes: Notes) -> Peer:
     Raises:
         PolicyError: the descheduler would refuse it, or it has unknown keys.
     """
+    if "profiles" in document.data:
+        message = f"profiles belong to {V1ALPHA2}: set apiVersion to it, or list strategies"
+        raise PolicyError([str(document.problem(("profiles",), message))])
+    document = _without_unread(document, _Old, notes)
     old, problems = validate(_Old, document.data, document, ())
     if old is None:
         raise PolicyError(in_order(problems))

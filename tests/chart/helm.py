@@ -28,17 +28,23 @@ class HelmError(Exception):
     """Helm refused; the message is its own."""
 
 
-def helm(*arguments: str, stdin: str = "", timeout: float = 300.0, epoch: int | None = None) -> str:
+def helm(
+    *arguments: str,
+    stdin: str = "",
+    timeout: float = 300.0,
+    epoch: int | None = None,
+    program: str = "helm",
+) -> str:
     """Run Helm with nothing of this machine's settings and return what it printed.
 
-    ``epoch``: the time that files in a package have, in seconds since 1970; without it, their own.
+    ``program``: ``helm`` is version 4, ``helm3`` the one before. ``epoch``: the time that files in a package have, in seconds since 1970; without it, their own.
     """
     with tempfile.TemporaryDirectory(prefix="helm-") as home:
         own = {f"HELM_{kind}_HOME": f"{home}/{kind}" for kind in ("CACHE", "CONFIG", "DATA")}
         if epoch is not None:
             own["SOURCE_DATE_EPOCH"] = str(epoch)
         done = subprocess.run(
-            [str(build.binary("helm")), *arguments],
+            [str(build.binary(program)), *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -85,8 +91,11 @@ def pod_spec(cron_job: Manifest) -> Manifest:
 class Release:
     """The chart as a release on a cluster."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, name: str = RELEASE) -> None:
+    def __init__(
+        self, kubeconfig: Path, namespace: str, name: str = RELEASE, program: str = "helm"
+    ) -> None:
         self.name = name
+        self._program = program
         self.namespace = namespace
         self._where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}")
 
@@ -106,13 +115,24 @@ class Release:
         """Run ``helm test``."""
         return helm("test", self.name, *self._where, "--timeout=280s")
 
+    def rollback(self, revision: int) -> None:
+        """Go back to an earlier revision."""
+        helm("rollback", self.name, str(revision), *self._where, program=self._program)
+
     def uninstall(self) -> None:
         """Uninstall it and wait until it is gone."""
-        helm("uninstall", self.name, *self._where, "--wait", "--timeout=280s")
+        helm(
+            "uninstall",
+            self.name,
+            *self._where,
+            "--wait",
+            "--timeout=280s",
+            program=self._program,
+        )
 
     def _with_values(
         self, verb: str, values: Mapping[str, Any] | None, *more: str, chart: Path
     ) -> str:
         given = json.dumps(values or {})
         arguments = [verb, self.name, str(chart), *self._where, "--values=-", *more]
-        return helm(*arguments, stdin=given)
+        return helm(*arguments, stdin=given, program=self._program)

@@ -134,7 +134,9 @@ def test_scripts_are_forgotten_with_their_sums(tmp_path):
 
 
 @pytest.mark.node
-def test_the_image_built_twice_has_one_digest_and_every_part_a_licence(tmp_path):
+def test_the_image_built_twice_has_one_digest_and_every_part_a_licence(tmp_path, monkeypatch):
+    # Compilers are compared at a release, which makes everything twice.
+    monkeypatch.setenv("REBALANCER_COMPILE", "0")
     digests = set()
     for number in (1, 2):
         folder, archive = tmp_path / f"somewhere-{number}", tmp_path / f"{number}.tar"

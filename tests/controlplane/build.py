@@ -54,6 +54,7 @@ class Tool:
 TOOLS = {
     "kwok": Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": Tool("helm", "helm.sh/helm/v4/cmd/helm"),
+    "helm3": Tool("helm3", "helm.sh/helm/v3/cmd/helm"),
     "descheduler": Tool("peer", "sigs.k8s.io/descheduler/cmd/descheduler"),
     "ec2-metadata-mock": Tool(
         "metadata", "github.com/aws/amazon-ec2-metadata-mock/cmd/ec2-metadata-mock"

@@ -66,7 +66,7 @@ def test_a_file_becomes_a_policy_on_standard_output_and_notes_on_standard_error(
     assert done.stderr.startswith(f"{source}:6: profiles[0].pluginConfig[1].args: {LOST}")
 
 
-@pytest.mark.parametrize(("edit", "code"), [("", 0), ("a: b\n", 2)])
+@pytest.mark.parametrize(("edit", "code"), [("", 0), ("profile: b\n", 2)])
 def test_the_command_line_does_the_same(source, tmp_path, edit, code):
     source.write_text(POLICY + edit)
     done = call(["policy", "migrate", str(source), "-o", str(tmp_path / "x")])

@@ -71,7 +71,6 @@ def test_the_policy_is_found_and_notes_have_the_lines_of_the_file(text, line):
         (f"deschedulerPolicyAPIVersion: descheduler/v1alpha1\ndeschedulerPolicy:\n{indent(OLD, 2)}", 1, ["the chart's own strategies, which run unless the values turn each off; the ConfigMap in the cluster has all of it"]),
         (VALUES, 2, []),
         ("deschedulerPolicy: {maxNoOfPodsToEvictTotal: 5}\n", 2, ["the chart's own profiles, which hold where the values have none; the ConfigMap in the cluster has all of it", "nothing is left to do: the policy has no strategy"]),
-        (f"cmdOptions: {{dry-run: true}}\n{VALUES}", 2, ["cmdOptions.dry-run, with which nothing is evicted there; mode: observe does so here"]),
     ],
 )  # fmt: skip
 def test_values_say_their_version_and_what_the_chart_adds_is_noted(text, version, lost):
@@ -81,6 +80,52 @@ def test_values_say_their_version_and_what_the_chart_adds_is_noted(text, version
     assert [note for note in notes if "not carried over" in note] == [
         f"f.yaml: not carried over: {text}" for text in lost
     ]
+
+
+def started(args):
+    """A CronJob that starts the descheduler, beside its policy."""
+    container = f"{{image: example/descheduler:v0.36, args: {args}}}"
+    return (
+        f"kind: CronJob\nspec: {{jobTemplate: {{spec: {{containers: [{container}]}}}}}}\n---\n{MAP}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        (VALUES, None),
+        (f"cmdOptions: {{dry-run: true}}\n{VALUES}", "observe"),
+        (f"cmdOptions: {{dry-run: 'True'}}\n{VALUES}", "observe"),
+        (f"cmdOptions: {{dry-run: ''}}\n{VALUES}", "observe"),
+        (f"cmdOptions: {{dry-run: false}}\n{VALUES}", None),
+        (started("[--dry-run]"), "observe"),
+        (started("[--v=3, '--dry-run=true']"), "observe"),
+        (started("['--dry-run=false']"), None),
+        (started("[--v=3]"), None),
+        (started("[--dry-run]").replace("descheduler:", "other:"), None),
+    ],
+)
+def test_a_descheduler_that_evicts_nothing_becomes_a_policy_that_observes(text, mode):
+    data = convert_policy(text.encode(), "f.yaml", KNOWN).data
+    assert data.get("mode") == mode
+    assert data["strategies"] == {"duplicates": {}}
+
+
+@pytest.mark.parametrize("top", ["metadata: {name: daily}", "foo: [1]"])
+def test_keys_that_the_descheduler_passes_over_are_noted(top):
+    migrated = convert_policy(f"{POLICY}{top}\n".encode(), "f.yaml", KNOWN)
+    assert migrated.data["strategies"] == {"duplicates": {}}
+    key = top.partition(":")[0]
+    said = [str(note) for note in migrated.notes]
+    assert any(
+        f"{key}: had no effect there: the descheduler has no such key" in text for text in said
+    )
+
+
+def test_profiles_in_a_policy_of_the_old_format_are_named():
+    text = POLICY.replace("v1alpha2", "v1alpha1").encode()
+    with pytest.raises(PolicyError, match="profiles belong to descheduler/v1alpha2"):
+        convert_policy(text, "f.yaml", KNOWN)
 
 
 @pytest.mark.parametrize(

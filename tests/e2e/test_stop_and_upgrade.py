@@ -1,0 +1,108 @@
+"""What the chart's notes print for the night, word by word, and the upgrade of the morning after, with both Helms."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.chart.helm import Release
+from tests.controlplane import access, objects, wait_until
+from tests.controlplane.build import binary
+from tests.e2e.test_chart import objects_of_the_release
+
+NAMESPACE = "rebalancing"
+ACCOUNT = "rebalancer-kube-rebalancer"
+WRITES = (
+    {"verb": "create", "resource": "pods", "subresource": "eviction"},
+    {"verb": "patch", "resource": "nodes"},
+)
+ENFORCING = {
+    "schedule": "0 0 29 2 *",
+    "image": {"repository": "registry.example/kube-rebalancer"},
+    "policy": {"steer": "marks"},
+}
+
+
+def commands_below(notes: str, heading: str) -> list[str]:
+    """The commands that the notes print below a line that begins so, up to the next such line."""
+    lines = iter(notes.splitlines())
+    assert any(line.startswith(heading) for line in lines), notes
+    below = []
+    for line in lines:
+        if line and not line.startswith("  "):
+            break
+        below += [line.strip()] if line else []
+    return below
+
+
+def walk(plane, commands: list[str], folder: Path) -> None:
+    """Run commands as they are printed, with the kubectl of this version."""
+    folder.mkdir(exist_ok=True)
+    (folder / "kubectl").unlink(missing_ok=True)
+    (folder / "kubectl").symlink_to(binary("kubectl"))
+    env = {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+    for command in commands:
+        assert command.startswith("kubectl ")
+        subprocess.run(shlex.split(command), check=True, env=env, timeout=120, capture_output=True)
+
+
+def is_stopped(api) -> bool:
+    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/{ACCOUNT}"
+    return bool(api.get(path)["spec"]["suspend"])
+
+
+def may_write(api) -> list[bool]:
+    return [access.is_allowed(api, ACCOUNT, NAMESPACE, what) for what in WRITES]
+
+
+@pytest.mark.parametrize("program", ["helm", "helm3"])
+def test_what_was_stopped_in_the_night_can_be_upgraded_rolled_back_and_removed(
+    cluster, tmp_path, program
+):
+    cluster.apply([objects.namespace(NAMESPACE)])
+    release = Release(cluster.kubeconfig, NAMESPACE, program=program)
+    notes = release.install(ENFORCING)
+    wait_until(lambda: may_write(cluster.api) == [True, True], 30, "the rights in force")
+    by_hand = commands_below(notes, "Do not wait for the tick")
+    stop = commands_below(notes, "Stop it now")
+    walk(cluster, [*by_hand, *stop], tmp_path / "bin")
+    jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+    wait_until(lambda: not cluster.api.list_all(jobs), 60, "the run under way has ended")
+    assert is_stopped(cluster.api)
+
+    # The morning: only look, go back, look again. What was stopped stays so.
+    release.upgrade({"mode": "observe"}, "--reuse-values")
+    wait_until(lambda: may_write(cluster.api) == [False, False], 30, "no right to write")
+    release.rollback(1)
+    wait_until(lambda: may_write(cluster.api) == [True, True], 30, "the rights of before")
+    release.upgrade({"mode": "observe"}, "--reuse-values")
+    assert is_stopped(cluster.api)
+    walk(
+        cluster, commands_below(notes, "Upgrades and rollbacks leave it stopped"), tmp_path / "bin"
+    )
+    assert not is_stopped(cluster.api)
+
+    release.uninstall()
+    wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
+    assert may_write(cluster.api) == [False, False]
+
+
+def test_an_upgrade_that_fails_leaves_no_right_to_write(cluster):
+    cluster.apply([objects.namespace(NAMESPACE)])
+    release = Release(cluster.kubeconfig, NAMESPACE)
+    release.install(ENFORCING)
+    # A field that is Helm's own, written by somebody else: Helm 4 stops at the CronJob.
+    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/{ACCOUNT}"
+    cluster.api.patch(path, {"spec": {"schedule": "0 0 30 6 *"}})
+    with pytest.raises(Exception, match="conflict"):
+        release.upgrade({"mode": "observe"}, "--reuse-values")
+    wait_until(lambda: may_write(cluster.api) == [False, False], 30, "no right to write")
+    release.uninstall()
+    left = objects_of_the_release(cluster.api)
+    assert not [name for name in left if "clusterrole" in name], left
