@@ -25,7 +25,7 @@ from rebalancer.planner.safety import lost_pods
 from rebalancer.planner.scenarios import with_scenarios
 from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import explained
+from rebalancer.planner.unmet import CUT, explained
 
 
 class PlanObserver(Protocol):
@@ -105,7 +105,7 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
             lower_bound=None,
             stopped="Not explained: the run had to end while it acted.",
             funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
-            unmet=explained(draft, ()),
+            unmet=explained(draft, (), CUT),
         )
 
     return Plan(
@@ -129,7 +129,7 @@ def _explain(
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
     skips += result.rooms.skips
-    unmet = explained(draft, skips)
+    unmet = explained(draft, skips, CUT if draft.allowance.exhausted() is not None else None)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes
     backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
     rest = draft.settings.threshold.rest if result.rests else None

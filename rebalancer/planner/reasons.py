@@ -38,6 +38,10 @@ DECLINED = frozenset({Code.LOW_GAIN, Code.UNSURE})
 """Something would get better, by too little or not surely enough for the policy's eagerness."""
 
 
+_NEXT_RUN = frozenset({Code.MOVED_NOW.value, Code.CAME_UP.value})
+"""Codes of rules that the next run may look at with another result."""
+
+
 def stopped(
     moves: Sequence[Move],
     skips: Sequence[Skip],
@@ -88,7 +92,7 @@ def stopped(
     declined = any(skip.code in DECLINED for skip in skips)
     gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
     head = f"{nothing} {gained}"
-    head += " yet" if any(map(_waits, skips)) or Code.MOVED_NOW.value in codes else ""
+    head += " yet" if any(map(_waits, skips)) or codes.keys() & _NEXT_RUN else ""
     stay = "stays" if left == 1 else "stay"
     return (
         f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{end}"

@@ -41,6 +41,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.OBSERVED: "the strategy only observes",
     Code.WINDOW: "the strategy's window is closed",
     Code.MOVED_NOW: "it moves in this run already",
+    Code.CAME_UP: "it came up by the moves of this run, or while it acted",
     Code.NOT_EXAMINED: "planning ended before it was looked at",
 }
 """What each code means, as a heading over its examples."""
@@ -177,6 +178,7 @@ _OF_CODE: Mapping[Code, str] = {
     Code.OBSERVED: "`mode: enforce` of the strategy lets them move",
     Code.WINDOW: "they can move when the strategy's window opens",
     Code.MOVED_NOW: "the next run looks at them where they have landed",
+    Code.CAME_UP: "the next run looks at it",
     Code.NOT_EXAMINED: "the next run goes on; a longer `--deadline` lets one run look at more",
 }
 """Reason code -> what would change it, of every code; ``next``: the next more eager level."""
