@@ -119,6 +119,17 @@ class Described(Protocol):
         """Return where the group's pods are now, with numbers."""
 
 
+@runtime_checkable
+class Lacking(Protocol):
+    """A group that can say what is missing in the cluster for it to hold."""
+
+    without_nodes: Sequence[str]
+    """Domains that its pods could be in, if these had nodes."""
+
+    def lack(self) -> str:
+        """Return what is missing, whatever moves are made; empty if nothing is known to be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """The position of a node relative to the thresholds of a term."""
@@ -161,6 +172,8 @@ class Unmet:
     """If they leave one of these nodes."""
     of_workload: bool = True
     """Whether it is a rule of pods, and not of a node."""
+    lack: str = ""
+    """What is missing for it to hold, if no move of its pods can fix any of it."""
 
 
 class Term(ABC):

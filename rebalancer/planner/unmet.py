@@ -146,6 +146,8 @@ def _without_pods(draft: Draft, unmet: Unmet, otherwise: str | None) -> tuple[Co
     living = unite(draft.state.living_of(cls) for cls in unmet.classes.tolist())
     if not draft.state.at_home(living).all():
         return Code.MOVED_NOW, _MOVED
+    if unmet.lack and not len(unmet.nodes):
+        return Code.UNSATISFIABLE, unmet.lack
     if len(unmet.nodes) and otherwise is not None:
         return Code.NOT_EXAMINED, otherwise
     moved = len(draft.state.unmoved()) < np.count_nonzero(draft.snapshot.pods.living)

@@ -270,7 +270,9 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
     # Rules may stay unmet of which no pod has a reason of its own.
     codes = Counter(code for rule in rules_left(report) for code in rule.codes if code in _CODES)
     for code, number in sorted(codes.items()):
-        yield f"{count(number, 'rule')} ({code}): {_advice(Code(code), '', report)}."
+        # No pod could fix them from where it is: marks on nodes would change nothing.
+        advice = _OF_CODE[Code.NO_GAIN] if code == Code.NO_GAIN else _advice(Code(code), "", report)
+        yield f"{count(number, 'rule')} ({code}): {advice}."
 
 
 _CODES = frozenset(code.value for code in Code)
