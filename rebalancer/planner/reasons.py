@@ -192,7 +192,7 @@ def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
     """Return the candidates that no term may move, because of its strategy's ``select``, or while it is held."""
     refusals: dict[Pair, Refusal] = {}
     may_move: set[Pair] = set()
-    restricted = draft.problem.held or any(w.selected is not None for w in draft.terms)
+    restricted = draft.problem.held or any(w.selected is not None or w.resting for w in draft.terms)
     for weighted in draft.terms if restricted else ():
         rows = weighted.term.candidates()
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
@@ -201,6 +201,9 @@ def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
             elif weighted.held:
                 text = draft.problem.held
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.ZONE_CLOSED, text))
+            elif (why := weighted.resting.get(pair[0])) is not None:
+                text = f"coolDown: {why}"
+                refusals.setdefault(pair, Refusal(weighted.strategy, Code.PROTECTED, text))
             else:
                 text = f"the select of {weighted.strategy} does not match it"
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))
