@@ -32,7 +32,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import decode
-from rebalancer.run.memory.remember import describe_cooling
+from rebalancer.run.memory.remember import list_resting
 from rebalancer.wire.kinds import METRICS
 
 _SHOWN = 3
@@ -163,7 +163,7 @@ def _memory(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator
         yield Finding(
             Grade.WARNING, flaw.message, "the next run writes it anew, or remove its data"
         )
-    if resting := sorted(describe_cooling(document, run.environment.clock.unix())):
+    if resting := list_resting(document, run.environment.clock.unix()):
         yield Finding(
             Grade.NOTE,
             f"{count(len(resting), 'workload')} in a cool-down: {and_more(resting, _SHOWN)}",

@@ -25,7 +25,7 @@ from rebalancer.planner.safety import lost_pods
 from rebalancer.planner.scenarios import with_scenarios
 from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import explained, pods_of_rules, rules_elsewhere, scores_of
+from rebalancer.planner.unmet import CUT, explained, pods_of_rules, rules_elsewhere, scores_of
 from rebalancer.snapshot.columns import Bools
 
 
@@ -106,7 +106,7 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
             lower_bound=None,
             stopped="Not explained: the run had to end while it acted.",
             funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
-            unmet=explained(draft, ()),
+            unmet=explained(draft, (), CUT),
             elsewhere=before.elsewhere,
         )
 
@@ -141,7 +141,7 @@ def _explain(
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
     skips += _scoped_rooms(draft, result.rooms.skips)
-    unmet = explained(draft, skips)
+    unmet = explained(draft, skips, CUT if draft.allowance.exhausted() is not None else None)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes
     backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
     rest = draft.settings.threshold.rest if result.rests else None

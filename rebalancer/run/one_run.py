@@ -348,6 +348,7 @@ def recall(
     )
     from rebalancer.run.memory.remember import (  # noqa: PLC0415
         describe_cooling,
+        describe_resting,
         recall_streaks,
     )
     from rebalancer.run.memory.store import (  # noqa: PLC0415
@@ -380,6 +381,7 @@ def recall(
         streaks,
         hour_unknown=unknown,
         pace=pace_of(document.pace),
+        resting=describe_resting(document, at),
         nodes_fell=describe_fall(seen, nodes, safety, at),
     )
     return replace(run, history=history), memory

@@ -374,6 +374,8 @@ class DisruptionBudget:
     always_allow_unhealthy: bool
     expected: int
     """Pods that the budget counts, whether they are Ready or not (``status.expectedPods``)."""
+    stale: str = ""
+    """Why its status says nothing of the budget as it is now; empty if it does."""
 
     @property
     def ref(self) -> str:
@@ -383,7 +385,7 @@ class DisruptionBudget:
     @property
     def never_allows(self) -> bool:
         """Whether the budget allows no disruption even if all of its pods are Ready."""
-        return self.desired >= self.expected > 0
+        return not self.stale and self.desired >= self.expected > 0
 
     @property
     def spares_unready(self) -> bool:

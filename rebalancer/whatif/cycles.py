@@ -16,7 +16,14 @@ from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import Replacement
 from rebalancer.run.memory.document import Document, count_last_hour
-from rebalancer.run.memory.remember import after_run, describe_cooling, forget_stale, recall_streaks
+from rebalancer.run.memory.remember import (
+    after_run,
+    describe_cooling,
+    describe_resting,
+    forget_stale,
+    list_resting,
+    recall_streaks,
+)
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.world import Replaced, SimulatedCluster, Span, Waiting, set_measured_at
 
@@ -335,7 +342,7 @@ class Loop:
                     waves=waves,
                     pending=self._world.pending,
                     moved_twice=int((self._world.moves > 1).sum()),
-                    resting=len(describe_cooling(self._document, self._world.now)),
+                    resting=len(list_resting(self._document, self._world.now)),
                     stopped=stopped,
                     lower_bound=planned.plan.lower_bound or 0,
                     idle=idle or 0.0,
@@ -388,6 +395,7 @@ class Loop:
                 describe_cooling(self._document, now),
                 count_last_hour(self._document, now),
                 recall_streaks(self._document),
+                resting=describe_resting(self._document, now),
             )
         return make_plan(self._rules, snapshot, self._timings, history=history)
 

@@ -17,7 +17,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import count
 from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Stop
-from rebalancer.plan.plan import IN_ORDER, Method, Move, Outcome, Status
+from rebalancer.plan.plan import IN_ORDER, Cause, Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt, RolloutAttempt
@@ -461,7 +461,7 @@ class Executor:
         Where those of a rollout land depends on which old pods have gone then, which is not the scheduler's choice.
         """
         landed = [
-            o.predicted
+            bool(o.predicted) or any(one.node == o.landed for one in o.move.landings)
             for o in self._outcomes.values()
             if o.predicted is not None and not _is_of_rollout(o.move)
         ]
@@ -633,8 +633,11 @@ def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
 def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
     """Return whether a replacement on ``node`` landed where the move expected it.
 
-    ``domains``: the node's topology labels. The topology key of the move's terms decides; without one, the node.
+    ``domains``: the node's topology labels. The topology key of the move's terms decides; without one, the node. A pod that
+    is moved for its place, and whose replacement is on its own node, has not moved, however likely that was.
     """
+    if node == move.node and move.cause is Cause.PLACE:
+        return False
     if any(landing.node == node for landing in move.landings):
         return True
     listed = sum(landing.probability for landing in move.landings)

@@ -51,6 +51,11 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """What the last strike was for."""
     given_up: str = ""
     """Why it is not tried any more; empty while it is."""
+    feasible: Count = 0
+    """Nodes that its pods could use when the last strike was that replacements stayed where their victims had been; else 0.
+
+    Then only the strategy rests, and only until there are more such nodes.
+    """
     last: _Seconds = 0
     """When something last happened."""
     trail: tuple[tuple[str, str], ...] = ()

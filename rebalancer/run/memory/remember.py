@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
@@ -23,6 +24,8 @@ from rebalancer.run.memory.document import (
     count_evictions,
     shorten,
 )
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
@@ -121,6 +124,8 @@ _STRIKES = (
 class _Verdict:
     result: PredictionResult
     why: str
+    stayed: bool = False
+    """Whether the replacement is on the node of its victim: nothing has moved, and only the chance was missed."""
 
 
 def term_of(move: Move) -> str:
@@ -154,13 +159,39 @@ def forget_stale(document: Document, snapshot: Snapshot) -> Document:
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     kept = {
-        ref: owner
+        ref: _without_lifted(owner, ref, snapshot)
         for ref, owner in document.owners.items()
         if owner.zones == zones and fingerprints.get(ref, owner.fingerprint) == owner.fingerprint
     }
     now = snapshot.captured_at
     recent = without_old(msgspec.structs.replace(document, owners=kept), now)
     return count_evictions(shorten(recent, now), 0, now)
+
+
+def _without_lifted(owner: OwnerMemory, ref: str, snapshot: Snapshot) -> OwnerMemory:
+    """Return the record without cool-downs from when the owner's pods had fewer nodes to go to than they have now."""
+    resting = [name for name, term in owner.terms.items() if term.feasible and term.until]
+    if not resting:
+        return owner
+    now = count_feasible(snapshot, ref)
+    lifted = {
+        name: msgspec.structs.replace(owner.terms[name], until=0)
+        for name in resting
+        if now > owner.terms[name].feasible
+    }
+    return msgspec.structs.replace(owner, terms={**owner.terms, **lifted})
+
+
+def count_feasible(snapshot: Snapshot, ref: str) -> int:
+    """Return the number of nodes that pods of an owner may use, whatever room these have; 0 if none of its pods is known."""
+    classes = {
+        cls.replacement
+        for cls in snapshot.classes
+        if cls.owner >= 0 and snapshot.owners[cls.owner].ref == ref
+    }
+    model = SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version))
+    masks = [model.static_mask(cls) for cls in sorted(classes)]
+    return int(np.count_nonzero(np.any(masks, axis=0))) if masks else 0
 
 
 def remember(
@@ -189,7 +220,10 @@ def remember(
         if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
             known = OwnerMemory(fingerprint, zones, int(now))
         before = known.terms.get(term, TermMemory())
-        terms = {**known.terms, term: _after(before, of_term, created, now)}
+        after = _after(before, of_term, created, now)
+        if after.feasible:
+            after = msgspec.structs.replace(after, feasible=count_feasible(snapshot, ref))
+        terms = {**known.terms, term: after}
         owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
     changed = msgspec.structs.replace(document, owners=owners)
     return shorten(count_evictions(changed, evicted, now), now)
@@ -228,14 +262,15 @@ def _after(
         last=int(now),
         trail=trail,
     )
-    strike = next((one for one in verdicts if one.result in _STRIKES), None)
-    if strike is not None:
-        return add_strike(after, strike.why[:_MAX_TEXT], now)
+    strikes = [one for one in verdicts if one.result in _STRIKES]
+    if strikes:
+        struck = add_strike(after, strikes[0].why[:_MAX_TEXT], now)
+        return msgspec.structs.replace(struck, feasible=int(all(one.stayed for one in strikes)))
     if count[PredictionResult.AS_PREDICTED] and after.vain:
         # It landed where it should, as it did before, when that did not help.
         return after
     if count[PredictionResult.AS_PREDICTED]:
-        return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
+        return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="", feasible=0)
     return after
 
 
@@ -262,7 +297,8 @@ def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     if landed is None:
         return _Verdict(PredictionResult.OPEN, "")
     if move.cause is Cause.PLACE and landed == move.node:
-        return _Verdict(PredictionResult.CAME_BACK, f"{move.pod} came back to {landed}")
+        why = f"{move.pod} came back to {landed}"
+        return _Verdict(PredictionResult.CAME_BACK, why, stayed=True)
     if move.cause is Cause.PLACE and (landed, move.node) in trail:
         return _Verdict(
             PredictionResult.CAME_BACK,
@@ -325,7 +361,8 @@ class _Judge:
         if hot := [node for node in term.hopes if node in self._seen.runs]:
             vain = term.vain + 1
             why = f"{hot[0]}, where it went, is over-used now"
-            after = add_strike(msgspec.structs.replace(term, strikes=vain - 1), why, self._now)
+            before = msgspec.structs.replace(term, strikes=vain - 1, feasible=0)
+            after = add_strike(before, why, self._now)
             return msgspec.structs.replace(after, hopes=(), vain=vain)
         if self._now - term.last > FULFILLED_AFTER:
             return msgspec.structs.replace(term, hopes=(), vain=0)
@@ -391,10 +428,30 @@ def describe_cooling(document: Document, now: float) -> dict[str, str]:
         texts = [
             f"{name} {state_words(term, now)}"
             for name, term in owner.terms.items()
-            if is_resting(term, now)
+            if is_resting(term, now) and not term.feasible
         ]
         if texts:
             reasons[ref] = "; ".join(texts)
+    return reasons
+
+
+def list_resting(document: Document, now: float) -> list[str]:
+    """Return the owners that are not moved again for now, by at least one strategy."""
+    return sorted(
+        ref
+        for ref, owner in document.owners.items()
+        if any(is_resting(term, now) for term in owner.terms.values())
+    )
+
+
+def describe_resting(document: Document, now: float) -> dict[str, dict[str, str]]:
+    """Return strategy -> owner -> why that strategy alone does not move it for now, and until when."""
+    reasons: dict[str, dict[str, str]] = {}
+    for ref, owner in document.owners.items():
+        for name, term in owner.terms.items():
+            if is_resting(term, now) and term.feasible:
+                of_strategy = reasons.setdefault(name.partition("/")[0], {})
+                of_strategy.setdefault(ref, f"{name} {state_words(term, now)}")
     return reasons
 
 

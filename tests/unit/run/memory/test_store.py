@@ -19,10 +19,10 @@ from rebalancer.run.memory.document import (
     decode,
     encode,
 )
-from rebalancer.run.memory.remember import describe_cooling, recall_streaks, remember
+from rebalancer.run.memory.remember import recall_streaks, remember
 from rebalancer.run.memory.store import MemoryStore, open_config_map, pace_of
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
-from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well
+from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, rests, well
 
 PATH = "/api/v1/namespaces/ops/configmaps/memory"
 SNAPSHOT = cluster()
@@ -65,7 +65,7 @@ def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[MemoryStore, list[st
 
 
 def cooling_of(memory: MemoryStore) -> dict[str, str]:
-    return describe_cooling(memory.document, NOW)
+    return rests(memory.document, NOW)
 
 
 def evictions_before(memory: MemoryStore) -> int:
