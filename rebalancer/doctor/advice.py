@@ -150,16 +150,19 @@ class Adviser:
 
     def _beside_foreign(self, classes: Int32s, advice: Advice | None) -> Advice | None:
         """Return advice on a spread, without its patch where the rule would draw pods to another operating system."""
-        for cls in classes.tolist() if advice is not None else ():
-            foreign = self._snapshot.foreign_nodes(cls)
-            drawn = () if foreign is None else (self._model.static_mask(cls) & foreign).nonzero()[0]
+        if advice is None:
+            return None
+        for cls in classes.tolist():
+            if (foreign := self._snapshot.foreign_nodes(cls)) is None:
+                continue
+            drawn = np.flatnonzero(self._model.static_mask(cls) & foreign)
             if len(drawn):
                 name = self._snapshot.nodes.names[int(drawn[0])]
                 left = (
                     f"a nodeSelector kubernetes.io/os first: without it a rule counts {name}, too, which is of another"
                     " operating system, and the scheduler sends pods there"
                 )
-                return advice and replace(advice, patch=None, left=left)
+                return replace(advice, patch=None, left=left)
         return advice
 
     def _pods_on_nodes(self, classes: Int32s) -> Ints:

@@ -9,7 +9,6 @@ from rebalancer.testing.snapshots import node, workload
 from strategies.placement import PlacementParams
 from tests.unit.planner.conftest import plan_of
 
-SMALL = {"cpu": "1", "memory": "2Gi"}
 ONE_POD = {"key": "compute-type", "value": "serverless", "effect": "NoSchedule"}
 PARAMS = {"placement": PlacementParams.model_validate({"avoid": {"pool": "single"}})}
 PREFERS = {
@@ -29,7 +28,8 @@ RULES = {
 def cluster(scheduler, strategy):
     """Two nodes made for one pod each, full of it, and two others."""
     single = [
-        node(f"single{i}", labels={"pool": "single"}, taints=[ONE_POD], **SMALL) for i in range(2)
+        node(f"single{i}", labels={"pool": "single"}, taints=[ONE_POD], cpu="1", memory="2Gi")
+        for i in range(2)
     ]
     many = [node(f"many{i}", labels={"pool": "many"}) for i in range(2)]
     spec = {**RULES[strategy], "schedulerName": scheduler}
