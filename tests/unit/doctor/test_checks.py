@@ -253,6 +253,6 @@ def test_pods_on_unknown_nodes_are_not_counted_as_without_a_node():
     pods = checks_on([*NODES, *WEB, *lost, *workload("waits", [""])])["pods"]
     said = [finding.message for finding in pods.findings]
     assert "1 pod without a node" in said
-    assert "5 of 9 pods are on nodes that are not in the snapshot: they stay" in said
+    assert any(text.startswith("5 of 9 pods are on nodes") for text in said)
     (kept,) = [text for text in said if text.startswith("protections")]
     assert "unscheduled 1" in kept
