@@ -19,7 +19,7 @@ from rebalancer.planner.findings import (
     policy_warnings,
 )
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.safety import closed_zones, not_judged, standstill
+from rebalancer.planner.safety import closed_zones, lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
@@ -27,7 +27,7 @@ from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.pod_groups import groups_of_use
 from rebalancer.snapshot.protect import NAMES, Scope, bits_of, not_understood, protect
 from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
@@ -205,6 +205,8 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
     counts = Counter(
         {name: int(np.count_nonzero(protected & (1 << place))) for place, name in enumerate(NAMES)}
     )
+    # They have a node, which is not known; what follows says so of them.
+    counts["unscheduled"] -= int(np.count_nonzero(snapshot.pods.flags & PodFlag.LOST_NODE))
     kept = [f"{name} {number:,}" for name, number in counts.most_common() if number]
     if kept:
         yield Finding(
@@ -220,6 +222,8 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
             f"{count(waiting, 'pod')} without a node",
             "`rebalancer capacity` says why, and which machines would help",
         )
+    if lost := lost_pods(snapshot):
+        yield Finding(Grade.WARNING, f"{lost}: they stay", "read the nodes again, with these")
     for text in not_understood(snapshot):
         yield Finding(Grade.WARNING, text, "correct the annotation, or remove it")
 

@@ -17,7 +17,7 @@ from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Outcom
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
-from rebalancer.planner.notices import notices
+from rebalancer.planner.notices import landing_risks, notices
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import skips_of, stopped
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
@@ -113,7 +113,11 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
     return Plan(
         (*moves, *removals.moves),
         Later(whole, brief),
-        warnings=(*notices(draft), *result.rooms.notes),
+        warnings=(
+            *notices(draft),
+            *landing_risks(draft.snapshot, moves),
+            *result.rooms.notes,
+        ),
     )
 
 

@@ -169,6 +169,11 @@ class SchedulerModel:
         name = self.snapshot.classes[cls].spec.scheduler_name or DEFAULT_SCHEDULER
         return self._others.get(name, self)
 
+    def has_profile(self, of_class: PodClass) -> bool:
+        """Return whether there is a profile of the scheduler that pods of a class name."""
+        name = of_class.spec.scheduler_name or DEFAULT_SCHEDULER
+        return name == self.profile.scheduler_name or name in self._others
+
     def filters_of(self, cls: int) -> Filters:
         """Return the filters that apply to pods of a class."""
         return self.of(cls).filters

@@ -496,6 +496,11 @@ class Settled:
             ),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
+            local_services=tuple(
+                (*_key(item), item.spec.selector)
+                for item in self._all("Service")
+                if item.spec.type == "LoadBalancer" and item.spec.external_traffic_policy == "Local"
+            ),
             opt_outs={
                 item.metadata.name: opt_out
                 for item in self._all("Namespace")

@@ -18,7 +18,7 @@ from rebalancer.snapshot.jobs import JobState
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
-from rebalancer.snapshot.operating_systems import OperatingSystems
+from rebalancer.snapshot.native_nodes import ARCH_LABEL, OS_LABEL, NativeNodes
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
@@ -459,6 +459,8 @@ class Snapshot:
     """What could not be read (a kind the file lacks), in words."""
     resource_version: str = ""
     """Of the pod list, where a watch may go on from."""
+    local_services: tuple[tuple[str, str, o.Labels | None], ...] = ()
+    """(namespace, name, selector) of the Services of type LoadBalancer whose traffic from outside stays on its node."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
     opt_outs: Mapping[str, OptOut] = field(default_factory=dict)
@@ -515,16 +517,27 @@ class Snapshot:
         foreign = self.foreign_nodes(cls)
         return nodes if foreign is None else nodes & ~foreign
 
+    def other_architectures(self, cls: int) -> Bools | None:
+        """Return the nodes (N,) of another architecture than those where pods like ``cls`` are Ready; None if there are none."""
+        return self._architectures.foreign(cls)
+
     @cached_property
-    def _operating_systems(self) -> OperatingSystems:
+    def _operating_systems(self) -> NativeNodes:
+        asked = [of.spec.os.name if of.spec.os is not None else "" for of in self.classes]
+        return self._native_nodes(OS_LABEL, asked)
+
+    @cached_property
+    def _architectures(self) -> NativeNodes:
+        return self._native_nodes(ARCH_LABEL, [""] * len(self.classes))
+
+    def _native_nodes(self, key: str, asked: Sequence[str]) -> NativeNodes:
         groups = [
             (*filter(None, (of.controller_uid,)), *(at for at in (of.owner,) if at >= 0))
             for of in self.classes
         ]
         ready = np.flatnonzero(self.pods.living & self.pods.ready)
-        asked = [of.spec.os.name if of.spec.os is not None else "" for of in self.classes]
         at = self.pods.cls[ready], self.pods.node[ready]
-        return OperatingSystems(self.nodes.labels, asked, groups, at)
+        return NativeNodes(self.nodes.labels, key, asked, groups, at)
 
     def amounts(self, of: Mapping[str, str]) -> Ints | None:
         """Return quantities by resource as a column (R,) in base units; None if no node or pod names one of the resources."""

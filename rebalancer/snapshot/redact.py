@@ -35,7 +35,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 _ENUMERATED = _words(
-    "accessModes action apiGroup apiVersion architecture disruptionMode driver effect imagePullPolicy key kind kubeletVersion matchLabelKeys maxSurge"
+    "accessModes action apiGroup apiVersion architecture disruptionMode driver effect externalTrafficPolicy imagePullPolicy key kind kubeletVersion matchLabelKeys maxSurge"
     " maxUnavailable medium minAvailable mismatchLabelKeys nodeAffinityPolicy nodeTaintsPolicy operatingSystem operator"
     " persistentVolumeReclaimPolicy phase podReplacementPolicy preemptionPolicy protocol provisioner provisioningStrategy qosClass reclaimPolicy"
     " resourceVersion restartPolicy scopeName scopes status topologyKey topologyKeys type uid unhealthyPodEvictionPolicy"

@@ -246,3 +246,13 @@ def test_programs_that_a_cron_job_starts_are_seen_by_their_jobs(jobs, message):
     checks = check_cluster(snapshot_of([*NODES, *WEB]), loaded, REGISTRY, None, jobs)
     (movers,) = (of for of in checks if of.name == "otherMovers")
     assert message in [finding.message for finding in movers.findings]
+
+
+def test_pods_on_unknown_nodes_are_not_counted_as_without_a_node():
+    lost = workload("lost", ["gone"] * 5)
+    pods = checks_on([*NODES, *WEB, *lost, *workload("waits", [""])])["pods"]
+    said = [finding.message for finding in pods.findings]
+    assert "1 pod without a node" in said
+    assert any(text.startswith("5 of 9 pods are on nodes") for text in said)
+    (kept,) = [text for text in said if text.startswith("protections")]
+    assert "unscheduled 1" in kept
