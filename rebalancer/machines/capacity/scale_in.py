@@ -415,6 +415,8 @@ def _terminate(
         refused = _last_look(client, nodes, node, state)
         text = f"its machine has left {group.name}: the cloud controller removes the node"
         return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+    if refused is None:
+        nodes.context.group_states.note_end(group.name)
     text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
     if despite is not None:
         text += f", although {despite} after {MAX_DELAY:.0f} s"
