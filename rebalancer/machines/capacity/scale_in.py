@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -301,7 +302,9 @@ _CORDONED = 5.0
 _LATEST = 20.0
 """Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
 _SETTLED = timedelta(minutes=1)
-"""Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+"""Until a machine whose termination was requested, without an answer, is known as such: DescribeAutoScalingGroups may lag behind."""
+_ACCEPTED, _ACCEPTED_UNREADY = timedelta(minutes=10), timedelta(hours=1)
+"""The same after the provider has accepted the request, of a node that is Ready, and of one that is not: it is ending."""
 
 
 def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
@@ -361,7 +364,10 @@ def terminating(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> Machine
 
 def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> bool:
     """Return whether a machine is still in its group long after its termination was requested."""
-    return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
+    time = _SETTLED
+    if state.accepted:
+        time = _ACCEPTED if nodes.snapshot.nodes.ready[node] else _ACCEPTED_UNREADY
+    return nodes.is_past(state.accepted or state.at, time) and nodes.group(node) is not None
 
 
 def try_again(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
@@ -370,7 +376,12 @@ def try_again(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAc
     if state.why:
         return nodes.cancel(node, text, failed=True)
     again = msgspec.structs.replace(
-        state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
+        state,
+        phase=Phase.LEAVING,
+        at=rfc3339(nodes.now),
+        by=nodes.context.by,
+        why=text,
+        accepted="",
     )
     return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
 
@@ -417,10 +428,19 @@ def _terminate(
         return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
     if refused is None:
         nodes.context.group_states.note_end(group.name)
+        _note_accepted(client, nodes, node)
     text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
     if despite is not None:
         text += f", although {despite} after {MAX_DELAY:.0f} s"
     return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+
+
+def _note_accepted(client: Client, nodes: ScaleInNodes, node: int) -> None:
+    """Write on a node that the end of its machine was accepted; without that it counts as not answered."""
+    accepted = msgspec.structs.replace(nodes.states[node], accepted=rfc3339(nodes.context.now()))
+    with suppress(ClusterReadError):
+        if write_state(client, nodes.name(node), accepted, Phase.ENDING) is not None:
+            nodes.states[node] = accepted
 
 
 def _last_look(
