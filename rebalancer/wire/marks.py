@@ -131,6 +131,8 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of ``failed``; before: why its machine is to be terminated a second time."""
     accepted: str = ""
     """Of ``ending``: when the provider accepted the request; empty: no answer is known."""
+    failures: int = 0
+    """How often its scale-in has failed since it was needed last."""
 
     @property
     def value(self) -> str:

@@ -124,9 +124,11 @@ class ScaleInNodes:
         """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
         at = rfc3339(self.context.now())
         by, release = self.context.by, self.context.release
-        left = ScaleInRecord(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
+        before = self.states.get(node)
+        failures = 1 if before is None else before.failures + 1
+        left = ScaleInRecord(Phase.FAILED, at, at, by, release=release, why=why, failures=failures)
         code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
-        act = self.write(node, left, code, why, gives_back=True)
+        act = self.write(node, left if failed else None, code, why, gives_back=True)
         if failed and act.status is ActStatus.DONE:
             return replace(act, status=ActStatus.FAILED)
         return act
@@ -201,13 +203,18 @@ def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
 
 
 def note(
-    nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None
+    nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None, failures: int = 0
 ) -> Iterator[MachineAct]:
-    """Record since when a node is unneeded. The time starts again after a long pause between runs."""
+    """Record since when a node is unneeded. The time starts again after a long pause between runs.
+
+    ``failures``: how often its scale-in has failed before.
+    """
     at, needed = rfc3339(nodes.now), nodes.unneeded_time(node)
     if state is None or nodes.is_past(state.at, needed):
+        failures = failures if state is None else state.failures
+        context = nodes.context
         fresh = ScaleInRecord(
-            Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release
+            Phase.UNNEEDED, at, at, context.by, release=context.release, failures=failures
         )
         text = f"{nodes.removal[node].message}; it is drained once it is unneeded for {format_duration(needed)}"
         if state is not None:
@@ -291,10 +298,27 @@ def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
     youngest = max(groups.of_node, key=lambda one: (created[one], one), default=None)
     if youngest is not None and nodes.now - created[youngest] < after.total_seconds():
         return f"{names[youngest]} has joined less than {format_duration(after)} ago"
+    pause = nodes.options.cool_down_after_failure
     for one, state in nodes.states.items():
-        if state.phase is Phase.FAILED:
+        if state.phase is Phase.FAILED and not nodes.is_past(state.at, pause):
             return f"the scale-in of {names[one]} has failed at {state.at}"
     return None
+
+
+_PAUSES = tuple(timedelta(minutes=minutes) for minutes in (0, 10, 20, 60))
+"""For how long a node is left alone after its scale-in has failed, the first time and the next ones; a cool-down at least."""
+
+
+def _pause_after(state: ScaleInRecord) -> timedelta:
+    return _PAUSES[min(max(state.failures, 1), len(_PAUSES)) - 1]
+
+
+def end_cool_down(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
+    """Judge a node again whose scale-in has failed; how often is forgotten once it is needed."""
+    text = "its cool-down is over"
+    yield nodes.write(node, None, ScaleInCode.COOLDOWN, text)
+    if nodes.removal[node].removable and node not in nodes.states:
+        yield from note(nodes, node, failures=state.failures)
 
 
 _CORDONED = 5.0
@@ -502,8 +526,8 @@ class NodeScaleIn:
                 yield nodes.write(node, None, ScaleInCode.NEEDED, removal.message)
             case Phase.UNNEEDED:
                 yield from note(nodes, node, state)
-            case Phase.FAILED if nodes.is_past(state.at, cool_down):
-                yield nodes.write(node, None, ScaleInCode.COOLDOWN, "its cool-down is over")
+            case Phase.FAILED if nodes.is_past(state.at, max(cool_down, _pause_after(state))):
+                yield from end_cool_down(nodes, node, state)
             case Phase.LEAVING | Phase.ENDING if not nodes.snapshot.nodes.unschedulable[node]:
                 yield nodes.cancel(node, "another client has uncordoned it")
             case Phase.LEAVING if not nodes.may_go_on(node):

@@ -115,11 +115,12 @@ def test_no_smaller_size_is_asked_for_than_before(tmp_path, monkeypatch, seconds
         _pending_pods(ground)
         asked, late = [], ground.pool.group
         set_size = ground.pool.set_size
-        monkeypatch.setattr(
-            ground.pool,
-            "set_size",
-            lambda group, desired: (asked.append(desired), set_size(group, desired)),
-        )
+
+        def note(group, desired):
+            asked.append(desired)
+            set_size(group, desired)
+
+        monkeypatch.setattr(ground.pool, "set_size", note)
         ground.tick(capacity_status=_STATUS)
         assert asked == [3]
         monkeypatch.setattr(ground.pool, "groups", lambda _: [late])
