@@ -150,6 +150,21 @@ def test_a_job_that_was_not_read_keeps_its_pods():
     assert "was not read" in plan.skips[0].message
 
 
+@pytest.mark.parametrize(("job", "pods"), [({}, 1), ({"backoffLimit": 0}, 0), ({"failed": 6}, 0)])
+def test_no_policy_lets_a_run_make_a_job_of_its_own_fail(job, pods):
+    (one, *of) = workload("sum", ["going"], kind="Job", cpu="1")
+    one["spec"] |= {
+        "parallelism": 1,
+        "completions": 1,
+        **{k: v for k, v in job.items() if k != "failed"},
+    }
+    one["status"] = {"failed": job.get("failed", 0)}
+    plan = planned(node("a"), one, *of)
+    assert len(plan.moves) == pods
+    if not pods:
+        assert "its Job sum would fail: it allows " in plan.skips[0].message
+
+
 def test_a_job_set_with_pods_still_to_be_made_is_left_as_it_is():
     """As after a failure of its own: its Job makes the fourth pod in a while."""
     pods = job_of_set("train-w", ["going", "a", "b"], parallelism=4, completions=4)
