@@ -1,5 +1,7 @@
 """Groups of LeaderWorkerSets and JobSets: what their controllers do with a pod that is evicted decides how they move."""
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from rebalancer.plan.plan import Code
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.jobs import JobState, job_state
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from rebalancer.wire import objects as o
 from tests.unit.planner.conftest import plan_of
@@ -298,3 +301,14 @@ def test_the_order_of_objects_changes_nothing(data):
     drawn = data.draw(st.permutations(objects))
     plan = planned(node("a"), node("b"), *drawn)
     assert leave(plan) == {"serve-0", "serve-0-0", "train-w-0", "train-w-1"}
+
+
+def test_a_redacted_file_has_the_rack_of_a_group_as_the_file_has():
+    leader, *_ = (
+        one
+        for one in group("serve", ["a", "going"], topology="rack", leader_node="r1")
+        if one["kind"] == "Pod"
+    )
+    redacted = json.loads(Redactor(b"0123456789abcdef").redact("Pod", json.dumps(leader).encode()))
+    key = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+    assert redacted["metadata"]["annotations"][key] == "rack"
