@@ -68,11 +68,10 @@ def test_where_workers_come_back_alone_the_leader_takes_its_group_with_it(ground
     assert all(landed for _, landed in outcomes(ran).values())
 
 
-def test_two_groups_leave_in_one_run_under_a_budget_that_lets_one_go(ground, tmp_path):
+def test_two_groups_leave_in_one_run(ground, tmp_path):
     """The second one waits for the first to be back: what it sees of it is its pods, not their controllers."""
     ground.nodes([f"n{n}" for n in range(5)], cpu="4")
     ground.make(lws("serve", 2, cpu="1500m", replicas=2), 4)
-    ground.plane.apply([objects.pdb("serve", {"app": "serve"}, minAvailable=2)])
     for node in {ground.where("serve")["serve-0"], ground.where("serve")["serve-1"]}:
         ground.taint(node)
     product = Product(ground.plane, tmp_path, TAINTS)
