@@ -129,7 +129,7 @@ def _with_reason(
     rule: UnmetRule, planned: Mapping[tuple[str, str], UnmetRule], outcomes: Sequence[Outcome]
 ) -> UnmetRule:
     """Return an unmet rule with its reason: the outcome of its moves, else the reason in the plan."""
-    left = [one for one in outcomes if not one.status.may_have_evicted]
+    left = [one for one in outcomes if not one.status.may_have_evicted and one.landed is None]
     if left:
         first = left[0]
         return replace(rule, codes={first.status.value: len(left)}, why=first.message)

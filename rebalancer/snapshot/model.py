@@ -604,7 +604,8 @@ class Snapshot:
         """Return the number of other pods in the gang of a pod of ``cls``, also of those that are still to be made; 0 if it has no gang."""
         if not cls.gang:
             return 0
-        return max(len(self.gangs[cls.namespace, cls.gang]), cls.membership.size or 0) - 1
+        made, of_job = len(self.gangs[cls.namespace, cls.gang]), cls.job.runs if cls.job else 0
+        return max(made, cls.membership.size or 0, of_job) - 1
 
     def surge_of(self, pods: Int32s | Sequence[int]) -> int:
         """Return how many new pods a rollout starts first that replaces ``pods``, all of a Deployment; 0 where none does."""

@@ -56,6 +56,7 @@ _PUBLIC_LABELS = _words(
     "kubernetes.io/os kubernetes.io/arch beta.kubernetes.io/os beta.kubernetes.io/arch node.kubernetes.io/instance-type"
     " beta.kubernetes.io/instance-type karpenter.sh/capacity-type eks.amazonaws.com/capacityType kubernetes.io/config.source"
     " gang.scheduling.koordinator.sh/match-policy pod-group.scheduling.sigs.k8s.io/match-policy"
+    " leaderworkerset.sigs.k8s.io/exclusive-topology alpha.jobset.sigs.k8s.io/exclusive-topology"
 )
 """Labels and annotations whose values are no names of the user."""
 _PUBLIC_DOMAINS = (

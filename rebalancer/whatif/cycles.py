@@ -149,6 +149,14 @@ class _Simulated:
     def is_gone(self, uid: str) -> bool:
         return uid not in self._world.terminating()
 
+    def pause_of(self, uid: str) -> float:  # noqa: ARG002
+        """Return that no controller waits: cycles have no seconds."""
+        return 0.0
+
+    def recreates_group(self, namespace: str, name: str) -> bool:  # noqa: ARG002
+        """Return that a LeaderWorkerSet starts whole groups again, as it does by default."""
+        return True
+
     def still_waits(self, uid: str) -> str | None:
         self._world.schedule()
         pod = self._world.pod(uid)

@@ -88,16 +88,8 @@ class DrainReport:
             "message": one.message,
             "method": one.method.value,
             "landings": _data_of_landings(move),
-            "alsoRestarted": [
-                {
-                    "namespace": other.namespace,
-                    "pod": other.pod,
-                    "uid": other.uid,
-                    "from": other.node,
-                    "landings": _data_of_landings(other),
-                }
-                for other in one.fellows
-            ],
+            "alsoRestarted": _data_of_fellows(one, Method.RESTART),
+            "alsoEvicted": _data_of_fellows(one, Method.EVICT),
         }
 
     def _lines(self) -> Iterator[str]:
@@ -159,6 +151,21 @@ class DrainReport:
         if self.dry_run:
             return "Nothing was cordoned or evicted: this is a dry run."
         return "Empty: all of them."
+
+
+def _data_of_fellows(check: PodCheck, method: Method) -> list[dict[str, Any]]:
+    """Return the pods on other nodes that go with a pod by ``method``."""
+    return [
+        {
+            "namespace": other.namespace,
+            "pod": other.pod,
+            "uid": other.uid,
+            "from": other.node,
+            "landings": _data_of_landings(other),
+        }
+        for other in check.fellows
+        if other.method is method
+    ]
 
 
 def _data_of_landings(move: Move | None) -> list[dict[str, Any]]:
