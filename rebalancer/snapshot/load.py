@@ -598,6 +598,7 @@ class _Loader:
         self._objects.keeps = kinds
         self.kept = self._objects.kept
         self._meta = _Envelope.Meta()
+        self._server = ""
 
     def read(self, stream: BinaryIO, *, seekable: bool) -> None:
         """Read a stream to its end; ``seekable``: whether the stream can seek."""
@@ -623,6 +624,7 @@ class _Loader:
         except (ValueError, msgspec.DecodeError) as error:
             raise PolicyError([f"{self._name}: {error}"]) from None
         self._meta = msgspec.convert(archive.manifest.as_metadata(), _Envelope.Meta)
+        self._server = archive.manifest.source
         finished = archive.manifest.finished
         self._finished_phases = None if finished is None else frozenset(finished)
 
@@ -745,4 +747,5 @@ class _Loader:
         if known is None:
             # A file of an earlier version, which did not say what was asked for.
             known = frozenset() if snapshot.finished is None else FINISHED
-        return replace(snapshot, finished_phases=known)
+        server = self._server if CAPTURED_AT in annotations else None
+        return replace(snapshot, finished_phases=known, server=server)

@@ -482,6 +482,8 @@ class Snapshot:
     """
     finished_phases: frozenset[str] = FINISHED
     """The phases of pods that have ended which could be in it; a snapshot file may hold none of them."""
+    server: str | None = None
+    """The API server that a file names together with the time; None where it does not say when it was taken."""
 
     @cached_property
     def class_index(self) -> ClassIndex:
