@@ -111,7 +111,9 @@ class LivePage:
     def keep(self, report: RunReport, now: float) -> None:
         """Keep the page of a run that ended with a report at ``now`` (Unix seconds)."""
         self._failed = 0
-        moved = [_kept(report, one, now) for one in report.tried if one.status.may_have_evicted]
+        moved = [
+            _describe_move(report, one, now) for one in report.tried if one.status.may_have_evicted
+        ]
         self._moves = (*reversed(moved), *self._moves)[:_MAX_MOVES]
         from rebalancer.report.as_html import as_html  # noqa: PLC0415
         from rebalancer.report.summary import Summary  # noqa: PLC0415
@@ -234,7 +236,7 @@ class LivePage:
         return page.replace(RUNS, text, 1).encode()
 
 
-def _kept(report: RunReport, outcome: Outcome, now: float) -> KeptMove:
+def _describe_move(report: RunReport, outcome: Outcome, now: float) -> KeptMove:
     from rebalancer.report import words  # noqa: PLC0415
 
     move = outcome.move
