@@ -33,7 +33,6 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.release import find_memory
-from rebalancer.plan.plan import Status
 from rebalancer.run.memory.document import (
     ActingRun,
     Document,
@@ -42,7 +41,7 @@ from rebalancer.run.memory.document import (
     count_last_hour,
     decode,
 )
-from rebalancer.run.memory.remember import is_resting, state_words
+from rebalancer.run.memory.remember import describe_result, is_resting, state_words
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 
@@ -187,17 +186,6 @@ def _runs(document: Document) -> Iterator[str]:
             yield from lines_of(f"{move.strategy}: {move.reason}", "      ", "      ", WIDTH)
         if left := len(run.moves[_MAX_MOVES:]) + run.more:
             yield f"    ... and {left:,} more (-o json shows up to 100)"
-
-
-def describe_result(move: MoveRecord) -> str:
-    """Return what came of a move: ``node-c1, as predicted``."""
-    if move.outcome not in (Status.EVICTED, Status.RESTARTED):
-        return f"{move.outcome}{f': {move.message}' if move.message else ''}"
-    if not move.landed:
-        return "not seen yet where"
-    if move.landed == move.node:
-        return f"{move.landed}, where it came from"
-    return f"{move.landed}, {'as predicted' if move.predicted else 'not as predicted'}"
 
 
 _DAY = 86_400

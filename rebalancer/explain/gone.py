@@ -9,7 +9,6 @@ from typing import Any
 from rebalancer.base.plain_text import WIDTH, count, lines_of
 from rebalancer.explain.workload import WorkloadFacts
 from rebalancer.kube.events import MoveEvent
-from rebalancer.plan.plan import Status
 from rebalancer.run.memory.document import ActingRun, Document, MoveRecord
 from rebalancer.wire.times import rfc3339
 
@@ -48,7 +47,7 @@ def _last_record(ref: str, document: Document) -> tuple[ActingRun, MoveRecord] |
     for run in reversed(document.history):
         for move in run.moves:
             named = move.pod == ref or ("/" not in ref and move.pod.endswith(f"/{ref}"))
-            if named and Status(move.outcome).may_have_evicted:
+            if named and move.moved:
                 return run, move
     return None
 

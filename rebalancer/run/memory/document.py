@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from rebalancer.plan.plan import Status
 from rebalancer.plan.totals import Count, Totals
 from rebalancer.wire.times import LAST_SECOND
 
@@ -134,6 +135,11 @@ class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Node of the replacement; empty while it has none, or it is not known."""
     predicted: bool | None = None
     """Whether it landed where the move expected it; None while it has not landed."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the pod was moved, or may have been."""
+        return self.outcome in (Status.EVICTED, Status.RESTARTED, Status.LOST)
 
 
 class ActingRun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -328,6 +328,17 @@ def _record(outcome: Outcome) -> MoveRecord:
     )
 
 
+def describe_result(move: MoveRecord) -> str:
+    """Return what came of a move: ``node-c1, as predicted``."""
+    if move.outcome not in (Status.EVICTED, Status.RESTARTED):
+        return f"{move.outcome}{f': {move.message}' if move.message else ''}"
+    if not move.landed:
+        return "not seen yet where"
+    if move.landed == move.node:
+        return f"{move.landed}, where it came from"
+    return f"{move.landed}, {'as predicted' if move.predicted else 'not as predicted'}"
+
+
 # -- expectations ------------------------------------------------------------------------------------
 
 
