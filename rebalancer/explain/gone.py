@@ -99,9 +99,10 @@ def _was_right(moved: MovedPod, facts: WorkloadFacts | None) -> str:
     unmet = _count_unmet(facts)
     record = moved.record
     off = record is not None and record.landed and not record.predicted
-    if not unmet:
-        held = f"{count(len(facts.rules), 'rule')} of {moved.owner}"
-        text = f"all of the {held} hold now" if facts.rules else f"no rule concerns {moved.owner}"
+    if not facts.rules:
+        text = f"no rule concerns {moved.owner} now"
+    elif not unmet:
+        text = f"no rule of {moved.owner} is unmet now"
     else:
         moves = sum(pod.move is not None for pod in facts.pods)
         further = (
@@ -113,7 +114,7 @@ def _was_right(moved: MovedPod, facts: WorkloadFacts | None) -> str:
 
 
 def _count_unmet(facts: WorkloadFacts) -> int:
-    return sum(rule.now.unmet > 0 for rule in facts.rules)
+    return sum(bool(rule.now.unmet) or rule.now.unsatisfiable is not None for rule in facts.rules)
 
 
 def _stop(moved: MovedPod) -> str:

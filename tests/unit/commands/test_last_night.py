@@ -102,7 +102,7 @@ def test_a_pod_that_a_run_has_moved_is_explained_though_it_is_gone(cluster, move
     assert ("its replacement landed on n-c, as predicted" in text) == (known != "events")
     assert "Why: " in text
     assert "anti-affinity" in text
-    assert "of Deployment/default/web hold now" in text
+    assert "no rule of Deployment/default/web is unmet now" in text
     assert "annotate deployment web rebalancer/evict=false" in text
 
 
