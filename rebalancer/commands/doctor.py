@@ -41,7 +41,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     "doctor",
     epilog=examples(
         "rebalancer doctor",
-        "rebalancer doctor --policy policy.yaml --lease rebalancing/kube-rebalancer --memory rebalancing/kube-rebalancer-memory",
+        "rebalancer doctor --policy policy.yaml",
         "rebalancer doctor --snapshot cluster.zip --fail-on warning",
     ),
 )
@@ -56,13 +56,13 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     "--lease",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    help="Lease of the release.",
+    help="Lease of the release. Default: found as the memory.",
 )
 @click.option(
     "--memory",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    help="ConfigMap with the memory of the release.",
+    help="ConfigMap with the memory of the release. Default: found by the label of the chart.",
 )
 @click.option(
     "--fail-on",

@@ -33,6 +33,7 @@ from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import decode
 from rebalancer.run.memory.remember import list_resting
+from rebalancer.run.source import find_state
 from rebalancer.wire.kinds import METRICS
 
 _SHOWN = 3
@@ -46,18 +47,15 @@ def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> 
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
     metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
-    where, kept = run.state.lease, run.state.memory
+    state, unknown = find_state(run.state, client)
+    where, kept = state.lease, state.memory
     if where is None:
-        lease = not_judged(
-            "lease", "no Lease is named; --lease NAMESPACE/NAME names that of the chart"
-        )
+        lease = not_judged("lease", f"{unknown}; --lease NAMESPACE/NAME names one")
     else:
         ok = f"Lease {'/'.join(where)} is there and free"
         lease = _ask("lease", lambda: _lease(run, client, where), ok)
     if kept is None:
-        memory = not_judged(
-            "memory", "no ConfigMap is named; --memory NAMESPACE/NAME names that of the chart"
-        )
+        memory = not_judged("memory", f"{unknown}; --memory NAMESPACE/NAME names one")
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
         memory = _ask("memory", lambda: _memory(run, client, kept), ok)
@@ -167,5 +165,5 @@ def _memory(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator
         yield Finding(
             Grade.NOTE,
             f"{count(len(resting), 'workload')} in a cool-down: {and_more(resting, _SHOWN)}",
-            "`rebalancer history --memory NAMESPACE/NAME` says why, and until when",
+            "`rebalancer history` says why, and until when",
         )

@@ -87,7 +87,13 @@ def report_of(size):
         after={"topology-spread": Score(Cost(), 0), "taints": Score(Cost(), 0)},
         lower_bound=size,
         stopped="After these moves every rule holds.",
-        funnel={"pods": 2 * size, "movable": 2 * size, "candidates": size, "free": size, "moves": size},
+        funnel={
+            "pods": 2 * size,
+            "movable": 2 * size,
+            "candidates": size,
+            "free": size,
+            "moves": size,
+        },
     )
     plan = Plan(tuple(moves), Later(lambda: explanation))
     return RunReport(

@@ -17,12 +17,15 @@ from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
 from rebalancer.plan.totals import Remembered
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
+    ActingRun,
     Document,
+    MoveRecord,
     OwnerMemory,
     StreakMemory,
     TermMemory,
     count_evictions,
     shorten,
+    with_acting_run,
 )
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -323,6 +326,55 @@ def add_strike(known: TermMemory, why: str, now: float) -> TermMemory:
     return msgspec.structs.replace(known, strikes=strikes, until=until, why=why, given_up="")
 
 
+# -- the history of runs ---------------------------------------------------------------------------
+
+_MAX_MOVES = 100
+"""Of one run in the history."""
+_NOT_TRIED = (Status.NOT_ATTEMPTED, Status.OBSERVED, Status.PLANNED)
+
+
+def with_history(
+    document: Document, run: str, by: str, outcomes: Iterable[Outcome], now: float
+) -> Document:
+    """Return the document with a run and the ``outcomes`` of all of its moves; unchanged if it has tried none.
+
+    ``run``: its id; ``by``: name of its pod.
+    """
+    tried = [one for one in outcomes if one.status not in _NOT_TRIED]
+    if not tried:
+        return document
+    moves = tuple(map(_record, tried[:_MAX_MOVES]))
+    return with_acting_run(
+        document, ActingRun(run, int(now), by, moves, max(0, len(tried) - _MAX_MOVES))
+    )
+
+
+def _record(outcome: Outcome) -> MoveRecord:
+    move = outcome.move
+    return MoveRecord(
+        pod=move.ref,
+        owner=move.owner,
+        node=move.node,
+        strategy=move.strategy,
+        reason=move.reason[:_MAX_TEXT],
+        outcome=outcome.status.value,
+        message=outcome.message[:_MAX_TEXT],
+        landed=outcome.landed or "",
+        predicted=outcome.predicted,
+    )
+
+
+def describe_result(move: MoveRecord) -> str:
+    """Return what came of a move: ``node-c1, as predicted``."""
+    if move.outcome not in (Status.EVICTED, Status.RESTARTED):
+        return f"{move.outcome}{f': {move.message}' if move.message else ''}"
+    if not move.landed:
+        return "not seen yet where"
+    if move.landed == move.node:
+        return f"{move.landed}, where it came from"
+    return f"{move.landed}, {'as predicted' if move.predicted else 'not as predicted'}"
+
+
 # -- expectations ------------------------------------------------------------------------------------
 
 
@@ -414,7 +466,7 @@ def is_resting(term: TermMemory, now: float) -> bool:
 def state_words(term: TermMemory, now: float) -> str:
     """Return a phrase on what happens next with a term."""
     if not is_resting(term, now):
-        return "tried again when it pays" if term.strikes else "fine"
+        return "moved again when it pays" if term.strikes else "no cool-down"
     if term.given_up:
         until = rfc3339(term.last + FORGOTTEN_AFTER)
         return f"given up until its spec or the zones change, or {until}: {term.given_up}"
