@@ -119,7 +119,7 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
 
 
 def _version_text(snapshot: Snapshot) -> str:
-    return f"Kubernetes {snapshot.version[0]}.{snapshot.version[1]}, of which the scheduler is modelled"
+    return f"{snapshot.version_words}, of which the scheduler is modelled"
 
 
 def _scheduler(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:

@@ -87,7 +87,7 @@ class _Emptying(msgspec.Struct):
 
 
 class _File(msgspec.Struct, rename="camel"):
-    captured_at: str
+    captured_at: str | None
     policy_hash: str
     moves: Annotated[list[_Move], msgspec.Meta(max_length=_MAX_MOVES)]
     policy_source: str = ""
@@ -273,6 +273,8 @@ def _check_kind(head: _Head) -> None:
 
 
 def _plan(name: str, file: _File) -> ReviewedPlan:
+    if file.captured_at is None:
+        raise _WrongError(f"capturedAt: the plan is of a file without a time; {_ANEW}")
     captured_at = unix_seconds(file.captured_at)
     if not captured_at:
         raise _WrongError(f"capturedAt: {_shorten(file.captured_at)} is no time; {_ANEW}")

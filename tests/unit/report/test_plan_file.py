@@ -90,7 +90,7 @@ def test_the_pod_moved_out_of_the_way_in_vain_need_not_be_in_order(data):
         ("apiVersion", "rebalancer/v2", "apiVersion: is 'rebalancer/v2', a plan has apiVersion: rebalancer/v1"),
         ("dryRun", False, "dryRun: is False: the report of a run that has acted is no plan"),
         ("capturedAt", "yesterday", "capturedAt: 'yesterday' is no time"),
-        ("capturedAt", 5, "capturedAt: expected `str`, got `int`"),
+        ("capturedAt", 5, "capturedAt: expected `str | null`, got `int`"),
         ("policyHash", None, "policyHash: expected `str`, got `null`"),
         ("moves", {}, "moves: expected `array`, got `object`"),
     ],
