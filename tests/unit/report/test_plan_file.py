@@ -1,5 +1,6 @@
 """Plans read back: what is damaged, or no plan at all, is named with its file and key."""
 
+import gzip
 import json
 from dataclasses import replace
 from io import BytesIO
@@ -52,6 +53,19 @@ def test_json_and_yaml_give_the_planned_moves(planned, data, tmp_path):
     assert plan.captured_at == planned.snapshot.captured_at
     path.write_text(as_yaml(planned))
     assert read_plan(str(path), NOTHING) == plan
+
+
+def test_a_plan_may_be_compressed(data, tmp_path):
+    path = tmp_path / "plan.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
+    assert read_plan(str(path), NOTHING).moves == read(data).moves
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:40], lambda raw: raw[:12] + b"?" * 40])
+def test_a_damaged_gzip_file_is_called_so(data, damage):
+    packed = damage(gzip.compress(json.dumps(data).encode()))
+    with pytest.raises(PolicyError, match="cannot be read"):
+        read_plan("-", BytesIO(packed))
 
 
 def test_a_byte_order_mark_and_what_no_move_needs_do_not_matter(data):
