@@ -73,7 +73,6 @@ from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.wire.times import rfc3339
 
 R = TypeVar("R", bound=Recorder)
 
@@ -253,8 +252,8 @@ def _head(kind: str, report: RunReport) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": kind,
         "source": report.source,
-        "capturedAt": rfc3339(snapshot.captured_at),
-        "serverVersion": f"{snapshot.version[0]}.{snapshot.version[1]}",
+        "capturedAt": snapshot.known_time,
+        "serverVersion": snapshot.known_version,
         "mode": loaded.policy.mode.value,
         "policySource": loaded.source,
         "policyHash": loaded.policy_hash,
@@ -341,7 +340,7 @@ _ANY = "named"
 """The command for an object whose kind its name says."""
 
 
-@command.command(_ANY, hidden=True, epilog=examples("rebalancer explain web"))
+@command.command(_ANY, hidden=True)
 @click.argument("name", shell_complete=complete_pods)
 @_WITHIN
 @with_flags(_EXPLAINED)

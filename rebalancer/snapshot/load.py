@@ -199,7 +199,7 @@ class Collected:
                 [f"{culprit}: it has a value that no API server admits: {error}"]
             ) from None
         _refuse_twins(snapshot)
-        return snapshot
+        return replace(snapshot, version_known=version is not None or bool(self._kubelets))
 
     def _kubelet_version(self) -> tuple[int, int]:
         if not self._kubelets:

@@ -23,6 +23,7 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
 from rebalancer.wire.quantity import parse as parse_quantity
+from rebalancer.wire.times import rfc3339
 
 GangKey = tuple[str, str]
 """The namespace of a gang, and the gang in words."""
@@ -436,9 +437,9 @@ class Snapshot:
     """The state of the cluster at one time. All arrays are read-only."""
 
     captured_at: float
-    """Unix seconds, of the cluster's own clock where one was read."""
+    """Unix seconds, of the cluster's own clock where one was read; 0 for a file without any time."""
     version: tuple[int, int]
-    """(major, minor) of the API server."""
+    """(major, minor) of the API server, as far as it is known."""
     resources: tuple[str, ...]
     """Axis R: cpu, memory, ephemeral-storage, then the others by name."""
     nodes: Nodes
@@ -461,6 +462,8 @@ class Snapshot:
     """Of the pod list, where a watch may go on from."""
     local_services: tuple[tuple[str, str, o.Labels | None], ...] = ()
     """(namespace, name, selector) of the Services of type LoadBalancer whose traffic from outside stays on its node."""
+    version_known: bool = True
+    """Whether the server, its file or its kubelets say the version; else the newest one stands in for it."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
     opt_outs: Mapping[str, OptOut] = field(default_factory=dict)
@@ -671,6 +674,23 @@ class Snapshot:
         """Return the top controller of the pods of ``cls``; None if they have none."""
         owner = self.classes[cls].owner
         return self.owners[owner] if owner >= 0 else None
+
+    @property
+    def known_version(self) -> str | None:
+        """The version as ``1.36``; None if it is not known."""
+        return f"{self.version[0]}.{self.version[1]}" if self.version_known else None
+
+    @property
+    def known_time(self) -> str | None:
+        """The time of the state, in RFC 3339; None if it is not known."""
+        return rfc3339(self.captured_at) if self.captured_at else None
+
+    @property
+    def version_words(self) -> str:
+        """The version in words: ``Kubernetes 1.36``."""
+        if self.version_known:
+            return f"Kubernetes {self.known_version}"
+        return f"Kubernetes version unknown, judged as {self.version[0]}.{self.version[1]}"
 
     def time_since(self, moment: float) -> str:
         """Return the time since ``moment`` (Unix seconds), in whole seconds, as ``1h30m``."""

@@ -254,7 +254,10 @@ def test_the_first_screen_says_why_and_shows_the_picture(page, small, width):
     page.open(small, width=width)
     top = "document.querySelector('{}').getBoundingClientRect().top"
     ledes = page.evaluate("[...document.querySelectorAll('.lede')].map(e => e.textContent)")
-    assert ledes[0] == "zone-c has no pod of 6 workloads, which lean on zone-a and zone-b."
+    assert (
+        ledes[0]
+        == "zone-c has no pod of 6 workloads that this run moves, and zone-a and zone-b too many."
+    )
     assert page.evaluate(top.format("#pods svg")) < 750
     order = [page.evaluate(top.format(f"#{one}")) for one in ("pods", "stays", "zones", "moves")]
     assert order == sorted(order)
