@@ -39,7 +39,7 @@ _GROUPS = {
         "compare": "Play policies on snapshots, and say which is better on what.",
         "tune": "Search a better policy on snapshots, and check it on others.",
         "capacity": "Say which nodes can be removed, and which groups need more.",
-        "history": "Print what is remembered of earlier runs.",
+        "history": "Print what earlier runs did, and what is remembered of them.",
     },
     "Move pods": {
         "run": "Plan moves and carry them out, once.",

@@ -145,25 +145,30 @@ def _parts(
 def _beside_staying(view: View, declared: _Gathered, params: AntiAffinityParams) -> Iterator[Group]:
     """Yield groups of pods that must leave the domain of an immovable pod that declares the term.
 
-    Pods that declare the term themselves are excluded: other groups judge them.
+    Pods that declare the term themselves are in them only if their own groups do not count the immovable pod, since the
+    term does not match it.
     """
-    classes = view.snapshot.classes
+    namespace_of = [of.namespace for of in view.snapshot.classes]
     staying = np.array(declared.staying, np.int32)
-    movers = np.setdiff1d(declared.matched, [*declared.staying, *declared.owners]).astype(np.int32)
-    at_home = [classes[cls].namespace for cls in movers.tolist()]
-    for home in dict.fromkeys(classes[cls].namespace for cls in declared.staying):
-        here = np.array([classes[cls].namespace == home for cls in declared.staying], bool)
-        may = np.array([params.cross_namespace or each == home for each in at_home], bool)
-        if may.any():
-            first = int(staying[here][0])
-            yield ConflictGroup(
-                view,
-                label=f"{_ref(view, first)} apart over {declared.key} ({declared.kind})",
-                domains=Domains.of(view, declared.key, np.ones(len(view.snapshot.nodes), bool)),
-                owners=movers[may],
-                matched=staying[here],
-                fixed=staying[here],
-            )
+    counted = np.isin(staying, declared.matched)
+    for home in dict.fromkeys(namespace_of[cls] for cls in declared.staying):
+        here = np.array([namespace_of[cls] == home for cls in declared.staying], bool)
+        for of, judged in ((here & ~counted, []), (here & counted, declared.owners)):
+            movers = [
+                cls
+                for cls in np.setdiff1d(declared.matched, [*declared.staying, *judged]).tolist()
+                if params.cross_namespace or namespace_of[cls] == home
+            ]
+            if movers and of.any():
+                first = int(staying[of][0])
+                yield ConflictGroup(
+                    view,
+                    label=f"{_ref(view, first)} apart over {declared.key} ({declared.kind})",
+                    domains=Domains.of(view, declared.key, np.ones(len(view.snapshot.nodes), bool)),
+                    owners=np.array(movers, np.int32),
+                    matched=staying[of],
+                    fixed=staying[of],
+                )
 
 
 def _ref(view: View, cls: int) -> str:

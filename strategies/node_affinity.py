@@ -18,6 +18,7 @@ from rebalancer.api import (
     Term,
     View,
 )
+from strategies.priced_nodes import placed_by_scheduler
 
 _Bools = NDArray[np.bool_]
 
@@ -37,8 +38,8 @@ class NodeAffinityStrategy(Strategy):
     """Moves pods off nodes that their node affinity forbids, or prefers less than one with room for them.
 
     Causes are a node's labels that changed, or preferred nodes that were full when the pod started. A preferred term
-    of weight 100 counts as one pod; a pod is moved only if a node with room scores higher. Semantics:
-    ``pkg/scheduler/framework/plugins/nodeaffinity``.
+    of weight 100 counts as one pod; a pod is moved only if a node with room scores higher. Pods of a scheduler without a
+    profile are not judged. Semantics: ``pkg/scheduler/framework/plugins/nodeaffinity``.
     """
 
     Params = NodeAffinityParams
@@ -83,7 +84,7 @@ def _groups_of_required(view: View) -> Iterator[PriceGroup]:
     names = view.snapshot.nodes.names
     rules = [
         (owner, classes, view.scheduler.node_affinity_mask(classes[0]))
-        for owner, classes in view.replaceable_by(_rule_of_required)
+        for owner, classes in view.replaceable_by(placed_by_scheduler(view, _rule_of_required))
     ]
     broken = _find_broken(view, rules)
     for owner, classes, allowed in rules:
@@ -123,7 +124,7 @@ def _rule_of_preferred(of_class: PodClass) -> Hashable:
 
 def _groups_of_preferred(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
-    for owner, classes in view.replaceable_by(_rule_of_preferred):
+    for owner, classes in view.replaceable_by(placed_by_scheduler(view, _rule_of_preferred)):
         weights = view.scheduler.node_preference(classes[0])
         replacement = view.snapshot.classes[classes[0]].replacement
         possible = view.usable(replacement)

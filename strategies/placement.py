@@ -61,7 +61,8 @@ class Placement(Strategy):
     """Moves pods to preferred nodes and off nodes to avoid, by node labels that the pods do not name themselves.
 
     The scheduler does not know this rule: a pod is moved only if its replacement will land on a better node anyway.
-    If the pod's own nodeSelector or node affinity names one of these labels, the pod's rule has precedence.
+    If the pod's own nodeSelector or node affinity names one of these labels, the pod's rule has precedence. Pods of a
+    scheduler without a profile are not judged.
     """
 
     Params = PlacementParams
@@ -119,7 +120,8 @@ class _Rule:
         """Return the group of a class, with others of its owner; None if the rule does not apply to its pods."""
         view = self._view
         owner = view.snapshot.classes[cls].owner
-        if owner < 0 or view.snapshot.classes[cls].per_node:
+        of_class = view.snapshot.classes[cls]
+        if owner < 0 or of_class.per_node or not view.scheduler.has_profile(of_class):
             return None
         if (classes := self._parts_of(owner).get(cls)) is None:
             return None

@@ -15,6 +15,13 @@ def tolerations(of_class: PodClass) -> Hashable:
     return of_class.spec.tolerations or ()
 
 
+def placed_by_scheduler(
+    view: View, rule: Callable[[PodClass], Hashable]
+) -> Callable[[PodClass], Hashable]:
+    """Return ``rule`` without the pods of schedulers that have no profile: only these know which nodes suit them."""
+    return lambda of_class: rule(of_class) if view.scheduler.has_profile(of_class) else None
+
+
 class EmptyingGroups:
     """Creates the group of an owner's classes: at once if a pod has to leave, else when a move concerns it."""
 

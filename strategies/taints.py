@@ -18,7 +18,7 @@ from rebalancer.api import (
     Term,
     View,
 )
-from strategies.priced_nodes import tolerations
+from strategies.priced_nodes import placed_by_scheduler, tolerations
 
 # Set by the node controller, the kubelet and cloud providers while a condition is true, and by kubectl
 # cordon (pkg/apis/core: well_known_labels.go, staging/src/k8s.io/cloud-provider/api). Pods that must leave
@@ -87,8 +87,8 @@ class Taints(Strategy):
     """Moves pods off nodes with NoSchedule taints (optionally PreferNoSchedule) that they do not tolerate.
 
     Such a taint was added while the pods ran. Pods on nodes with NoExecute taints are evicted by Kubernetes. Nodes
-    marked for deletion are ignored: whatever marked them also drains them. Semantics:
-    ``pkg/scheduler/framework/plugins/tainttoleration``.
+    marked for deletion are ignored: whatever marked them also drains them. Pods of a scheduler without a profile, such as
+    that of Fargate, are not judged. Semantics: ``pkg/scheduler/framework/plugins/tainttoleration``.
     """
 
     Params = TaintsParams
@@ -137,7 +137,7 @@ def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGrou
     untolerated = _count_untolerated(view, params, effect, 1 if filtered else _ALL)
     if untolerated is None:
         return
-    for owner, classes in view.replaceable_by(tolerations):
+    for owner, classes in view.replaceable_by(placed_by_scheduler(view, tolerations)):
         price = untolerated(classes[0])
         if not price.any():
             continue

@@ -131,7 +131,8 @@ class UtilisationTerm(Term):
             for name, row in zip(self._names, self._rows, strict=True)
         ]
         self._capacity = np.array(capacity).reshape(len(self._names), len(nodes))
-        self._counts: NDArray[np.bool_] = (self._capacity > 0) & nodes.ready
+        others = _find_nodes_of_others(view)
+        self._counts: NDArray[np.bool_] = (self._capacity > 0) & nodes.ready & ~others
         self._mean = self._mean_share()
         self._over = self._threshold(params.over, params.deviation, +1)
         self._under = self._threshold(params.under, params.deviation, -1)
@@ -392,6 +393,23 @@ class UtilisationTerm(Term):
     def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
         """Return a word for the kind of share: `` requested``, `` used``, or empty for pods."""
         return "" if self._names[row] == "pods" else " requested"
+
+
+def _find_nodes_of_others(view: View) -> NDArray[np.bool_]:
+    """Return the nodes (N,) all of whose pods, but for those bound to them, are of schedulers without a profile.
+
+    Such is a node of Fargate, which is made for one pod.
+    """
+    snapshot = view.snapshot
+    pods, size = snapshot.pods, len(snapshot.nodes)
+    known = np.array([view.scheduler.has_profile(of) for of in snapshot.classes] or [True], bool)
+    here = pods.living & ~snapshot.per_node
+    of_others, of_ours = (
+        np.bincount(pods.node[here & of], minlength=size) > 0
+        for of in (~known[pods.cls], known[pods.cls])
+    )
+    nodes: NDArray[np.bool_] = of_others & ~of_ours
+    return nodes
 
 
 def _fullness(share: NDArray[np.float64]) -> NDArray[np.float64]:

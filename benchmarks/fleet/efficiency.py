@@ -102,8 +102,7 @@ def _tasks(
 ) -> list[Task]:
     rules = tuple(Rules(name, _HEAD + text) for name, text in policies.items())
     setting = TaskSetting(Rules("judge", _HEAD + _POLICIES["all"]), cycles=cycles)
-    tasks, _ = list_tasks(Inputs(rules, tuple(files), draws, seed, setting))
-    return tasks
+    return list_tasks(Inputs(rules, tuple(files), draws, seed, setting))
 
 
 def _play(engine: TaskEngine, tasks: list[Task]) -> tuple[Floats, dict[int, Row]]:

@@ -71,7 +71,7 @@ def tasks_of(truth: str, seed: int, folder: Path, *, draws: int = 2) -> list[Tas
         files.append(str(file))
     rules = (Rules("better", better), Rules("worse", worse))
     setting = TaskSetting(Rules("judge", _SPREAD), cycles=20)
-    tasks, _ = list_tasks(Inputs(rules, tuple(files), draws, seed, setting))
+    tasks = list_tasks(Inputs(rules, tuple(files), draws, seed, setting))
     # With one seed for both, two equal policies would be equal row by row: nothing could be claimed.
     return [
         msgspec.structs.replace(task, seed=(*task.seed, int(task.policy.name == "worse")))

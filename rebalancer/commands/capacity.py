@@ -34,7 +34,6 @@ from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.times import rfc3339
 
 
 @click.command(
@@ -110,8 +109,8 @@ def _head(run: RunContext, source: Source, snapshot: Snapshot) -> dict[str, Any]
         "apiVersion": API_VERSION,
         "kind": "Capacity",
         "source": source.name,
-        "capturedAt": rfc3339(snapshot.captured_at),
-        "serverVersion": f"{snapshot.version[0]}.{snapshot.version[1]}",
+        "capturedAt": snapshot.known_time,
+        "serverVersion": snapshot.known_version,
         "policySource": run.loaded.source,
         "policyHash": run.loaded.policy_hash,
         "warnings": list(dict.fromkeys(run.notes)),

@@ -25,6 +25,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.doctor.cluster import check_cluster
+from rebalancer.doctor.movers import Seen
 from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context
@@ -41,7 +42,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     "doctor",
     epilog=examples(
         "rebalancer doctor",
-        "rebalancer doctor --policy policy.yaml --lease rebalancing/kube-rebalancer --memory rebalancing/kube-rebalancer-memory",
+        "rebalancer doctor --policy policy.yaml",
         "rebalancer doctor --snapshot cluster.zip --fail-on warning",
     ),
 )
@@ -56,13 +57,13 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     "--lease",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    help="Lease of the release.",
+    help="Lease of the release. Default: found as the memory.",
 )
 @click.option(
     "--memory",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    help="ConfigMap with the memory of the release.",
+    help="ConfigMap with the memory of the release. Default: found by the label of the chart.",
 )
 @click.option(
     "--fail-on",
@@ -114,13 +115,15 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
 def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
     """Return all checks, and whether the cluster could be read."""
     run, client = source.run, source.client
+    cron_jobs = None
     of_server: tuple[Check, ...] = (
         not_judged("rights", "a snapshot file does not say what a user may do"),
     )
     if client is not None:
-        from rebalancer.doctor.server import check_server  # noqa: PLC0415  # only a cluster needs it
+        from rebalancer.doctor.server import check_server, list_cron_jobs  # noqa: PLC0415  # only a cluster needs it
 
         of_server = check_server(run, client, source.usage)
+        cron_jobs = list_cron_jobs(client)
     jobs: list[ObjectMeta] | None = None if client is None else []
     try:
         reading = source.read(jobs)
@@ -128,5 +131,7 @@ def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
         return (*of_server, Check("reading", (Finding(Grade.PROBLEM, str(error)),))), False
     skew = None if client is None else reading.clock_skew
     loaded = reading.run.loaded
-    checks = check_cluster(reading.snapshot, loaded, Registry.installed(), skew, jobs)
+    checks = check_cluster(
+        reading.snapshot, loaded, Registry.installed(), skew, Seen(jobs, cron_jobs)
+    )
     return (*of_server, *checks), True

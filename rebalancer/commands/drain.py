@@ -77,8 +77,19 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
         uncordon_on_failure=options.uncordon_on_failure,
     )
     why = draining.run(options.wait_batch)
-    code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return end_report(emptying, preflight, options, code, why)
+    return end_report(emptying, preflight, options, exit_code(emptying, preflight, why), why)
+
+
+def exit_code(emptying: EmptyingRounds, preflight: Preflight, why: str | None) -> ExitCode:
+    """Return the exit code once nodes were emptied, or were not for the reason ``why``; note the gangs that are not back."""
+    if why is not None:
+        return ExitCode.PARTIAL
+    try:
+        missing = emptying.find_missing(preflight.snapshot)
+    except ClusterReadError as error:
+        missing = [f"whether the gangs that left are back is not known: {error}"]
+    emptying.base.notes.extend(missing)
+    return ExitCode.PARTIAL if missing else ExitCode.DONE
 
 
 def orders_of(
@@ -91,6 +102,8 @@ def orders_of(
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
         pod_selector=label_selector("--pod-selector", pod_selector or ""),
+        # Else once that time is over.
+        evict_batch=options.evict_batch and options.wait_batch <= 0,
         evict_gangs=options.evict_gangs,
         own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
@@ -411,7 +424,9 @@ Exit codes:
 @click.command(
     "drain",
     cls=KubectlFlags,
-    epilog=exit_codes("all nodes are empty, or would be", "not all are empty")
+    epilog=exit_codes(
+        "all nodes are empty, or would be", "not all are empty, or a gang is not back"
+    )
     + examples(
         "rebalancer drain node-a1 --ignore-daemonsets --dry-run=client",
         "rebalancer drain -l pool=old --ignore-daemonsets --timeout 30m",

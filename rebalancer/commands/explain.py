@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from click.shell_completion import CompletionItem
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, ProviderError
 from rebalancer.base.plain_text import WIDTH, lines_of, printable_lines
 from rebalancer.base.similar import closest, did_you_mean
 from rebalancer.base.terminal import print_text
@@ -47,6 +48,7 @@ from rebalancer.explain.find import (
     node_name,
     within,
 )
+from rebalancer.explain.gone import MovedPod, find_moved, format_gone, gone_data
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
 from rebalancer.explain.pods import Recorder, decision_data, describe_ended, facts_of, format_ended
 from rebalancer.explain.text import format_nodes, format_pod
@@ -56,19 +58,21 @@ from rebalancer.explain.workload import (
     workload_facts,
     workload_table,
 )
+from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.events import MoveEvent, list_move_events
 from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
 from rebalancer.run.ending import run_report
+from rebalancer.run.memory.document import Document, decode
 from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import RunOptions
-from rebalancer.run.source import open_source
+from rebalancer.run.source import find_state, open_source
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.wire.times import rfc3339
 
 R = TypeVar("R", bound=Recorder)
 
@@ -85,7 +89,10 @@ class Explaining:
         self._output = options.ending.output
         with open_source(run_context(options, environment), options.cluster) as source:
             self._source, self._reading = source, source.read()
-        self._run = self._reading.run
+            self._run = self._reading.run
+            if source.client is not None:
+                state, _ = find_state(self._run.state, source.client)
+                self._run = replace(self._run, state=replace(self._run.state, memory=state.memory))
         self.snapshot = self._reading.snapshot
         self.profile = self._run.rules.scheduler_profile(self.snapshot)
 
@@ -107,6 +114,20 @@ class Explaining:
         run, memory = recall(self._run, self._source, self._reading)
         planned = plan_run(run, self._reading, memory, observe)
         return run_report(run, self._source, planned), planned.observer
+
+    def find_moved(self, ref: str) -> MovedPod | None:
+        """Return what the memory and events know of a pod that a run has moved; None if that is nothing."""
+        client, memory = self._source.client, self._run.state.memory
+        if client is None:
+            return None
+        document, events = Document(), list[MoveEvent]()
+        namespace, _, name = ref.rpartition("/")
+        with suppress(ClusterReadError):
+            events = list_move_events(client, namespace, name)
+        with suppress(ClusterReadError):
+            stored = None if memory is None else ConfigMapStore(client, *memory).read()
+            document = Document() if stored is None else decode(stored.data)[0]
+        return find_moved(ref, document, events)
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
         """Return the capacity report on a pending pod, as lines and as data; for a file no provider is asked."""
@@ -149,7 +170,12 @@ def explain_pod(ref: str, node: str | None, explaining: Explaining) -> ExitCode:
     snapshot, profile = explaining.snapshot, explaining.profile
     if node is None and (ended := find_ended(snapshot, ref)) is not None:
         return _explain_ended(explaining, *ended)
-    pod = find_pod(snapshot, ref)
+    try:
+        pod = find_pod(snapshot, ref)
+    except PolicyError:
+        if (moved := explaining.find_moved(ref)) is None:
+            raise
+        return _explain_moved(explaining, moved)
     node = None if node is None else node_name(node)
     if node is not None and node not in snapshot.nodes.index:
         raise PolicyError([f"--node {node}: there is no such node"])
@@ -171,6 +197,20 @@ def explain_pod(ref: str, node: str | None, explaining: Explaining) -> ExitCode:
         else format_pod(report, facts, landing, lines)
     )
     return explaining.write("PodExplanation", report, data, table)
+
+
+def _explain_moved(explaining: Explaining, moved: MovedPod) -> ExitCode:
+    snapshot = explaining.snapshot
+    try:
+        owner = find_workload(snapshot, moved.owner)
+    except PolicyError:
+        report, _ = explaining.run_dry(None)
+        facts = None
+    else:
+        report, recorder = explaining.record_run(lambda: WorkloadRecorder(snapshot, owner))
+        facts = workload_facts(report, recorder)
+    data, text = gone_data(moved, facts), format_gone(moved, facts)
+    return explaining.write("PodExplanation", report, data, text)
 
 
 def _explain_ended(explaining: Explaining, ended: Snapshot, pod: int) -> ExitCode:
@@ -212,8 +252,8 @@ def _head(kind: str, report: RunReport) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": kind,
         "source": report.source,
-        "capturedAt": rfc3339(snapshot.captured_at),
-        "serverVersion": f"{snapshot.version[0]}.{snapshot.version[1]}",
+        "capturedAt": snapshot.known_time,
+        "serverVersion": snapshot.known_version,
         "mode": loaded.policy.mode.value,
         "policySource": loaded.source,
         "policyHash": loaded.policy_hash,
@@ -279,7 +319,8 @@ _EXPLAINED = [
         "--memory",
         callback=parse_named(reference),
         metavar="NS/NAME",
-        help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
+        help="ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the"
+        " chart's release in the cluster.",
     ),
     output_flag("table", *DATA_FORMS, of="explanation"),
     QUIET,
@@ -299,7 +340,7 @@ _ANY = "named"
 """The command for an object whose kind its name says."""
 
 
-@command.command(_ANY, hidden=True, epilog=examples("rebalancer explain web"))
+@command.command(_ANY, hidden=True)
 @click.argument("name", shell_complete=complete_pods)
 @_WITHIN
 @with_flags(_EXPLAINED)
@@ -308,7 +349,13 @@ def _named(name: str, of_namespace: str | None, **options: Any) -> int:
     given = RunOptions.of(dry_run=True, **options)
     explaining = Explaining(given, system_environment())
     name = within(name, of_namespace)
-    match find_named(explaining.snapshot, name):
+    try:
+        named = find_named(explaining.snapshot, name)
+    except PolicyError:
+        if explaining.find_moved(name) is None:
+            raise
+        named = "pod"
+    match named:
         case "node":
             return int(explain_node(name, explaining))
         case "pod":
@@ -329,7 +376,8 @@ def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -
     """Where its replacement would land, and its plan.
 
     Prints each node's filter or scores for the replacement, where it would land, which rules the pod breaks
-    where it is, and what the plan of a dry run does with it.
+    where it is, and what the plan of a dry run does with it. Of a pod that a run has moved: what, why, whether it
+    was right, and how to stop it.
     """
     given = RunOptions.of(dry_run=True, **options)
     explaining = Explaining(given, system_environment())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,7 +14,14 @@ from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say
-from rebalancer.base.plain_text import columns, count, printable_json, printable_lines
+from rebalancer.base.plain_text import (
+    WIDTH,
+    columns,
+    count,
+    lines_of,
+    printable_json,
+    printable_lines,
+)
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -24,24 +32,34 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.run.memory.document import Document, TermMemory, count_last_hour, decode
-from rebalancer.run.memory.remember import is_resting, state_words
+from rebalancer.kube.release import find_memory
+from rebalancer.run.memory.document import (
+    ActingRun,
+    Document,
+    MoveRecord,
+    TermMemory,
+    count_last_hour,
+    decode,
+)
+from rebalancer.run.memory.remember import describe_result, is_resting, state_words
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 
 
 def show_history(
     access: ClusterFlags,
-    where: tuple[str, str],
+    where: tuple[str, str] | None,
     output: str,
     environment: Environment,
 ) -> ExitCode:
-    """Print the memory in the ConfigMap ``where``, (namespace, name), in the form ``output``.
+    """Print the memory in the ConfigMap ``where``, (namespace, name), in the form ``output``; None: find it.
 
     Raises:
+        PolicyError: there are several.
         ClusterReadError: it could not be read, or there is none.
     """
     client = access.client(environment, environment.until_signal())
+    where = where or find_memory(client)
     known = ConfigMapStore(client, *where).read()
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
@@ -56,7 +74,8 @@ def show_history(
 @click.command(
     "history",
     epilog=examples(
-        "rebalancer history --memory default/memory",
+        "rebalancer history",
+        "rebalancer history --memory rebalancing/kube-rebalancer-memory -o json",
     ),
 )
 @with_flags(CLUSTER)
@@ -64,15 +83,14 @@ def show_history(
     "--memory",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    required=True,
-    help="ConfigMap of run --memory.",
+    help="ConfigMap of run --memory. Default: that of the chart's release in this cluster.",
 )
 @output_flag("table", "json", "yaml", of="history")
-def command(memory: tuple[str, str], output: str, **cluster: Any) -> int:
-    """Print what is remembered of earlier runs.
+def command(memory: tuple[str, str] | None, output: str, **cluster: Any) -> int:
+    """Print what earlier runs did, and what is remembered of them.
 
-    First what happened to all workloads in the last 24 hours, newest first. Then their moves, which workloads cool
-    down until when, and which nodes were over-used.
+    First the runs that tried moves, newest first: each pod, from where to where, and why. Then what happened to all
+    workloads in the last 24 hours, which of them cool down until when, and which nodes were over-used.
     """
     access = ClusterFlags(**cluster)
     return int(show_history(access, memory, output, system_environment()))
@@ -96,6 +114,7 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
         "kind": "History",
         "at": rfc3339(now),
         "evictionsLastHour": count_last_hour(document, now),
+        "runs": [_run(one) for one in reversed(document.history)],
         "owners": [
             {"owner": ref, "term": name, **_term(term, now)}
             for ref, owner in sorted(document.owners.items())
@@ -107,6 +126,13 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
             for node, runs in sorted(seen.runs.items())
         ],
     }
+
+
+def _run(run: ActingRun) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(run, order="deterministic")
+    full: dict[str, Any] = {field.encode_name: None for field in msgspec.structs.fields(MoveRecord)}
+    moves = [{**full, "message": "", "landed": "", **move} for move in plain.get("moves", ())]
+    return {"more": 0, "by": "", **plain, "at": rfc3339(run.at), "moves": moves}
 
 
 def _term(term: TermMemory, now: float) -> dict[str, Any]:
@@ -125,6 +151,7 @@ def _table(document: Document, now: float) -> str:
     lines = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners:
         lines[0] += " Nothing is remembered of any workload."
+    lines += _runs(document)
     lines += _times(document, now)
     for ref, owner in sorted(document.owners.items()):
         lines += ["", ref]
@@ -140,6 +167,25 @@ def _table(document: Document, now: float) -> str:
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
     return printable_lines("\n".join(lines)) + "\n"
+
+
+_MAX_MOVES = 20
+"""Of one run in the table."""
+
+
+def _runs(document: Document) -> Iterator[str]:
+    """Yield the runs that tried moves, newest first."""
+    if document.history:
+        yield from ("", "Runs that tried moves, newest first (UTC)")
+    for run in reversed(document.history):
+        by = f" by {run.by}" if run.by else ""
+        tried = count(len(run.moves) + run.more, "move")
+        yield f"  {rfc3339(run.at)[:19].replace('T', ' ')}  {tried}{by}, run {run.run}"
+        for move in run.moves[:_MAX_MOVES]:
+            yield f"    {move.pod}: {move.node} -> {describe_result(move)}"
+            yield from lines_of(f"{move.strategy}: {move.reason}", "      ", "      ", WIDTH)
+        if left := len(run.moves[_MAX_MOVES:]) + run.more:
+            yield f"    ... and {left:,} more (-o json shows up to 100)"
 
 
 _DAY = 86_400
@@ -158,12 +204,12 @@ def _times(document: Document, now: float) -> list[str]:
     )
     if not recent:
         return []
-    rows = [("LAST", "WORKLOAD", "FOR", "MOVES", "LAST MOVE", "NOW")]
+    rows = [("LAST", "WORKLOAD", "FOR", "MOVES", "LAST MOVE", "COOL-DOWN")]
     for last, ref, name, term in recent:
         move = " -> ".join(term.trail[-1]) if term.trail else "-"
-        rests = (
-            f"cools down until {rfc3339(term.until)[11:16]}" if is_resting(term, now) else "free"
-        )
+        rests = "none"
+        if is_resting(term, now):
+            rests = "given up" if term.given_up else f"until {rfc3339(term.until)[11:16]}"
         rows.append((rfc3339(last)[:16].replace("T", " "), ref, name, str(term.moves), move, rests))
     return ["", "The last 24 hours, newest first (UTC)", *columns(rows, "  ", range(len(rows[0])))]
 

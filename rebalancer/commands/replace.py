@@ -8,7 +8,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.commands.drain import EMPTYING, end_report, exit_codes, orders_of
+from rebalancer.commands.drain import EMPTYING, end_report, exit_code, exit_codes, orders_of
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY,
@@ -74,7 +74,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         replacement = NodeReplacement(emptying, nodes, preflight.uids, hook, wait)
     pace = ReplacementPace(options.max_unavailable, options.pause, 0.0, options.pause_after)
     why = replacement.run(pace) or left
-    code = ExitCode.DONE if why is None else ExitCode.PARTIAL
+    code = exit_code(emptying, preflight, why)
     return end_report(emptying, preflight, options, code, why, kind="ReplaceReport")
 
 

@@ -49,7 +49,13 @@ from rebalancer.whatif.edits import (
     scale,
 )
 from rebalancer.whatif.play import Conditions, play
-from rebalancer.whatif.report import FORMS, SimulatedSteps, render_simulation, simulation_page
+from rebalancer.whatif.report import (
+    FORMS,
+    SimulatedSteps,
+    render_simulation,
+    simulation_page,
+    what_if,
+)
 from rebalancer.whatif.world import Span
 
 
@@ -116,13 +122,18 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
             *simulation.warnings,
         ),
     )
+    steps = SimulatedSteps(in_file, snapshot, played.settled, played.last)
     if options.output == "html":
-        steps = SimulatedSteps(in_file, snapshot, played.last)
         text = simulation_page(simulation, steps, options.edits(), source=options.snapshot_path)
         print_text(environment, text, options.output)
         return ExitCode.DONE
+    change = what_if(steps, options.edits())
     text = render_simulation(
-        simulation, options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
+        simulation,
+        options.output,
+        change,
+        source=options.snapshot_path,
+        policy=f"policy {loaded.source}",
     )
     print_text(environment, text, options.output)
     return ExitCode.DONE

@@ -110,7 +110,9 @@ def _split(options: TuneOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
                 "--snapshots: tune needs two or more: the last ones are for the check of what it finds"
             ]
         )
-    return tuple(every[:-number]), tuple(every[-number:])
+    # Recordings beside each other are alike: a gap lies between the two.
+    gap = len(every) // 10
+    return tuple(every[: -number - gap]), tuple(every[-number:])
 
 
 def _render(tuning: Tuning, search: Search, options: TuneOptions) -> str:
@@ -172,7 +174,7 @@ def _write_policy(
     multiple=True,
     required=True,
     metavar="FILE|DIRECTORY|s3://... ...",
-    help="Snapshots of the search. Without --unseen the last 30 % are for the check.",
+    help="Snapshots of the search. Without --unseen the last 30 % are for the check, and a tenth before them is left out.",
 )
 @click.option(
     "--unseen",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from rebalancer.core.views import ints
-
 
 class DomainCounts:
     """The pods that one rule counts, in each of D domains; entry D stands for nodes that lack the topology key, and is 0."""
 
-    def __init__(self, counted: memoryview, domain: memoryview, size: int) -> None:
+    def __init__(
+        self, counted: memoryview, domain: memoryview, size: int, counts: memoryview
+    ) -> None:
         self.counted = counted
         """(N,) the domain in which pods on each node count; D: they do not."""
         self.domain = domain
         """(N,) the domain of each node; D: it lacks the key."""
         self.size = size
         """D."""
-        self.counts = ints(size + 1)
-        """(D + 1,) the number of pods."""
+        self.counts = counts
+        """(D + 1,) the number of pods; more room does no harm."""
 
 
 def count_pods(rule: DomainCounts, nodes: memoryview) -> None:

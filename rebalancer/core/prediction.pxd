@@ -16,7 +16,7 @@ from rebalancer.core.scores cimport (
     find_extremes,
     read_scores,
 )
-from rebalancer.core.windows cimport Ring, number_kinds, share_out, weigh_windows
+from rebalancer.core.windows cimport Ring, fold, number_kinds, share_out, weigh_windows
 
 cdef class Pod:
     cdef public Requests requests
@@ -36,6 +36,6 @@ cdef class Cluster:
     cdef public unsigned char[::1] feasible
 
 cpdef Py_ssize_t predict(Cluster cluster, Pod pod) except -1
-cdef void _filter(Cluster cluster, Pod pod) except *
+cpdef Py_ssize_t find_feasible(Cluster cluster, Pod pod) except -1
 cdef void _keep_attracting(Pod pod, unsigned char[::1] feasible) except *
-cdef void _line_up(Cluster cluster) except *
+cdef Py_ssize_t _line_up(Cluster cluster) except -1

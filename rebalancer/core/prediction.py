@@ -21,7 +21,7 @@ from rebalancer.core.scores import (
     read_scores,
 )
 from rebalancer.core.views import flags
-from rebalancer.core.windows import Ring, number_kinds, share_out, weigh_windows
+from rebalancer.core.windows import Ring, fold, number_kinds, share_out, weigh_windows
 
 
 class Pod:
@@ -90,9 +90,7 @@ def predict(cluster: Cluster, pod: Pod) -> int:
     nodes and their probabilities are in ``cluster.ring``.
     """
     ring, board, wishes = cluster.ring, cluster.board, pod.preferences
-    _filter(cluster, pod)
-    _line_up(cluster)
-    if ring.count == 0:
+    if find_feasible(cluster, pod) == 0:
         return 0
     weigh_windows(ring, len(cluster.order), cluster.most)
     if ring.count == 1:
@@ -103,14 +101,16 @@ def predict(cluster: Cluster, pod: Pod) -> int:
         board.fixed[place] = score(cluster.loads, cluster.scoring, pod.requests, node)
     read_scores(board, ring, wishes)
     kinds = number_kinds(ring, board.extremes, find_extremes(board, ring, wishes))
-    for kind in range(kinds):
+    for index in range(kinds):
+        kind = ring.sorted[index]
         add_up(board, ring, wishes, cluster.weights, ring.first[kind])
         share_out(ring, board.totals, kind)
+    fold(ring)
     return ring.count
 
 
-def _filter(cluster: Cluster, pod: Pod) -> None:
-    """Take the nodes that fail a filter out of ``cluster.feasible``."""
+def find_feasible(cluster: Cluster, pod: Pod) -> int:
+    """Write the nodes that pass all filters into ``cluster.ring``, and return their number; see :func:`predict`."""
     feasible = cluster.feasible
     if cluster.checks_room:
         keep_roomy(cluster.loads, pod.requests, feasible)
@@ -121,6 +121,7 @@ def _filter(cluster: Cluster, pod: Pod) -> None:
         for pods in pod.repelled:
             drop_occupied(pods, feasible)
         _keep_attracting(pod, feasible)
+    return _line_up(cluster)
 
 
 def _keep_attracting(pod: Pod, feasible: memoryview) -> None:
@@ -135,8 +136,8 @@ def _keep_attracting(pod: Pod, feasible: memoryview) -> None:
             keep_occupied(pods, feasible)
 
 
-def _line_up(cluster: Cluster) -> None:
-    """Write the feasible nodes into the ring, in the order of the search."""
+def _line_up(cluster: Cluster) -> int:
+    """Write the feasible nodes into the ring, in the order of the search; return their number."""
     ring = cluster.ring
     count = 0
     for rank in range(len(cluster.order)):
@@ -146,3 +147,4 @@ def _line_up(cluster: Cluster) -> None:
             ring.rank[count] = rank
             count += 1
     ring.count = count
+    return count

@@ -1,3 +1,5 @@
+from rebalancer.core.numbers cimport truncate
+
 cdef long long _MAX
 cdef int _LEAST, _MOST, _RATIO
 cdef Py_ssize_t _DEFAULTED
@@ -23,4 +25,5 @@ cdef long long _allocation(Loads loads, Scoring scoring, Requests requests, Py_s
 cdef long long _score_one(Scoring scoring, long long requested, long long allocatable) except? -1
 cdef long long _balanced_score(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
 cdef long long _balance(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node, long long pods) except? -1
+cdef double _deviate(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node, long long pods) except? -1
 cdef double _share(Loads loads, Requests requests, Py_ssize_t node, Py_ssize_t row, long long pods) except? -1

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from rebalancer.core.numbers import truncate
+
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 """The strategies of NodeResourcesFit, by their numbers."""
 _LEAST, _MOST, _RATIO = 0, 1, 2
@@ -131,7 +133,7 @@ def _allocation(loads: Loads, scoring: Scoring, requests: Requests, node: int) -
     if size <= 0:
         return 0
     if scoring.strategy == _RATIO:
-        return int(float(total) / float(size) + 0.5)
+        return truncate(float(total) / float(size) + 0.5)
     return total // size
 
 
@@ -141,7 +143,7 @@ def _score_one(scoring: Scoring, requested: int, allocatable: int) -> int:
         if requested >= allocatable:
             return 0
         return (allocatable - requested) * _MAX // allocatable
-    used = min(requested, allocatable) * _MAX // allocatable
+    used = min(max(requested, 0), allocatable) * _MAX // allocatable
     if scoring.strategy == _MOST:
         return used
     return scoring.ratios[_MAX if requested > allocatable else used]
@@ -162,28 +164,33 @@ def _balance(loads: Loads, scoring: Scoring, requests: Requests, node: int, pods
     A resource that the node does not have is ignored.
     """
     count = 0
-    total = first = second = 0.0
+    first = second = 0.0
     for index in range(len(scoring.balanced)):
         row = scoring.balanced[index]
         if requests.counted[row] and loads.allocatable[row, node] != 0:
-            share = _share(loads, requests, node, row, pods)
-            first, second = (share, second) if count == 0 else (first, share)
-            total += share
+            second = _share(loads, requests, node, row, pods)
+            if count == 0:
+                first = second
             count += 1
-    deviation = 0.0
-    if count == 2:
-        # The scheduler takes another formula for two, which rounds otherwise.
-        deviation = abs((first - second) / 2)
-    elif count > 2:
-        mean = total / count
-        squares = 0.0
-        for index in range(len(scoring.balanced)):
-            row = scoring.balanced[index]
-            if requests.counted[row] and loads.allocatable[row, node] != 0:
-                share = _share(loads, requests, node, row, pods)
-                squares += (share - mean) * (share - mean)
-        deviation = math.sqrt(squares / count)
-    return int((1.0 - deviation) * float(_MAX))
+    if count < 2:
+        return _MAX
+    # The scheduler takes another formula for two, which rounds otherwise.
+    deviation = abs((first - second) / 2)
+    if count > 2:
+        deviation = _deviate(loads, scoring, requests, node, pods)
+    return truncate((1.0 - deviation) * float(_MAX))
+
+
+def _deviate(loads: Loads, scoring: Scoring, requests: Requests, node: int, pods: int) -> float:
+    """Return the standard deviation of the shares of more than two resources."""
+    shares = [
+        _share(loads, requests, node, row, pods)
+        for row in scoring.balanced
+        if requests.counted[row] and loads.allocatable[row, node] != 0
+    ]
+    # One after the other, as Go adds them: the order of additions decides the last bit.
+    mean = sum(shares) / len(shares)
+    return math.sqrt(sum((share - mean) * (share - mean) for share in shares) / len(shares))
 
 
 def _share(loads: Loads, requests: Requests, node: int, row: int, pods: int) -> float:

@@ -1,8 +1,9 @@
 from rebalancer.core.counts cimport DomainCounts
+from rebalancer.core.numbers cimport round_half_up, truncate
 from rebalancer.core.windows cimport Ring, count_distinct, fill, slide
 
 cdef long long _MAX, _BEYOND
-cdef Py_ssize_t _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _LOW, _HIGH, _SIZES
+cdef Py_ssize_t _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES
 
 cdef class Weights:
     cdef public long long taints, affinity, pods, spread
@@ -36,7 +37,7 @@ cpdef Py_ssize_t find_extremes(Board board, Ring ring, Preferences wishes) excep
 cdef void _count_domains(
     Board board, Ring ring, Preferences wishes, SoftSpread constraint, Py_ssize_t offset
 ) except *
-cdef void _bound_spread(Board board, Ring ring, Preferences wishes, Py_ssize_t rows) except *
+cdef void _bound_spread(Board board, Ring ring, Preferences wishes, Py_ssize_t row) except *
 cdef void _bound(
     Board board, Ring ring, Preferences wishes, long long sign, long long[::1] bounds
 ) except *
@@ -45,7 +46,6 @@ cdef bint _has_sizes(
 ) except -1
 cdef void _score_spread(Board board, Ring ring, Preferences wishes, Py_ssize_t window) except *
 cdef void _add_spread(Board board, Ring ring, SoftSpread constraint, double weight) except *
-cdef long long _round(double value) except? -1
 cpdef void add_up(
     Board board, Ring ring, Preferences wishes, Weights weights, Py_ssize_t window
 ) except *

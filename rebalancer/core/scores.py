@@ -7,14 +7,15 @@ Sources: ``plugins/helper/normalize_score.go``, ``plugins/podtopologyspread/scor
 from __future__ import annotations
 
 from rebalancer.core.counts import DomainCounts
+from rebalancer.core.numbers import round_half_up, truncate
 from rebalancer.core.views import ints, reals
 from rebalancer.core.windows import Ring, count_distinct, fill, slide
 
 _MAX = 100
 _BEYOND = 1 << 62
 """More than any raw score."""
-_TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _LOW, _HIGH, _SIZES = 0, 1, 2, 3, 4, 5, 6
-"""Rows of ``Board.extremes``; from ``_SIZES`` on one row for each soft spread constraint."""
+_TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES = 0, 1, 2, 3, 4
+"""Rows of ``Board.extremes``; from ``_SIZES`` on one for each soft spread constraint, and two for the bounds of spread."""
 
 
 class Weights:
@@ -43,15 +44,21 @@ class SoftSpread:
     """A topology spread constraint with ScheduleAnyway."""
 
     def __init__(
-        self, pods: DomainCounts, shift: int, labels: memoryview, number: int, *, per_node: bool
+        self,
+        pods: DomainCounts,
+        shift: int,
+        labels: memoryview,
+        seen: memoryview,
+        *,
+        per_node: bool,
     ) -> None:
         self.pods = pods
         self.shift = shift
         """``maxSkew`` - 1."""
         self.labels = labels
         """(N,) numbers of the domains as they are counted for the weight of the constraint."""
-        self.seen = ints(number)
-        """Room to count them: one entry for each."""
+        self.seen = seen
+        """Room to count them: a zero for each at least."""
         self.per_node = per_node
         """Whether each node is a domain of its own."""
 
@@ -110,7 +117,7 @@ class Board:
         """(W,) the largest one."""
         self.done = ints(nodes)
         """(W,) whether the raw spread scores of each window are bounded."""
-        self.extremes = ints((_SIZES + rows) * nodes)
+        self.extremes = ints((_SIZES + rows + 2) * nodes)
         """(rows * N,) what normalisation needs of each window, row by row, see the names of the rows."""
 
 
@@ -147,13 +154,13 @@ def find_extremes(board: Board, ring: Ring, wishes: Preferences) -> int:
     slide(ring, board.pods, -1, extremes, _LEAST_PODS * size)
     slide(ring, board.pods, 1, extremes, _MOST_PODS * size)
     if not wishes.spread:
-        return _LOW
+        return _SIZES
     row = _SIZES
     for constraint in wishes.spread:
         _count_domains(board, ring, wishes, constraint, row * size)
         row += 1
     _bound_spread(board, ring, wishes, row)
-    return row
+    return row + 2
 
 
 def _count_domains(
@@ -167,8 +174,11 @@ def _count_domains(
     count_distinct(ring, labels, wishes.ignored, seen, board.extremes, offset)
 
 
-def _bound_spread(board: Board, ring: Ring, wishes: Preferences, rows: int) -> None:
-    """Write the smallest and the largest raw spread score of each window; they depend on its numbers of domains."""
+def _bound_spread(board: Board, ring: Ring, wishes: Preferences, row: int) -> None:
+    """Write the smallest and the largest raw spread score of each window, from ``row`` on.
+
+    They depend on the window's numbers of domains.
+    """
     size, extremes = len(ring.nodes), board.extremes
     for window in range(ring.windows):
         board.done[window] = 0
@@ -179,11 +189,10 @@ def _bound_spread(board: Board, ring: Ring, wishes: Preferences, rows: int) -> N
         _bound(board, ring, wishes, -1, board.low)
         _bound(board, ring, wishes, 1, board.high)
         for other in range(window, ring.windows):
-            if _has_sizes(board, rows, size, window, other):
-                extremes[_LOW * size + other] = (
-                    0 if board.low[other] == _BEYOND else board.low[other]
-                )
-                extremes[_HIGH * size + other] = board.high[other]
+            if _has_sizes(board, row, size, window, other):
+                low = board.low[other]
+                extremes[row * size + other] = 0 if low == _BEYOND else low
+                extremes[(row + 1) * size + other] = board.high[other]
                 board.done[other] = 1
 
 
@@ -214,7 +223,7 @@ def _score_spread(board: Board, ring: Ring, wishes: Preferences, window: int) ->
         _add_spread(board, ring, constraint, board.logarithms[domains])
         row += 1
     for place in range(ring.count):
-        board.spread[place] = _round(board.sums[place])
+        board.spread[place] = round_half_up(board.sums[place])
 
 
 def _add_spread(board: Board, ring: Ring, constraint: SoftSpread, weight: float) -> None:
@@ -224,12 +233,6 @@ def _add_spread(board: Board, ring: Ring, constraint: SoftSpread, weight: float)
         node = ring.nodes[place]
         if pods.domain[node] != pods.size:
             board.sums[place] += pods.counts[pods.domain[node]] * weight + shift
-
-
-def _round(value: float) -> int:
-    """Return a non-negative value rounded half away from zero (``math.Round``)."""
-    down = int(value)
-    return down + (value - down >= 0.5)
 
 
 def add_up(board: Board, ring: Ring, wishes: Preferences, weights: Weights, window: int) -> None:
@@ -262,7 +265,7 @@ def _add_pods(board: Board, ring: Ring, weights: Weights, window: int) -> None:
     span = float(high - low)
     for place in range(ring.count):
         above = min(max(board.pods[place], low), high) - low
-        board.totals[place] += weights.pods * int(float(_MAX) * (float(above) / span))
+        board.totals[place] += weights.pods * truncate(float(_MAX) * (float(above) / span))
 
 
 def _add_evenness(
@@ -270,8 +273,9 @@ def _add_evenness(
 ) -> None:
     """Add the scores of PodTopologySpread to the totals: fewer matching pods are better, ignored nodes get 0."""
     size = len(ring.nodes)
-    low = board.extremes[_LOW * size + window]
-    high = board.extremes[_HIGH * size + window]
+    row = _SIZES + len(wishes.spread)
+    low = board.extremes[row * size + window]
+    high = board.extremes[(row + 1) * size + window]
     for place in range(ring.count):
         if wishes.ignored[ring.nodes[place]]:
             continue

@@ -14,6 +14,32 @@ _MAX_KINDS = 48
 """More kinds of windows than this are stood for by so many windows, evenly spread."""
 
 
+class Shares:
+    """Room for the shares of the windows of one kind, and for the numbers of the scores that share them out."""
+
+    def __init__(self, nodes: int) -> None:
+        self.value = ints(nodes)
+        """(F,) a number for the score at each place."""
+        entries = 2
+        while entries < 2 * nodes:
+            entries *= 2
+        self.table = ints(entries)
+        """The scores that have a number, each in the entry for it."""
+        self.number = ints(entries)
+        """The number of the score in each entry."""
+        self.written = ints(entries)
+        """The round in which each entry was written."""
+        self.round = 0
+        self.begun = reals(2 * nodes)
+        """(F + K,) shares of windows whose best nodes begin at each place."""
+        self.left = reals(2 * nodes)
+        """(F + K,) shares of windows whose best nodes end at each place."""
+        self.running = reals(nodes)
+        """By number of a score: the shares that have begun, and not ended."""
+        self.ended = reals(nodes)
+        """By number of a score: the shares that end before its next place."""
+
+
 class Ring:
     """The F feasible nodes in the order of the search, and the W windows of K nodes on them.
 
@@ -38,12 +64,15 @@ class Ring:
         """(W,) the kind of each window."""
         self.first = ints(_MAX_KINDS)
         """(kinds,) the first window of each kind."""
-        self.chance = reals(nodes)
-        """(F,) the result: the probability that each node is chosen."""
+        self.sorted = ints(_MAX_KINDS)
+        """(kinds,) the kinds in the order of their extremes."""
+        self.times = ints(nodes)
+        """(W,) how often each window counts: once, unless some stand for all."""
+        self.chance = reals(2 * nodes)
+        """(F,) the result: the probability that each node is chosen, up to a constant factor. Beyond, room for :func:`fold`."""
         self.queue = ints(2 * nodes)
         """Room for the places that may still be the best of a window, best first (a monotone queue)."""
-        self.joined = reals(2 * nodes)
-        """Beside the queue: what each of the best nodes had been given when it became one."""
+        self.shares = Shares(nodes)
 
 
 def weigh_windows(ring: Ring, nodes: int, most: int) -> None:
@@ -58,7 +87,9 @@ def weigh_windows(ring: Ring, nodes: int, most: int) -> None:
         for place in range(count):
             ring.weight[place] = float(ring.rank[place] - before) / nodes
             before = ring.rank[place]
-    for place in range(count):
+    for window in range(ring.windows):
+        ring.times[window] = 1
+    for place in range(count + ring.size):
         ring.chance[place] = 0.0
 
 
@@ -144,15 +175,36 @@ def number_kinds(ring: Ring, extremes: memoryview, rows: int) -> int:
     if kinds > _MAX_KINDS:
         _choose_representatives(ring)
         kinds = _number(ring, extremes, rows)
+    _sort_kinds(ring, extremes, rows, kinds)
     return kinds
 
 
+def _sort_kinds(ring: Ring, extremes: memoryview, rows: int, kinds: int) -> None:
+    """Sort the kinds by their extremes, so that shares are added in an order that no labels of nodes decide."""
+    for kind in range(kinds):
+        place = kind
+        while place > 0 and _is_less(ring, extremes, rows, kind, ring.sorted[place - 1]):
+            ring.sorted[place] = ring.sorted[place - 1]
+            place -= 1
+        ring.sorted[place] = kind
+
+
+def _is_less(ring: Ring, extremes: memoryview, rows: int, kind: int, other: int) -> bool:
+    size = len(ring.nodes)
+    for row in range(rows):
+        mine = extremes[row * size + ring.first[kind]]
+        its = extremes[row * size + ring.first[other]]
+        if mine != its:
+            return mine < its
+    return False
+
+
 def _number(ring: Ring, extremes: memoryview, rows: int) -> int:
-    """Number the windows that have a weight; return the number of kinds, or one too many if there are too many."""
+    """Number the windows that count; return the number of kinds, or one too many if there are too many."""
     kinds = 0
     for window in range(ring.windows):
         ring.kind[window] = -1
-        if ring.weight[window] == 0.0:
+        if ring.times[window] == 0:
             continue
         kind = _find_kind(ring, extremes, rows, window, kinds)
         if kind == kinds:
@@ -184,64 +236,118 @@ def _is_same(extremes: memoryview, rows: int, size: int, window: int, other: int
 
 
 def _choose_representatives(ring: Ring) -> None:
-    """Give all weight to ``_MAX_KINDS`` windows: those in the middle of equal parts of the whole weight."""
+    """Let ``_MAX_KINDS`` windows count, those in the middle of equal parts of the whole weight, and no other."""
     below = 0.0
     chosen = 0
     for window in range(ring.windows):
         below += ring.weight[window]
-        ring.weight[window] = 0.0
-        while chosen < _MAX_KINDS and (chosen + 0.5) / _MAX_KINDS <= below:
-            ring.weight[window] += 1.0 / _MAX_KINDS
+        ring.weight[window] = 1.0 / _MAX_KINDS
+        ring.times[window] = 0
+        last = window == ring.windows - 1
+        while chosen < _MAX_KINDS and ((chosen + 0.5) / _MAX_KINDS <= below or last):
+            ring.times[window] += 1
             chosen += 1
 
 
 def share_out(ring: Ring, totals: memoryview, kind: int) -> None:
     """Add to each node its share of the windows of a kind, where the nodes' scores are ``totals`` (F,).
 
-    The scheduler chooses one of the best nodes of a window at random. The queue holds the places of a window whose
-    total no later place exceeds; the best ones are its first. ``level`` is what one that was always among the best
-    has been given: each gets the difference between the levels at which it stopped and became one.
+    The scheduler chooses one of the best nodes of a window at random.
     """
-    count, size, queue, joined = ring.count, ring.size, ring.queue, ring.joined
+    if ring.windows == 1:
+        _choose_best(ring, totals)
+        return
+    _number_values(ring, totals)
+    _mark_shares(ring, totals, kind)
+    _add_shares(ring)
+
+
+def _choose_best(ring: Ring, totals: memoryview) -> None:
+    """Let the nodes with the best score have chance 1, and others 0."""
+    most = totals[0]
+    for place in range(1, ring.count):
+        most = max(most, totals[place])
+    for place in range(ring.count):
+        ring.chance[place] = float(totals[place] == most)
+
+
+def _number_values(ring: Ring, totals: memoryview) -> None:
+    """Write a number for the score at each place into ``Shares.value``, equal for equal scores: a table by open addressing."""
+    shares = ring.shares
+    shares.round += 1
+    mask = len(shares.table) - 1
+    number = 0
+    for place in range(ring.count):
+        score = totals[place]
+        entry = (score ^ (score >> 16)) & mask
+        while shares.written[entry] == shares.round and shares.table[entry] != score:
+            entry = (entry + 1) & mask
+        if shares.written[entry] != shares.round:
+            shares.written[entry] = shares.round
+            shares.table[entry] = score
+            shares.number[entry] = number
+            shares.running[number] = shares.ended[number] = 0.0
+            number += 1
+        shares.value[place] = shares.number[entry]
+
+
+def _mark_shares(ring: Ring, totals: memoryview, kind: int) -> None:
+    """Write for each window of the kind its share: where its best nodes begin, and where they end.
+
+    The queue holds the places of a window whose score no later place exceeds; the best ones are its first.
+    """
+    count, size, queue, shares = ring.count, ring.size, ring.queue, ring.shares
     front = back = best = 0
-    level = 0.0
-    for place in range(ring.windows + size - 1):
-        value = totals[place if place < count else place - count]
+    for place in range(count + size):
+        shares.begun[place] = shares.left[place] = 0.0
+    for place in range(count + size - 1):
+        score = totals[place if place < count else place - count]
         while back > front:
             last = queue[back - 1]
-            at = last if last < count else last - count
-            if totals[at] >= value:
+            if totals[last if last < count else last - count] >= score:
                 break
             back -= 1
-            if back - front < best:
-                ring.chance[at] += level - joined[back]
-                best -= 1
         queue[back] = place
         back += 1
+        best = min(best, back - front - 1)
         window = place - size + 1
         if window > 0 and queue[front] < window:
-            at = queue[front]
-            if best > 0:
-                ring.chance[at] += level - joined[front]
-                best -= 1
             front += 1
-        best = _join(ring, totals, front, back, best, level)
+            best = max(best - 1, 0)
+        best = _count_best(ring, front, back, best)
         if window >= 0 and ring.kind[window] == kind:
-            level += ring.weight[window] / best
-    for entry in range(front, front + best):
-        at = queue[entry]
-        ring.chance[at if at < count else at - count] += level - joined[entry]
+            share = ring.weight[window] / best
+            for _ in range(ring.times[window]):
+                shares.begun[queue[front]] += share
+                shares.left[queue[front + best - 1]] += share
 
 
-def _join(ring: Ring, totals: memoryview, front: int, back: int, best: int, level: float) -> int:
-    """Let the entries of the queue that are equal to its first be among the best; return how many are now."""
-    count, queue = ring.count, ring.queue
+def _count_best(ring: Ring, front: int, back: int, best: int) -> int:
+    """Return how many of the queue's entries are equal to its first, of which ``best`` are known."""
+    count, queue, shares = ring.count, ring.queue, ring.shares
     first = queue[front]
-    most = totals[first if first < count else first - count]
+    most = shares.value[first if first < count else first - count]
     while front + best < back:
         at = queue[front + best]
-        if totals[at if at < count else at - count] != most:
+        if shares.value[at if at < count else at - count] != most:
             break
-        ring.joined[front + best] = level
         best += 1
     return best
+
+
+def _add_shares(ring: Ring) -> None:
+    """Add the shares to the nodes: each place has those that have begun at equal scores before, and not ended."""
+    count, shares = ring.count, ring.shares
+    for place in range(count + ring.size):
+        number = shares.value[place if place < count else place - count]
+        shares.running[number] += shares.begun[place] - shares.ended[number]
+        shares.ended[number] = shares.left[place]
+        if shares.running[number] > 0.0:
+            ring.chance[place] += shares.running[number]
+
+
+def fold(ring: Ring) -> None:
+    """Add what places beyond the last one have to the first ones, which are the same nodes."""
+    if ring.windows > 1:
+        for place in range(ring.size):
+            ring.chance[place] += ring.chance[ring.count + place]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cost.groups import Counted, Domains, gains_at
-from rebalancer.cost.term import Bound, Candidates, Entry, Group, Term, Unmet
+from rebalancer.cost.term import Bound, Candidates, Entry, Group, Lacking, Term, Unmet
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, unite
 
@@ -169,6 +170,7 @@ class DomainTerm(Term):
                 group.movers,
                 self._nodes_to_leave(group),
                 amount=group.weight * value,
+                lack=group.lack() if isinstance(group, Lacking) else "",
             )
             for group, value in zip(self._groups, values, strict=True)
             if value > 0
@@ -183,7 +185,19 @@ class DomainTerm(Term):
         """Return, as sentences, what no placement can fix, for all groups."""
         self._potentials()
         asked = (self._groups[index] for index in np.flatnonzero(~self._satisfied).tolist())
-        return [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
+        sentences = [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
+        # A rule may hold only because of what is missing.
+        held = ((index, g) for index, g in self._lacking if self._satisfied[index])
+        return [*sentences, *(f"{g.label}: {g.lack()}" for _, g in held)]
+
+    @cached_property
+    def _lacking(self) -> list[tuple[int, Lacking]]:
+        """The groups, by index, that lack something in the cluster."""
+        return [
+            (index, group)
+            for index, group in enumerate(self._groups)
+            if isinstance(group, Lacking) and group.without_nodes
+        ]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
         """Return the groups of ``classes``, including omitted ones. The term itself does not change."""

@@ -90,7 +90,10 @@ class SpreadGroup:
         max_skew: int,
         min_domains: int | None = None,
         weight: float = 1.0,
+        without_nodes: Sequence[str] = (),
     ) -> None:
+        """``without_nodes``: domains that its pods could be in, if these had nodes."""
+        self.without_nodes = without_nodes
         self.label, self.weight = label, weight
         self.members = counted
         if len(movers) == len(counted) == 1 and movers[0] == counted[0]:
@@ -160,6 +163,14 @@ class SpreadGroup:
     def _too_few(self) -> bool:
         """Whether there are fewer domains than ``minDomains``."""
         return self._min_domains is not None and len(self.domains.names) < self._min_domains
+
+    def lack(self) -> str:
+        """Return which domains have no node, as far as that is known; empty if none is missing."""
+        named = ", ".join(self.without_nodes[:3])
+        if self._too_few:
+            few = f"{count(len(self.domains.names), 'domain')} of minDomains {self._min_domains}"
+            return f"{few} have nodes" + (f", {named} has none" if named else "")
+        return f"{self.standing()}: {named} has no node" if named else ""
 
     def satisfied(self, least: int, most: int) -> bool:
         """Return whether the counts differ by ``max_skew`` at most; without a domain they do not.

@@ -119,6 +119,17 @@ class Described(Protocol):
         """Return where the group's pods are now, with numbers."""
 
 
+@runtime_checkable
+class Lacking(Protocol):
+    """A group that can say what is missing in the cluster for it to hold."""
+
+    without_nodes: Sequence[str]
+    """Domains that its pods could be in, if these had nodes."""
+
+    def lack(self) -> str:
+        """Return what is missing, whatever moves are made; empty if nothing is known to be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """The position of a node relative to the thresholds of a term."""
@@ -163,6 +174,8 @@ class Unmet:
     """Whether it is a rule of pods, and not of a node."""
     amount: float = 1.0
     """What it adds to the potential of its term."""
+    lack: str = ""
+    """What is missing for it to hold, if no move of its pods can fix any of it."""
 
 
 class Term(ABC):

@@ -10,6 +10,7 @@ import numpy as np
 from rebalancer.cost.streaks import Streaks
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.empty_zones import ZONE, may_use_zone, zones_without_nodes
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
@@ -136,6 +137,16 @@ class View:
             made = self.made[identity] = self.shared(allowed), masks
         eligible: Bools = made[0]
         return eligible
+
+    def domains_without_nodes(self, key: str, cls: int) -> tuple[str, ...]:
+        """Return the domains of ``key`` that have no node and that a class may use: zones, as far as the cluster's storage names them."""
+        if key != ZONE:
+            return ()
+        made = self.made.get("zones without nodes")
+        if not isinstance(made, tuple):
+            made = self.made["zones without nodes"] = zones_without_nodes(self.snapshot)
+        spec = self.snapshot.classes[cls].spec
+        return tuple(zone for zone in made if may_use_zone(spec, zone))
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return the living pods of ``classes``, on nodes, that cannot be moved.

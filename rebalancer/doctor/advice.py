@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -122,20 +122,48 @@ class Adviser:
             # Volumes tie pods to zones and nodes: a rule that their volumes contradict would keep them waiting.
             # An empty selector would count all pods of the namespace.
             return
-        cls = self._snapshot.classes[int(classes[-1])].replacement
-        possible = self._model.static_mask(cls)
-        placed = self._pods_on_nodes(classes)
-        zone = self._over_zones(workload, cls, possible, placed)
-        if zone is not None:
-            yield zone
+        replaced_by = self._replacements(classes)
+        possible, placed = self._possible(replaced_by), self._pods_on_nodes(classes)
+        zone = self._beside_foreign(
+            replaced_by, self._over_zones(workload, replaced_by, possible, placed)
+        )
         replaced = None
         if workload.pod.topology_spread_constraints:
             replaced = "its own rules replace"
         elif zone is not None and zone.patch is not None:
             replaced = "the new rule over zones replaces"
         node = self._over_nodes(workload, possible, placed, replaced)
-        if node is not None:
-            yield node
+        yield from filter(None, (zone, self._beside_foreign(replaced_by, node)))
+
+    def _replacements(self, classes: Int32s) -> Int32s:
+        """Return the classes of the pods that replace those of the classes."""
+        of = self._snapshot.classes
+        return np.unique([of[cls].replacement for cls in classes.tolist()]).astype(np.int32)
+
+    def _possible(self, classes: Int32s) -> Bools:
+        """Return the nodes (N,) that a pod of one of the classes may use, and that run it."""
+        masks = (
+            self._snapshot.without_foreign(self._model.static_mask(cls), cls)
+            for cls in classes.tolist()
+        )
+        return np.logical_or.reduce(list(masks))
+
+    def _beside_foreign(self, classes: Int32s, advice: Advice | None) -> Advice | None:
+        """Return advice on a spread, without its patch where the rule would draw pods to another operating system."""
+        if advice is None:
+            return None
+        for cls in classes.tolist():
+            if (foreign := self._snapshot.foreign_nodes(cls)) is None:
+                continue
+            drawn = np.flatnonzero(self._model.static_mask(cls) & foreign)
+            if len(drawn):
+                name = self._snapshot.nodes.names[int(drawn[0])]
+                left = (
+                    f"a nodeSelector kubernetes.io/os first: without it a rule counts {name}, too, which is of another"
+                    " operating system, and the scheduler sends pods there"
+                )
+                return replace(advice, patch=None, left=left)
+        return advice
 
     def _pods_on_nodes(self, classes: Int32s) -> Ints:
         """Return the number of living pods of the classes on each node (N,)."""
@@ -144,7 +172,7 @@ class Adviser:
         return np.bincount(pods.node[mine], minlength=len(self._snapshot.nodes))
 
     def _over_zones(
-        self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints
+        self, workload: RolledWorkload, classes: Int32s, possible: Bools, placed: Ints
     ) -> Advice | None:
         zones = np.unique(self._zone_of[possible & (self._zone_of >= 0)])
         if len(zones) < 2 or _is_kept_apart(workload, ZONE, preferred=False):
@@ -158,7 +186,7 @@ class Adviser:
         holds = rule is not None and uneven <= max(1, rule.max_skew)
         if holds and workload.replicas < len(zones):
             return None
-        room = self._room(workload, cls, possible, placed) + placed
+        room = self._room(workload, classes, possible, placed) + placed
         share = math.ceil(workload.replicas / len(zones)) + 1
         narrow = [
             self._zones[zone]
@@ -219,14 +247,16 @@ class Adviser:
     def _loads(self) -> NodeLoads:
         return NodeLoads(self._snapshot)
 
-    def _room(self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints) -> Ints:
-        """Return for each node (N,) how many more pods of a class fit on it, beside the ``placed`` ones (N,).
+    def _room(
+        self, workload: RolledWorkload, classes: Int32s, possible: Bools, placed: Ints
+    ) -> Ints:
+        """Return for each node (N,) how many more pods of the classes fit on it, beside the ``placed`` ones (N,).
 
-        None where the class may not run; one in all where no node can run two of them.
+        None where they may not run; one in all where no node can run two of them.
         """
         nodes, loads = self._snapshot.nodes, self._loads
         room = nodes.max_pods - loads.pod_count
-        asked = self._snapshot.requests[:, cls]
+        asked = self._snapshot.requests[:, classes].max(axis=1)
         for resource in np.flatnonzero(asked > 0).tolist():
             free = nodes.allocatable[resource] - loads.used[resource]
             room = np.minimum(room, free // asked[resource])
@@ -410,11 +440,11 @@ class Adviser:
         """Return whether a node has room for one pod more beside all that run."""
         if _holds_ports(workload.pod):
             return False
-        cls = self._snapshot.classes[int(classes[-1])].replacement
-        possible, placed = self._model.static_mask(cls), self._pods_on_nodes(classes)
+        replaced_by = self._replacements(classes)
+        possible, placed = self._possible(replaced_by), self._pods_on_nodes(classes)
         if _is_kept_apart(workload, ZONE, preferred=False):
             possible = possible & ~np.isin(self._zone_of, self._zone_of[placed > 0])
-        return bool(self._room(workload, cls, possible, placed).any())
+        return bool(self._room(workload, replaced_by, possible, placed).any())
 
 
 _NONE: Int32s = np.empty(0, np.int32)

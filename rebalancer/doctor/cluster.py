@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
-from rebalancer.doctor.movers import find_movers, no_movers
+from rebalancer.doctor.movers import Seen, find_movers
 from rebalancer.doctor.report import Check, Finding, Grade, check
 from rebalancer.doctor.report import not_judged as not_made
 from rebalancer.kube.access import list_pod_groups
@@ -19,7 +19,7 @@ from rebalancer.planner.findings import (
     policy_warnings,
 )
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.safety import closed_zones, not_judged, standstill
+from rebalancer.planner.safety import closed_zones, lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
@@ -27,11 +27,10 @@ from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.pod_groups import groups_of_use
 from rebalancer.snapshot.protect import NAMES, Scope, bits_of, not_understood, protect
 from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
-from rebalancer.wire.objects import ObjectMeta
 
 _SHOWN = 3
 
@@ -41,14 +40,14 @@ def check_cluster(
     loaded: LoadedPolicy,
     registry: Registry,
     clock_skew: float | None,
-    jobs: Sequence[ObjectMeta] | None = None,
+    seen: Seen | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of ``snapshot``, the most urgent first.
 
-    ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file. ``jobs``: all Jobs of the cluster, of
-    which a snapshot keeps those with pods only; None if they are not known.
+    ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file. ``seen``: Jobs, of
+    which a snapshot keeps those with pods only, and CronJobs, of which it has none.
     """
-    policy = loaded.policy
+    policy, seen = loaded.policy, seen or Seen()
     protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
     movable = int(np.count_nonzero(protected == 0))
     nodes = f"{count(len(snapshot.nodes), 'node')}, nothing that makes a run stand still"
@@ -79,8 +78,8 @@ def check_cluster(
         ),
         check(
             "otherMovers",
-            find_movers(snapshot, loaded.policy, jobs),
-            no_movers(jobs),
+            find_movers(snapshot, loaded.policy, seen),
+            seen.words,
         ),
     )
 
@@ -123,7 +122,7 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
 
 
 def _version_text(snapshot: Snapshot) -> str:
-    return f"Kubernetes {snapshot.version[0]}.{snapshot.version[1]}, of which the scheduler is modelled"
+    return f"{snapshot.version_words}, of which the scheduler is modelled"
 
 
 def _scheduler(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
@@ -205,6 +204,8 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
     counts = Counter(
         {name: int(np.count_nonzero(protected & (1 << place))) for place, name in enumerate(NAMES)}
     )
+    # They have a node, which is not known; what follows says so of them.
+    counts["unscheduled"] -= int(np.count_nonzero(snapshot.pods.flags & PodFlag.LOST_NODE))
     kept = [f"{name} {number:,}" for name, number in counts.most_common() if number]
     if kept:
         yield Finding(
@@ -220,6 +221,8 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
             f"{count(waiting, 'pod')} without a node",
             "`rebalancer capacity` says why, and which machines would help",
         )
+    if lost := lost_pods(snapshot):
+        yield Finding(Grade.WARNING, f"{lost}: they stay", "read the nodes again, with these")
     for text in not_understood(snapshot):
         yield Finding(Grade.WARNING, text, "correct the annotation, or remove it")
 

@@ -1,13 +1,16 @@
 """Other programs that move pods in a cluster: autoscalers, the descheduler, other releases of this one.
 
-One that a CronJob starts has pods for seconds only, so its Jobs are looked at, too: a Job carries the labels of its template
-(``pkg/apis/batch/v1/defaults.go``: ``SetDefaults_Job``), and the name of its CronJob before a number.
+One that a CronJob starts has pods for seconds only, so CronJobs and their Jobs are looked at, too: a Job carries the labels of its
+template (``pkg/apis/batch/v1/defaults.go``: ``SetDefaults_Job``), and the name of its CronJob before a number. Whatever the labels
+are, an image has a name.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,22 +27,47 @@ _OURS, _PEER = "kube-rebalancer", "descheduler"
 _PEER_LABELS = (_NAME, "k8s-app", "app")
 _OF_PEER = re.compile(r"descheduler(-cronjob)?-\d+")
 """Jobs of the descheduler's CronJobs: that of its chart, and that of its manifests, which has no labels."""
+_IMAGE = re.compile(r"(.*/)?descheduler([:@][^/]*)?")
+"""Its image, from whatever registry, by tag or digest."""
 
 
-def find_movers(
-    snapshot: Snapshot, policy: Policy, jobs: Sequence[ObjectMeta] | None
-) -> Iterator[Finding]:
-    """Yield a finding for each other program that moves pods.
+class Started(NamedTuple):
+    """What pods, a Job or a CronJob say of the program in them."""
 
-    ``jobs``: all Jobs; None if they are not known.
-    """
+    namespace: str
+    labels: Mapping[str, str]
+    images: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The objects besides pods by which programs are seen; None: not known."""
+
+    jobs: Sequence[ObjectMeta] | None = None
+    cron_jobs: Sequence[Started] | None = None
+    """Those that are not suspended."""
+
+    @property
+    def words(self) -> str:
+        """What was looked at, for a cluster in which no other program was seen."""
+        looked = ["pods", *["Jobs"] * (self.jobs is not None)]
+        looked += ["CronJobs"] * (self.cron_jobs is not None)
+        left = ["Jobs that have ended"] * (self.jobs is None)
+        left += ["CronJobs"] * (self.cron_jobs is None)
+        seen = f"no other program that moves pods is seen by labels, names and images of {', '.join(looked)}"
+        return f"{seen}; not looked at: {' and '.join(left)}" if left else seen
+
+
+def find_movers(snapshot: Snapshot, policy: Policy, seen: Seen) -> Iterator[Finding]:
+    """Yield a finding for each other program that moves pods."""
     for one in autoscalers(snapshot):
         yield Finding(Grade.NOTE, f"{one.name} removes and adds nodes here ({one.sign})")
     for text in against_autoscalers(policy, snapshot):
         yield Finding(Grade.WARNING, text)
-    labelled = [*_of_pods(snapshot), *((job.namespace, job.labels or {}) for job in jobs or ())]
-    peers = {namespace for namespace, labels in labelled if _is_peer(labels)}
-    peers |= {job.namespace for job in jobs or () if _OF_PEER.fullmatch(job.name)}
+    jobs = [Started(job.namespace, job.labels or {}, ()) for job in seen.jobs or ()]
+    started = [*_of_pods(snapshot), *jobs, *(seen.cron_jobs or ())]
+    peers = {one.namespace for one in started if _is_peer(one)}
+    peers |= {job.namespace for job in seen.jobs or () if _OF_PEER.fullmatch(job.name)}
     if peers:
         yield Finding(
             Grade.WARNING,
@@ -47,9 +75,9 @@ def find_movers(
             "each may undo what the other does: switch it off (`rebalancer policy migrate` takes its policy over)",
         )
     releases = {
-        f"{namespace}/{labels[_INSTANCE]}"
-        for namespace, labels in labelled
-        if labels.get(_NAME) == _OURS and _INSTANCE in labels
+        f"{one.namespace}/{one.labels[_INSTANCE]}"
+        for one in started
+        if one.labels.get(_NAME) == _OURS and _INSTANCE in one.labels
     }
     if len(releases) > 1:
         yield Finding(
@@ -59,19 +87,15 @@ def find_movers(
         )
 
 
-def no_movers(jobs: Sequence[ObjectMeta] | None) -> str:
-    """Return the message for a cluster in which no other mover was found."""
-    unseen = "" if jobs is not None else "; Jobs that have ended are not in the file"
-    return f"no other program that moves pods is seen{unseen}"
-
-
-def _of_pods(snapshot: Snapshot) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield (namespace, labels) of the classes with living pods."""
+def _of_pods(snapshot: Snapshot) -> Iterator[Started]:
+    """Yield what the classes with living pods say."""
     running = np.bincount(snapshot.pods.cls[snapshot.pods.living], minlength=len(snapshot.classes))
     for cls, pods in zip(snapshot.classes, running.tolist(), strict=True):
         if pods:
-            yield cls.namespace, cls.labels
+            images = tuple(one.image for one in cls.spec.containers or ())
+            yield Started(cls.namespace, cls.labels, images)
 
 
-def _is_peer(labels: Mapping[str, str]) -> bool:
-    return any(labels.get(label) == _PEER for label in _PEER_LABELS)
+def _is_peer(one: Started) -> bool:
+    by_image = any(_IMAGE.fullmatch(image) for image in one.images)
+    return by_image or any(one.labels.get(label) == _PEER for label in _PEER_LABELS)

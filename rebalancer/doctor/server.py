@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
+from rebalancer.doctor.movers import Started
 from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
 from rebalancer.kube.access import (
     ATTACHMENT_RULES,
@@ -32,11 +35,65 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import decode
-from rebalancer.run.memory.remember import describe_cooling
-from rebalancer.wire.kinds import METRICS
+from rebalancer.run.memory.remember import list_resting
+from rebalancer.run.source import find_state
+from rebalancer.wire.kinds import CRON_JOBS, METRICS
+from rebalancer.wire.objects import ObjectMeta, PodTemplate
 
 _SHOWN = 3
 _GRANT = "the chart grants what its values ask for{values}; by hand, add to a role:"
+
+
+def list_cron_jobs(client: Client) -> Sequence[Started] | None:
+    """Return what the CronJobs that are not suspended say; None if they may not be listed."""
+    path, query, found = CRON_JOBS.path(), {"limit": str(_PAGE)}, list[Started]()
+    try:
+        while True:
+            page = _cron_jobs.decode(client.get(path, query=query).body)
+            found += [one.started() for one in page.items if not one.spec.suspend]
+            if not page.metadata.next:
+                return found
+            query["continue"] = page.metadata.next
+    except (ClusterReadError, msgspec.DecodeError):
+        return None
+
+
+class _ListMeta(msgspec.Struct):
+    next: str = msgspec.field(name="continue", default="")
+
+
+class _JobSpec(msgspec.Struct):
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+
+
+class _JobTemplate(msgspec.Struct):
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+
+
+class _CronJobSpec(msgspec.Struct, rename="camel"):
+    suspend: bool = False
+    job_template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
+
+
+class _CronJob(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _CronJobSpec
+
+    def started(self) -> Started:
+        """Return what it says: its own labels, and what its pods' template has."""
+        template = self.spec.job_template.spec.template
+        labels = {**(self.metadata.labels or {}), **(template.metadata.labels or {})}
+        images = tuple(one.image for one in template.spec.containers or ())
+        return Started(self.metadata.namespace, labels, images)
+
+
+class _CronJobList(msgspec.Struct):
+    items: list[_CronJob]
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+_cron_jobs = msgspec.json.Decoder(_CronJobList)
+_PAGE = 500
 
 
 def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> tuple[Check, ...]:
@@ -46,18 +103,15 @@ def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> 
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
     metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
-    where, kept = run.state.lease, run.state.memory
+    state, unknown = find_state(run.state, client)
+    where, kept = state.lease, state.memory
     if where is None:
-        lease = not_judged(
-            "lease", "no Lease is named; --lease NAMESPACE/NAME names that of the chart"
-        )
+        lease = not_judged("lease", f"{unknown}; --lease NAMESPACE/NAME names one")
     else:
         ok = f"Lease {'/'.join(where)} is there and free"
         lease = _ask("lease", lambda: _lease(run, client, where), ok)
     if kept is None:
-        memory = not_judged(
-            "memory", "no ConfigMap is named; --memory NAMESPACE/NAME names that of the chart"
-        )
+        memory = not_judged("memory", f"{unknown}; --memory NAMESPACE/NAME names one")
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
         memory = _ask("memory", lambda: _memory(run, client, kept), ok)
@@ -163,9 +217,9 @@ def _memory(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator
         yield Finding(
             Grade.WARNING, flaw.message, "the next run writes it anew, or remove its data"
         )
-    if resting := sorted(describe_cooling(document, run.environment.clock.unix())):
+    if resting := list_resting(document, run.environment.clock.unix()):
         yield Finding(
             Grade.NOTE,
             f"{count(len(resting), 'workload')} in a cool-down: {and_more(resting, _SHOWN)}",
-            "`rebalancer history --memory NAMESPACE/NAME` says why, and until when",
+            "`rebalancer history` says why, and until when",
         )

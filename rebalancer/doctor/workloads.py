@@ -12,7 +12,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.lists import PAGE, Listing, read_pages, restarting
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
-from rebalancer.wire.lists import decode_raw
+from rebalancer.wire.lists import JsonDecoder, decode_raw
 
 
 class ProbedPort(o.ContainerPort, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class RolledWorkload(o.Workload, frozen=True, kw_only=True):
 RESOURCES = {one.kind: one for one in (DEPLOYMENTS, STATEFUL_SETS)}
 """Kind -> resource of the workloads that are read."""
 
-_decoder = msgspec.json.Decoder(RolledWorkload)
+_decoder = JsonDecoder(RolledWorkload)
 
 
 def decode_workloads(
@@ -113,7 +113,12 @@ def _decode(kind: str, one: bytes | Raw | o.Workload) -> RolledWorkload:
     if isinstance(one, o.Workload):
         decoded = msgspec.convert(msgspec.to_builtins(one), RolledWorkload)
         return msgspec.structs.replace(decoded, kind=kind, probes_known=False)
-    return msgspec.structs.replace(_decoder.decode(one), kind=kind)
+    try:
+        return msgspec.structs.replace(_decoder.decode_manifest(one), kind=kind)
+    except msgspec.ValidationError as error:
+        meta = msgspec.json.decode(one).get("metadata") or {}
+        ref = f"{kind}/{meta.get('namespace', '')}/{meta.get('name', '')}"
+        raise msgspec.ValidationError(f"{ref}: {error}") from None
 
 
 def read_workloads(client: Client) -> list[RolledWorkload]:

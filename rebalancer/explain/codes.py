@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rebalancer.base.plain_text import lines_of
 from rebalancer.plan.plan import Code
-from rebalancer.report.skips import PROTECTION_ADVICE, advice_of
+from rebalancer.report.skips import advice_of, advice_on_protection
 from rebalancer.report.summary import LEGEND
 from rebalancer.snapshot.protect import ANNOTATED, TEXTS
 
@@ -54,7 +54,7 @@ def list_codes(enumerations: Mapping[str, type[enum.StrEnum]]) -> Iterator[CodeM
             advice = advice_of(one) if isinstance(one, Code) else ""
             yield CodeMeaning(one.value, about, texts.get(one.name, ""), advice)
     for name, text in {**TEXTS, **ANNOTATED}.items():
-        advice = PROTECTION_ADVICE.get(name, "")
+        advice = advice_on_protection(name)
         yield CodeMeaning(name, "a protection", f"The pod is not moved: {text}.", advice)
     for word, text in LEGEND.items():
         yield CodeMeaning(word, "a word of reports", f"{text[:1].upper()}{text[1:]}.")

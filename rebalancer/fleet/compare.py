@@ -1,8 +1,9 @@
 """Play every policy on every snapshot, several times, and compare the results.
 
-An interrupted comparison goes on from its journal, a file of JSON lines: first what is compared, then a line per result,
-in the order in which they came. A line that was cut off by the end of the process is removed. Failures are not written:
-they are tried again.
+An interrupted comparison goes on from its journal, a file of JSON lines: first what it is, then a line per result, in the
+order in which they came, with a digest of the task and a checksum. So one journal serves comparisons that have tasks in
+common, as of a directory that grows. A line that was cut off by the end of the process is removed. Failures are not
+written: they are tried again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rebalancer import API_VERSION, __version__
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.comparison import Comparison, compare_rows
 from rebalancer.fleet.engines import TaskEngine
+from rebalancer.fleet.measures import BY_KEY
 from rebalancer.fleet.stores import absolute, digest
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
 
@@ -40,8 +42,8 @@ class Inputs:
     setting: TaskSetting
 
 
-def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
-    """Return the tasks, and a digest of everything that affects their results.
+def list_tasks(inputs: Inputs) -> list[Task]:
+    """Return the tasks.
 
     Tasks are in the order of snapshots, so that a worker reads each snapshot only once. The seed of the random
     landings comes from the content of the snapshot, not from its name or place; all policies have the same seed.
@@ -53,19 +55,16 @@ def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
     if len(set(names)) < len(names):
         raise PolicyError([f"--policies: {_twice(names)} is there twice"])
     tasks: list[Task] = []
-    every = hashlib.sha256(__version__.encode())
     for snapshot in inputs.snapshots:
-        content = digest(snapshot)
-        every.update(f"{content}\n".encode())
-        source = absolute(snapshot)
+        content, source = digest(snapshot), absolute(snapshot)
         for policy in inputs.policies:
             for draw in range(inputs.draws):
                 seed = (inputs.seed, int(content[:16], 16), draw)
-                task = Task(len(tasks), policy, snapshot, "", draw, seed, inputs.setting)
-                # The content counts, not the folder.
-                every.update(msgspec.json.encode(task))
-                tasks.append(msgspec.structs.replace(task, source=source))
-    return tasks, every.hexdigest()
+                setting = inputs.setting
+                tasks.append(
+                    Task(len(tasks), policy, snapshot, source, draw, seed, setting, content)
+                )
+    return tasks
 
 
 def compare(
@@ -79,8 +78,8 @@ def compare(
     Raises:
         PolicyError: see :func:`list_tasks`, and :func:`rebalancer.fleet.compare.open_journal`.
     """
-    tasks, content = list_tasks(inputs)
-    context = nullcontext(None) if journal_path is None else open_journal(journal_path, content)
+    tasks = list_tasks(inputs)
+    context = nullcontext(None) if journal_path is None else open_journal(journal_path)
     with context as journal:
         rows, failures = play_tasks(tasks, engine, journal, reached)
     return compare_rows([policy.name for policy in inputs.policies], list(rows.values()), failures)
@@ -90,17 +89,18 @@ def play_tasks(
     tasks: Sequence[Task], engine: TaskEngine, journal: TaskJournal | None, reached: Reached
 ) -> tuple[dict[int, Row], list[Failure]]:
     """Play the tasks that have no row in the journal, and append their rows; return task number -> row, and the failures."""
-    known = {} if journal is None else journal.rows
-    rows = {task.number: known[task.number] for task in tasks if task.number in known}
+    by_number = {task.number: task for task in tasks}
+    known = {} if journal is None else {task.number: journal.row_of(task) for task in tasks}
+    rows = {number: row for number, row in known.items() if row is not None}
     failures: list[Failure] = []
-    left = (task for task in tasks if task.number not in known)
+    left = [task for task in tasks if task.number not in rows]
     reached(len(rows), len(tasks))
-    for result in engine.run(left):
+    for result in engine.run(iter(left)):
         if isinstance(result, Failure):
             failures.append(result)
         else:
             if journal is not None:
-                journal.add(result)
+                journal.add(by_number[result.number], result)
             rows[result.number] = result
         reached(len(rows) + len(failures), len(tasks))
     return rows, failures
@@ -111,31 +111,68 @@ def _twice(names: Sequence[str]) -> str:
 
 
 _KIND = "ComparisonJournal"
+_MAX_JOURNAL = 1 << 30
+"""Bytes: half a million results."""
 
 
-class _Head(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    api_version: str
-    kind: str
-    inputs: str
-    """A digest of all tasks and snapshots."""
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    inputs: str | None = None
+    """Of earlier versions, whose lines have no checksums."""
+
+
+class _Line(msgspec.Struct):
+    task: str
+    """A digest of all that the result depends on."""
+    sha256: str
+    """Of the row, as it stands in the line."""
+    row: msgspec.Raw
+
+
+def _task_digest(task: Task) -> str:
+    """Return a digest of all that the result of a task depends on: not where the snapshot lies, nor what its policy is called."""
+    names = task.policy, task.setting.judge
+    unnamed = msgspec.structs.replace(
+        task,
+        number=0,
+        policy=msgspec.structs.replace(names[0], name=""),
+        snapshot="",
+        source="",
+        setting=msgspec.structs.replace(
+            task.setting, judge=msgspec.structs.replace(names[1], name="")
+        ),
+    )
+    return hashlib.sha256(f"{__version__}\n".encode() + msgspec.json.encode(unnamed)).hexdigest()
 
 
 class TaskJournal:
     """An open journal, to which results are appended."""
 
-    def __init__(self, path: str, stream: BinaryIO, rows: dict[int, Row]) -> None:
+    def __init__(self, path: str, stream: BinaryIO, rows: dict[str, Row]) -> None:
         self._path, self._stream = path, stream
-        self.rows = rows
-        """Task number -> its result, from earlier calls."""
+        self._rows = rows
+        """Digest of a task -> its result, from earlier calls."""
 
-    def add(self, row: Row) -> None:
+    def row_of(self, task: Task) -> Row | None:
+        """Return the result that an earlier call had for a task."""
+        row = self._rows.get(_task_digest(task))
+        if row is None:
+            return None
+        return msgspec.structs.replace(
+            row, number=task.number, policy=task.policy.name, snapshot=task.snapshot
+        )
+
+    def add(self, task: Task, row: Row) -> None:
         """Append a result.
 
         Raises:
             PolicyError: the file cannot be written.
         """
+        text = msgspec.json.encode(row)
+        line = _Line(_task_digest(task), hashlib.sha256(text).hexdigest(), msgspec.Raw(text))
         try:
-            self._stream.write(msgspec.json.encode(row) + b"\n")
+            self._stream.write(msgspec.json.encode(line) + b"\n")
             self._stream.flush()
         except OSError as error:
             raise PolicyError(
@@ -144,14 +181,14 @@ class TaskJournal:
 
 
 @contextmanager
-def open_journal(path: str, inputs: str) -> Iterator[TaskJournal]:
-    """Open or create the journal of the comparison that has this digest of inputs.
+def open_journal(path: str) -> Iterator[TaskJournal]:
+    """Open or create a journal.
 
     Raises:
-        PolicyError: it belongs to another comparison, another process writes it, or it is no journal.
+        PolicyError: another process writes it, it is no journal, or a line of it is damaged.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise PolicyError([f"{path}: cannot be opened: {error.strerror or error}"]) from None
     with open(descriptor, "r+b") as stream:  # noqa: PTH123  (a descriptor)
@@ -159,19 +196,21 @@ def open_journal(path: str, inputs: str) -> Iterator[TaskJournal]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise PolicyError([f"{path}: another comparison is writing it"]) from None
-        yield TaskJournal(path, stream, _read(path, stream, inputs))
+        yield TaskJournal(path, stream, _read(path, stream))
 
 
-def _read(path: str, stream: BinaryIO, inputs: str) -> dict[int, Row]:
+def _read(path: str, stream: BinaryIO) -> dict[str, Row]:
     """Return the rows in a journal and go to its end; write its first line if it is empty."""
-    text = stream.read()
-    head = msgspec.json.encode(_Head(API_VERSION, _KIND, inputs)) + b"\n"
+    text = stream.read(_MAX_JOURNAL + 1)
+    if len(text) > _MAX_JOURNAL:
+        raise PolicyError([f"{path}: is larger than {_MAX_JOURNAL >> 20} MiB; name another file"])
+    head = msgspec.json.encode({"apiVersion": API_VERSION, "kind": _KIND}) + b"\n"
     whole = text.rfind(b"\n") + 1
-    rows: dict[int, Row] = {}
+    rows: dict[str, Row] = {}
     if whole:
         first, *lines = text[:whole].splitlines()
-        _check_head(path, first, inputs)
-        rows = _decode_rows(path, lines)
+        _check_head(path, first)
+        rows = dict(_decode_line(f"{path}:{number}", of) for number, of in enumerate(lines, 2))
     elif not head.startswith(text):
         raise PolicyError([f"{path}: is no journal of a comparison"])
     # Only now: a file that is none of ours is left as it is.
@@ -183,24 +222,31 @@ def _read(path: str, stream: BinaryIO, inputs: str) -> dict[int, Row]:
     return rows
 
 
-def _check_head(path: str, line: bytes, inputs: str) -> None:
+def _check_head(path: str, line: bytes) -> None:
     try:
         head = msgspec.json.decode(line, type=_Head)
     except msgspec.DecodeError as error:
         raise PolicyError([f"{path}: is no journal of a comparison: {error}"]) from None
     if (head.api_version, head.kind) != (API_VERSION, _KIND):
-        raise PolicyError([f"{path}: is no journal of a comparison, but {head.kind}"])
-    if head.inputs != inputs:
-        differs = "its policies, snapshots, draws, cycles or version differ"
-        raise PolicyError([f"{path}: holds another comparison: {differs}; name another file"])
+        raise PolicyError([f"{path}: is no journal of a comparison, but {head.kind or 'no kind'}"])
+    if head.inputs is not None:
+        raise PolicyError([f"{path}: is a journal of an earlier version; name another file"])
 
 
-def _decode_rows(path: str, lines: list[bytes]) -> dict[int, Row]:
-    rows: dict[int, Row] = {}
-    for number, line in enumerate(lines, 2):
-        try:
-            row = msgspec.json.decode(line, type=Row)
-        except msgspec.DecodeError as error:
-            raise PolicyError([f"{path}:{number}: is no result: {error}"]) from None
-        rows[row.number] = row
-    return rows
+def _decode_line(where: str, text: bytes) -> tuple[str, Row]:
+    """Return the digest of a task and its result.
+
+    Raises:
+        PolicyError: the line is damaged.
+    """
+    advice = "remove the line, and its task is played again"
+    try:
+        line = msgspec.json.decode(text, type=_Line)
+        row = msgspec.json.decode(line.row, type=Row)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PolicyError([f"{where}: is no result: {error}; {advice}"]) from None
+    if hashlib.sha256(line.row).hexdigest() != line.sha256:
+        raise PolicyError([f"{where}: damaged: its checksum is another one; {advice}"])
+    if lacking := [key for key in BY_KEY if key not in row.measures]:
+        raise PolicyError([f"{where}: lacks the measure {lacking[0]}; {advice}"])
+    return line.task, row

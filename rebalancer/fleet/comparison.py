@@ -1,31 +1,43 @@
 """Compare policies by the rows of all tasks: means and spread, and for each measure which policy is better, with p.
 
-p answers: would the difference between two policies on these snapshots also appear on other snapshots? The test is
-Fisher's randomisation test for pairs: if two policies were alike, each difference would be as likely with the other
-sign. p is the share of the assignments of signs whose sum is at least as far from 0 (exact up to ``_EXACT``
-differences, else over random ones). The interval is the percentile bootstrap of the mean (Efron and Tibshirani, An
-Introduction to the Bootstrap, ch. 13). Many comparisons at once are corrected by Holm's method.
+p answers: would the difference between two policies on these snapshots also appear on other snapshots? A pair is what
+snapshots of one cluster that say the same come to: those in one state, and those within an hour. The test is Fisher's
+randomisation test for pairs: if two policies were alike, each difference would be as likely with the other sign. p is
+the share of the assignments of signs whose sum is at least as far from 0. The interval holds the means for which that
+test has a p above 5 %: its ends are means of subsets of the differences (Hartigan, Using subsample values as typical
+values, 1969). Many comparisons at once are corrected by Holm's method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from rebalancer.fleet.measures import MEASURES, Measure
-from rebalancer.fleet.task import Failure, LeftByRule, Row
+from rebalancer.fleet.task import Failure, LeftByRule, Origin, Row
 from rebalancer.snapshot.columns import Bools, Floats
 
 LEVEL = 0.05
 """Of all claims of a comparison together, so often one or more is wrong where there are no differences."""
 
+HOUR = 3600.0
+"""Snapshots of one cluster that were taken within it are one pair."""
+
 _EXACT = 14
-_DRAWS = 20_000
+"""Differences of which all subsets are enumerated."""
+_DRAWS = 4_000
+"""Random subsets of more of them."""
 _SEED = 20_260_101
 _BLOCK = 1_000
+_GRID = 1 << 15
+"""Steps in which the distribution of a sum is computed."""
+_DEPENDENT = 10
+"""Differences from which on their dependence on each other can be seen."""
+_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Number of differences, of which no sure answer is possible -> Student's t for 95 %."""
 _SLACK = 1e-9
 """Sums in another order differ by less."""
 
@@ -43,18 +55,41 @@ class Difference:
     least_p: float
     """The smallest p that so many differences can have."""
     differing: int
-    """Pairs whose difference is not 0."""
+    """Pairs whose difference is not 0; blocks of them, where neighbours are alike."""
+    blocks: int = 0
+    """What the pairs count as, where neighbours in time are alike; 0: each stands for itself."""
 
 
 def compare_pairs(differences: Floats) -> Difference:
-    """Return the mean of ``differences`` (n,), with interval and p. Same input, same result."""
-    mean = float(differences.mean()) if len(differences) else 0.0
-    # A 0 has no sign: what is equal in both says nothing of which is better.
-    signed = differences[np.abs(differences) > _SLACK]
-    if not len(signed):
+    """Return the mean of ``differences`` (n,) in the order of time, with interval and p. Same input, same result."""
+    mean = float(np.sort(differences).mean()) if len(differences) else 0.0
+    if not (np.abs(differences) > _SLACK).any():
         return Difference(mean, mean, mean, 1.0, 1.0, 0)
-    low, high = _interval(differences)
-    return Difference(mean, low, high, _p(signed), 2.0 ** (1 - len(signed)), len(signed))
+    independent = np.sort(_average_blocks(differences))
+    # A 0 has no sign: what is equal in both says nothing of which is better.
+    signed = independent[np.abs(independent) > _SLACK]
+    low, high = _interval(independent)
+    blocks = len(independent) if len(independent) < len(differences) else 0
+    return Difference(mean, low, high, _p(signed), 2.0 ** (1 - len(signed)), len(signed), blocks)
+
+
+def _average_blocks(differences: Floats) -> Floats:
+    """Return the means of blocks of neighbours; a block is a single difference where neighbours are not alike.
+
+    A block is twice as long as the differences depend on each other: the integrated autocorrelation time.
+    """
+    number, centred = len(differences), differences - differences.mean()
+    total = float(centred @ centred)
+    if number < _DEPENDENT or total <= _SLACK:
+        return differences
+    length, least = 1.0, 2.5 / np.sqrt(number)  # by chance alone, one in 160 is above that
+    for lag in range(1, number):
+        correlation = float(centred[:-lag] @ centred[lag:]) / total
+        if correlation <= least:
+            break
+        length, least = length + 2 * correlation, 0.0
+    blocks = number if length == 1.0 else max(1, int(number / (2 * length)))
+    return np.array([block.mean() for block in np.array_split(differences, blocks)])
 
 
 def adjust(ps: Sequence[float], family: int) -> list[float]:
@@ -68,34 +103,49 @@ def adjust(ps: Sequence[float], family: int) -> list[float]:
 
 
 def _p(signed: Floats) -> float:
+    """Return the share of the assignments of signs whose sum is at least as far from 0."""
     number, size = len(signed), np.abs(signed)
-    reached = abs(float(signed.sum())) - _SLACK
     if number <= _EXACT:
-        bits = (np.arange(2**number)[:, None] >> np.arange(number)) & 1
-        return float((np.abs(_sums(bits == 1, size)) >= reached).mean())
-    random = np.random.default_rng(_SEED)
-    beyond = 0
-    for _ in range(_DRAWS // _BLOCK):
-        beyond += int((np.abs(_sums(random.random((_BLOCK, number)) < 0.5, size)) >= reached).sum())
-    # The assignment that was seen is one of them: p is never 0.
-    return (beyond + 1) / (_DRAWS + 1)
-
-
-def _sums(positive: Bools, size: Floats) -> Floats:
-    sums: Floats = 2 * (positive @ size) - size.sum()
-    return sums
+        sums = 2 * (_subsets(number) @ size) - size.sum()
+        return float((np.abs(sums) >= abs(float(signed.sum())) - _SLACK).mean())
+    # The distribution of the sum of whole steps, one difference after the other.
+    steps = np.rint(signed * (_GRID / size.sum())).astype(int)
+    middle = int(np.abs(steps).sum())
+    chances = np.zeros(2 * middle + 1)
+    chances[middle] = 1.0
+    for step in steps.tolist():
+        chances = (np.roll(chances, step) + np.roll(chances, -step)) / 2
+    # Sums that are equal but for what is rounded are equal.
+    reached = max(0, abs(int(steps.sum())) - int(1.5 * np.sqrt(number)))
+    p = float(chances[: middle - reached + 1].sum() + chances[middle + reached :].sum())
+    return min(1.0, max(p, 2.0 ** (1 - number)))
 
 
 def _interval(differences: Floats) -> tuple[float, float]:
-    random, number = np.random.default_rng(_SEED), len(differences)
+    """Return the means that the test does not exclude; of five and less, by Student's t."""
+    number = len(differences)
+    if number in _T:
+        half = _T[number] * float(differences.std(ddof=1)) / np.sqrt(number)
+        return float(differences.mean() - half), float(differences.mean() + half)
+    if number < min(_T):
+        return -np.inf, np.inf
+    if number <= _EXACT:
+        chosen = [_subsets(number)[1:]]
+    else:
+        random = np.random.default_rng(_SEED)
+        chosen = [random.random((_BLOCK, number)) < 0.5 for _ in range(_DRAWS // _BLOCK)]
+    sizes = [of.sum(axis=1) for of in chosen]
     means = np.concatenate(
-        [
-            differences[random.integers(0, number, (_BLOCK, number))].mean(axis=1)
-            for _ in range(_DRAWS // _BLOCK)
-        ]
+        [(of @ differences)[n > 0] / n[n > 0] for of, n in zip(chosen, sizes, strict=True)]
     )
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
+    means.sort()
+    beyond = int((len(means) + 1) * LEVEL / 2)
+    return float(means[beyond - 1]), float(means[-beyond])
+
+
+def _subsets(number: int) -> Bools:
+    """Return all subsets of ``number`` things, the empty one first."""
+    return ((np.arange(2**number)[:, None] >> np.arange(number)) & 1) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +176,8 @@ class PairVerdict:
     """Snapshots (or draws of the only one) on which the difference has the other sign than its mean."""
     equal: int
     """On how many there is none."""
+    family: int = 1
+    """Comparisons for which its p is corrected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +203,13 @@ class Comparison:
     policies: tuple[PolicyResult, ...]
     verdicts: tuple[PairVerdict, ...]
     snapshots: tuple[str, ...]
-    """Those that all policies were played on in at least one same draw: the pairs of the verdicts."""
+    """Those that all policies were played on in at least one same draw, in the order of time."""
     paired_by: str
-    """What a pair is: ``snapshot``, or ``draw`` where there is one snapshot only."""
+    """What a pair is: ``snapshot``, or ``draw`` where all snapshots say the same."""
+    states: int
+    """How many of the snapshots say something of their own: pairs, if not paired by draws."""
+    hours: float
+    """That the snapshots of known time cover, of all clusters together."""
     rows: tuple[Row, ...]
     failures: tuple[Failure, ...]
 
@@ -177,15 +233,19 @@ def compare_rows(
     rows = sorted(rows, key=lambda row: row.number)
     of_policy = {name: [row for row in rows if row.policy == name] for name in policies}
     common = _common(of_policy)
-    snapshots = tuple(dict.fromkeys(snapshot for snapshot, _ in common))
-    paired_by = "snapshot" if len(snapshots) != 1 else "draw"
-    values = {name: _means(of, common, paired_by, measures) for name, of in of_policy.items()}
-    names = _pair_names(common, paired_by)
+    origins = {row.snapshot: row.origin for row in rows}
+    snapshots = _in_order({snapshot: origins[snapshot] for snapshot, _ in common})
+    states = _group(snapshots)
+    paired_by = "snapshot" if len(set(states.values())) != 1 else "draw"
+    pairs = _pairs(common, states, paired_by)
+    values = {name: _means(of, pairs, measures) for name, of in of_policy.items()}
     return Comparison(
         policies=tuple(_result(name, of, measures) for name, of in of_policy.items()),
-        verdicts=tuple(_verdicts(policies, values, names, measures)),
-        snapshots=snapshots,
+        verdicts=tuple(_verdicts(policies, values, list(pairs), measures)),
+        snapshots=tuple(snapshots),
         paired_by=paired_by,
+        states=len(set(states.values())),
+        hours=_hours(snapshots.values()),
         rows=tuple(rows),
         failures=tuple(sorted(failures, key=lambda failure: failure.number)),
     )
@@ -202,27 +262,68 @@ def _common(of_policy: Mapping[str, Sequence[Row]]) -> list[_Draw]:
     return [(row.snapshot, row.draw) for row in first if (row.snapshot, row.draw) in shared]
 
 
-def _pair_names(common: Sequence[_Draw], paired_by: str) -> list[str]:
-    if paired_by == "draw":
-        return [f"draw {draw}" for _, draw in common]
-    return list(dict.fromkeys(snapshot for snapshot, _ in common))
+def _in_order(origins: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Return snapshots in the order of their clusters and times; names decide only between equal ones."""
+    key = {name: (of.series, of.at, of.state, name) for name, of in origins.items()}
+    return {name: origins[name] for name in sorted(origins, key=lambda name: key[name])}
+
+
+def _group(snapshots: Mapping[str, Origin]) -> dict[str, str]:
+    """Return snapshot -> the first one that says the same: in one state with it, or of one cluster within an hour."""
+    first: dict[str, str] = {}
+    of_state: dict[str, str] = {}
+    begun: dict[str, tuple[float, str]] = {}
+    for name, of in snapshots.items():
+        since, one = begun.get(of.series, (-HOUR, ""))
+        # Two states at one moment are not of one cluster.
+        if not of.at or not 0 < of.at - since < HOUR:
+            one = of_state.get(of.state, name) if of.state else name
+            if of.at:
+                begun[of.series] = (of.at, one)
+        first[name] = of_state.setdefault(of.state, one) if of.state else one
+    return first
+
+
+def _hours(origins: Iterable[Origin]) -> float:
+    times: dict[str, list[float]] = {}
+    for of in origins:
+        if of.at:
+            times.setdefault(of.series, []).append(of.at)
+    return sum(max(of) - min(of) for of in times.values()) / HOUR
+
+
+def _pairs(
+    common: Sequence[_Draw], states: Mapping[str, str], paired_by: str
+) -> dict[str, list[_Draw]]:
+    """Return name of a pair -> its draws, in the order of time."""
+    pairs: dict[str, list[_Draw]] = {}
+    if paired_by == "snapshot":
+        pairs = {first: [] for first in states.values()}
+    for snapshot, draw in sorted(common, key=lambda one: one[1]):
+        name = states[snapshot] if paired_by == "snapshot" else f"draw {draw}"
+        pairs.setdefault(name, []).append((snapshot, draw))
+    return pairs
 
 
 def _means(
-    rows: Sequence[Row], common: Sequence[_Draw], paired_by: str, measures: Sequence[Measure]
+    rows: Sequence[Row], pairs: Mapping[str, Sequence[_Draw]], measures: Sequence[Measure]
 ) -> dict[str, Floats]:
-    """Return key -> (pairs,) the value of each draw, or its mean over the draws of each snapshot."""
+    """Return key -> (pairs,) the means over the draws of each pair; a snapshot with fewer draws counts as one with more."""
     by_draw = {(row.snapshot, row.draw): row for row in rows}
-    groups: dict[object, list[Row]] = {}
-    for draw in common:
-        groups.setdefault(draw if paired_by == "draw" else draw[0], []).append(by_draw[draw])
     return {
         measure.key: np.array(
-            [np.mean([row.measures[measure.key] for row in group]) for group in groups.values()],
+            [
+                _mean_of_means([by_draw[draw] for draw in draws], measure.key)
+                for draws in pairs.values()
+            ],
             float,
         )
         for measure in measures
     }
+
+
+def _mean_of_means(rows: Sequence[Row], key: str) -> float:
+    return float(np.mean(np.sort(mean_by_snapshot(rows, key))))
 
 
 def _verdicts(
@@ -242,7 +343,7 @@ def _verdicts(
     open_ = [index for index, verdict in enumerate(verdicts) if verdict.difference.least_p < 1.0]
     ps = adjust([verdicts[index].difference.p for index in open_], len(open_))
     for index, p in zip(open_, ps, strict=True):
-        verdicts[index] = _decide(verdicts[index], p)
+        verdicts[index] = _decide(replace(verdicts[index], family=len(open_)), p)
     yield from verdicts
 
 

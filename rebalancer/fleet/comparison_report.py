@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ _MAX_FAILURES = 20
 
 def as_text(comparison: Comparison, judge: str) -> str:
     """Return the comparison as tables and sentences; ``judge`` names the policy that scored what is left."""
-    lines = [title(comparison), ""]
+    lines = [title(comparison), *lines_of(repeated(comparison)), ""]
     for part in (MEASURES[:5], MEASURES[5:]):
         rows = [("POLICY", *(measure.head for measure in part))]
         rows += [
@@ -62,7 +63,25 @@ def title(comparison: Comparison) -> str:
     tasks = len(comparison.rows) + len(comparison.failures)
     policies, snapshots = len(comparison.policies), len(comparison.snapshots)
     plural = "policy" if policies == 1 else "policies"
-    return f"{policies} {plural} on {count(snapshots, 'snapshot')}, {count(tasks, 'simulation')}"
+    of = f" from {_hours(comparison.hours)}" if comparison.hours else ""
+    return (
+        f"{policies} {plural} on {count(snapshots, 'snapshot')}{of}, {count(tasks, 'simulation')}"
+    )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.3g} hours" if hours < 1000 else f"{hours / 24:,.0f} days"
+
+
+def repeated(comparison: Comparison) -> str:
+    """Return a sentence on snapshots that say the same as others; empty if there are none."""
+    snapshots, states = len(comparison.snapshots), comparison.states
+    if states >= snapshots:
+        return ""
+    return (
+        f"{count(snapshots, 'snapshot')} count as {states}: those of one cluster in one state, or within an hour, say the"
+        " same."
+    )
 
 
 def cell(summary: PolicySummary) -> str:
@@ -134,19 +153,21 @@ def _unsure(verdict: PairVerdict, paired_by: str) -> str:
     why = f"p {_p(verdict.p)}"
     if of.least_p > LEVEL:
         why = f"too few of the {paired_by}s differ"
-    return (
-        f"Not shown: {verdict.measure.words}, {of.mean:+.3g} (95%: {of.low:+.3g} to {of.high:+.3g}; {why})"
-        + _disagreement(verdict, paired_by)
+    elif of.least_p * verdict.family > LEVEL:
+        why = f"too few of the {paired_by}s differ for {verdict.family} questions at once"
+    within = f"95%: {of.low:+.3g} to {of.high:+.3g}; " if math.isfinite(of.low) else ""
+    return f"Not shown: {verdict.measure.words}, {of.mean:+.3g} ({within}{why})" + _disagreement(
+        verdict, paired_by
     )
 
 
 def _disagreement(verdict: PairVerdict, paired_by: str) -> str:
-    number = len(verdict.against)
-    if not number:
-        return "."
-    return (
-        f"; the other way on {count(number, paired_by)}: {and_more(verdict.against, _MAX_NAMES)}."
-    )
+    number, blocks, text = len(verdict.against), verdict.difference.blocks, ""
+    if number:
+        text = f"; the other way on {count(number, paired_by)}: {and_more(verdict.against, _MAX_NAMES)}"
+    if blocks:
+        text += f"; neighbours in time are alike, so that all count as {blocks}"
+    return f"{text}."
 
 
 def _p(p: float) -> str:
@@ -176,6 +197,8 @@ def as_data(comparison: Comparison, judge: str) -> dict[str, Any]:
         "kind": "Comparison",
         "judge": judge,
         "pairedBy": comparison.paired_by,
+        "states": comparison.states,
+        "hours": plain_number(comparison.hours, 3),
         "snapshots": list(comparison.snapshots),
         "policies": [_policy(of) for of in comparison.policies],
         "verdicts": [verdict_data(of) for of in comparison.verdicts],
@@ -245,7 +268,7 @@ def as_html(comparison: Comparison, judge: str) -> str:
         "comparison.html.j2",
         ["report.css", "comparison.css"],
         title=title(comparison),
-        legend=LEGEND.format(judge=judge),
+        legend=f"{repeated(comparison)} {LEGEND.format(judge=judge)}".strip(),
         failures=list(failure_lines(comparison.failures)),
         warnings=[
             f"{of.name}, {count(number, 'task')}: {text}"

@@ -43,6 +43,8 @@ class Task(msgspec.Struct, frozen=True):
     seed: tuple[int, ...]
     """Of the landings; the same for all policies of a snapshot and draw."""
     setting: TaskSetting
+    content: str = ""
+    """A digest of the snapshot's file."""
 
 
 class LeftByRule(msgspec.Struct, frozen=True):
@@ -55,6 +57,17 @@ class LeftByRule(msgspec.Struct, frozen=True):
     """Rules that are unmet: a constraint of a workload, a node."""
     judged: bool = True
     """False: the strategy could not judge all, because something was not measured."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Of what a snapshot is: two of one cluster, soon after each other or in one state, say the same."""
+
+    state: str = ""
+    """A digest of the nodes, the pods and where they are; empty: not known."""
+    series: str = ""
+    """The cluster and the place where its snapshots are kept."""
+    at: float = 0.0
+    """When the snapshot was taken, in Unix seconds; 0: its file does not say it."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -73,6 +86,7 @@ class Row(msgspec.Struct, frozen=True):
     left: Mapping[str, LeftByRule]
     """Strategy of the judge -> what it leaves."""
     warnings: tuple[str, ...] = ()
+    origin: Origin = Origin()
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -7,7 +7,6 @@ tried whatever the number of workers. Each policy is played by the tasks and eng
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,14 +260,9 @@ def tune(
         PolicyError: a bound is no valid value, no snapshot could be played, or see :func:`list_tasks` and :func:`open_journal`.
     """
     _check_bounds(search.space, load)
-    tasks, content = list_tasks(search.inputs)
-    checks, of_checks = list_tasks(replace(search.inputs, snapshots=search.unseen))
-    words = (content, of_checks, search.space, search.trials, sorted(search.goal.weights.items()))
-    context = (
-        nullcontext(None)
-        if journal_path is None
-        else open_journal(journal_path, hashlib.sha256(repr(words).encode()).hexdigest())
-    )
+    tasks = list_tasks(search.inputs)
+    checks = list_tasks(replace(search.inputs, snapshots=search.unseen))
+    context = nullcontext(None) if journal_path is None else open_journal(journal_path)
     with context as journal:
         player = _Player(load, engine, search, journal, reached)
         player.expected = (search.trials + 1) * len(tasks) + 2 * len(checks)
@@ -328,6 +322,8 @@ class _Player:
         self._load, self._engine, self._journal, self._reached = load, engine, journal, reached
         self.played = 0
         """Tasks so far."""
+        self.states: set[str] = set()
+        """Of the snapshots of the search, as far as they are known."""
 
     @property
     def first_error(self) -> str:
@@ -387,6 +383,7 @@ class _Trials:
         played = self._player.play([policy for _, policy in valid], self._tasks)
         for (settings, _), rows in zip(valid, played, strict=True):
             if not settings:
+                self._player.states = {row.origin.state for row in rows} - {""}
                 # The given policy is the first: what it has no result on is played with no other.
                 results = {(row.snapshot, row.draw) for row in rows}
                 self._tasks = [of for of in self._tasks if (of.snapshot, of.draw) in results]
@@ -496,6 +493,8 @@ def _check(player: _Player, tasks: Sequence[Task], settings: Settings) -> Unseen
     rules = [player.rules((), GIVEN), player.rules(settings, TUNED)]
     failed = len(player.failures)
     rows = [row for of in player.play([one for one in rules if one], tasks) for row in of]
+    # A state that the search has seen, recorded once more, is not another one.
+    rows = [row for row in rows if row.origin.state not in player.states]
     failures = player.failures[failed:]
     totals = [
         msgspec.structs.replace(

@@ -110,7 +110,9 @@ def _difference(by: float) -> str:
 def _check_lines(tuning: Tuning) -> Iterator[str]:
     check = tuning.check
     if check is None:
-        yield "Not checked: the snapshots that the search has not seen have no results of both policies."
+        yield (
+            "Not checked: no snapshot of another state than those of the search has results of both policies."
+        )
         return
     words = {
         "confirmed": "Confirmed on snapshots that the search has not seen",

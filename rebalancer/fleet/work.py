@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from io import BytesIO
+
+import numpy as np
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.plain_text import printable
 from rebalancer.fleet.measures import measure, round_value
 from rebalancer.fleet.stores import load
-from rebalancer.fleet.task import Failure, LeftByRule, Row, Rules, Task, fail
+from rebalancer.fleet.task import Failure, LeftByRule, Origin, Row, Rules, Task, fail
 from rebalancer.plan.plan import Score
 from rebalancer.planner.planning import score
 from rebalancer.planner.rules import RunRules, finished_phases
@@ -64,7 +67,23 @@ def work(task: Task) -> Row:
         measures=measure(played, total(scores)),
         left={name: _split_by_entry(score) for name, score in sorted(scores.items())},
         warnings=played.simulation.warnings,
+        origin=origin_of(snapshot),
     )
+
+
+def origin_of(snapshot: Snapshot) -> Origin:
+    """Return of which cluster, time and state a snapshot is."""
+    nodes, pods = snapshot.nodes, snapshot.pods
+    state = hashlib.sha256(repr((nodes.names, *pods.name)).encode())
+    for column in (nodes.ready, nodes.unschedulable, nodes.allocatable, pods.node, pods.cls):
+        state.update(np.ascontiguousarray(column))
+    state.update(np.ascontiguousarray(snapshot.requests))
+    if snapshot.server is None:
+        return Origin(state.hexdigest())
+    # Clusters may have servers of one address: a service's in the pod that records.
+    oldest = nodes.uid[int(np.argmin(nodes.created))] if len(nodes) else ""
+    series = hashlib.sha256(repr((snapshot.server, oldest)).encode())
+    return Origin(state.hexdigest(), series.hexdigest(), snapshot.captured_at)
 
 
 def _split_by_entry(score: Score) -> LeftByRule:

@@ -24,6 +24,7 @@ from rebalancer.wire.kinds import (
     ASKED_FOR,
     CONFIG_MAPS,
     EVENTS,
+    LEADER_WORKER_SETS,
     LEASES,
     LISTED,
     METRICS,
@@ -93,8 +94,11 @@ def list_pod_groups(groups: Resource) -> AccessRule:
     return AccessRule("list", groups.group, groups.plural)
 
 
-POD_GROUP_RULES = tuple(map(list_pod_groups, ALL_POD_GROUPS))
-"""Of these, runs use the rights on those that pods name, and ``snapshot`` all that are served."""
+POD_GROUP_RULES = (
+    *map(list_pod_groups, ALL_POD_GROUPS),
+    AccessRule("get", LEADER_WORKER_SETS.group, LEADER_WORKER_SETS.plural),
+)
+"""Of these, runs use the rights on those that pods name, and ``snapshot`` all PodGroups that are served."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """For a run whose policy steers, and for what removes marks by hand."""

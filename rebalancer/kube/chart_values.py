@@ -35,7 +35,7 @@ def name_values(rules: Iterable[AccessRule]) -> tuple[str, ...]:
 def _value_of(rule: AccessRule) -> str | None:
     if rule.resource == "horizontalpodautoscalers":
         return "rbac.autoscalers: true"
-    if rule.resource == "podgroups":
+    if rule.resource in ("podgroups", "leaderworkersets"):
         return "rbac.podGroups: true"
     if rule.group == "cluster.x-k8s.io":
         return f"rbac.clusterApi: {rule.namespace}"

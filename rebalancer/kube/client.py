@@ -77,7 +77,7 @@ class Client:
         self.limits = limits or Limits()
         self._spans = spans
         self.stop = stop or Stop(SystemClock())
-        self.server = credentials.server
+        self.server, self.namespace = credentials.server, credentials.namespace
         self._credentials = credentials
         self._transport = transport or Transport(credentials, self.limits, USER_AGENT)
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)

@@ -35,6 +35,8 @@ class ContextChoice:
     server: str
     proxy: str | None
     user: str
+    namespace: str
+    """Of the context; empty if it names none."""
     runs: str | None
     """What has to be run or asked for credentials (an exec plugin's command, an auth provider)."""
     plugin: Mapping[str, Any] | None = None
@@ -127,6 +129,7 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
         server=server.rstrip("/"),
         proxy=str(cluster.get("proxy-url") or "") or None,
         user=contexts[chosen].get("user") or "",
+        namespace=str(contexts[chosen].get("namespace") or ""),
         runs=_runs(user),
         plugin=user["exec"] if isinstance(user.get("exec"), Mapping) else None,
     )
@@ -224,8 +227,17 @@ class Credentials:
     have been renewed in its file or by its plugin. Everything slow is part of a :class:`Call`, and ends with it.
     """
 
-    def __init__(self, load: Callable[[Call], Any], call: Call, *, runs: str | None = None) -> None:
+    def __init__(
+        self,
+        load: Callable[[Call], Any],
+        call: Call,
+        *,
+        runs: str | None = None,
+        namespace: str = "",
+    ) -> None:
+        """``namespace``: that of the kubeconfig's context, or of the pod."""
         self._load = load
+        self.namespace = namespace
         self._runs = runs
         self._lock = threading.Lock()
         self.configuration = load(call)
@@ -270,7 +282,10 @@ def find_credentials(
     if files:
         choice = choose(files, context)
         return Credentials(
-            lambda call: _from_kubeconfig(choice, environ, call), call, runs=choice.runs
+            lambda call: _from_kubeconfig(choice, environ, call),
+            call,
+            runs=choice.runs,
+            namespace=choice.namespace,
         )
     if context is not None:
         raise ClusterReadError(f"--context {context} needs a kubeconfig, and there is none")
@@ -299,7 +314,7 @@ def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credenti
         _set_proxy(config, None, environ)
         return config
 
-    return Credentials(load, call)
+    return Credentials(load, call, namespace=environ.get("POD_NAMESPACE", ""))
 
 
 def _from_kubeconfig(choice: ContextChoice, environ: Mapping[str, str], call: Call) -> Any:

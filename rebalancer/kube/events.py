@@ -16,6 +16,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import EVENTS
+from rebalancer.wire.times import unix_seconds
 
 REASON = "Rebalanced"
 ACTION = "Evict"
@@ -64,6 +65,69 @@ class Subject:
             "name": self.name,
             "uid": self.uid,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEvent:
+    """An event of a moved pod, as it was written."""
+
+    pod: str
+    """``namespace/name``."""
+    at: float
+    """Unix seconds."""
+    by: str
+    owner: str
+    """``Kind/namespace/name``; empty if it has none."""
+    note: str
+
+
+def list_move_events(client: Client, namespace: str, pod: str) -> list[MoveEvent]:
+    """Return the events of moves of the pods of this name; of all namespaces if ``namespace`` is empty.
+
+    Raises:
+        ClusterReadError: they could not be read.
+    """
+    selector = f"regarding.kind=Pod,regarding.name={pod},reason={REASON}"
+    response = client.get(EVENTS.path(namespace), query={"fieldSelector": selector})
+    rule = AccessRule("list", EVENTS.group, EVENTS.plural, namespace)
+    try:
+        items = msgspec.json.decode(client.expect(response, rule).body, type=_Events).items
+    except (ValueError, RecursionError):
+        raise ClusterReadError("what was answered for a list of events is none") from None
+    return [
+        MoveEvent(
+            f"{one.regarding.namespace}/{one.regarding.name}",
+            unix_seconds(one.event_time),
+            one.reporting_instance,
+            one.related.ref if one.related is not None else "",
+            one.note,
+        )
+        for one in items
+        if one.reporting_controller == CONTROLLER
+    ]
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def ref(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class _Event(msgspec.Struct, rename="camel", frozen=True):
+    regarding: _Reference = _Reference()
+    related: _Reference | None = None
+    event_time: str | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    note: str = ""
+
+
+class _Events(msgspec.Struct):
+    items: list[_Event] = []
 
 
 class EventWriter:

@@ -23,7 +23,14 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.owners import why_no_surge
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import BUDGETS, DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from rebalancer.wire.kinds import (
+    BUDGETS,
+    DEPLOYMENTS,
+    LEADER_WORKER_SETS,
+    PODS,
+    REPLICA_SETS,
+    Resource,
+)
 from rebalancer.wire.objects import Condition
 from rebalancer.wire.opt_outs import evict_opt_out, opt_outs
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations
@@ -161,6 +168,33 @@ def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int
     listed = _decode(client.expect(response, rule).body, _Budgets, "PodDisruptionBudgetList")
     allowed = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
     return next(allowed, None)
+
+
+class _WorkerTemplate(msgspec.Struct, rename="camel"):
+    restart_policy: str = ""
+
+
+class _GroupSpec(msgspec.Struct, rename="camel"):
+    leader_worker_template: _WorkerTemplate = field(default_factory=_WorkerTemplate)
+
+
+class _LeaderWorkerSet(msgspec.Struct):
+    spec: _GroupSpec = field(default_factory=_GroupSpec)
+
+
+def recreates_group(client: Client, namespace: str, name: str, *, seconds: float) -> bool:
+    """Return whether a LeaderWorkerSet starts all of a group again once one pod of it has gone.
+
+    It does by default, and so it is taken to be where the object may not be read.
+
+    Raises:
+        ClusterReadError: no answer within ``seconds``.
+    """
+    response = client.get(LEADER_WORKER_SETS.path(namespace, name), seconds=seconds)
+    if not response.ok:
+        return True
+    read = _decode(response.body, _LeaderWorkerSet, "LeaderWorkerSet")
+    return read.spec.leader_worker_template.restart_policy != "None"
 
 
 def _answer(response: Response, server: str) -> EvictionAnswer:

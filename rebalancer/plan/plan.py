@@ -72,6 +72,8 @@ class Code(enum.StrEnum):
     """The strategy's window is closed."""
     MOVED_NOW = "MovedNow"
     """Of a rule: pods that this run moves may stand so where they land; the next run looks where they are."""
+    CAME_UP = "CameUp"
+    """Of a rule: it came up by the moves of this run, or while it acted; the next run looks at it."""
     NOT_EXAMINED = "NotExamined"
     """Of a rule: planning ended before it was looked at."""
 

@@ -46,6 +46,10 @@ class DisruptionBudgets:
             return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
         if budgets and budgets[0].allowed <= 0 and (ready or not budgets[0].spares_unready):
             only = budgets[0]
+            if only.stale:
+                return Code.PDB, (
+                    f"{only.ref} allows no disruption until its controller has seen it: {only.stale}"
+                )
             if only.never_allows:
                 why = self._snapshot.classes[cls].cannot_surge
                 return Code.PDB, (

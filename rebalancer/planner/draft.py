@@ -78,7 +78,9 @@ class Draft:
 
     def _weigh(self, of: Contribution, term: Term) -> WeightedTerm:
         held = bool(self.problem.held) and term.entry is not Entry.HARD
-        return WeightedTerm(of.strategy, term, of.weight, of.observed, of.selected, held)
+        return WeightedTerm(
+            of.strategy, term, of.weight, of.observed, of.selected, held, of.resting
+        )
 
     def begin_again(self) -> None:
         """Take back all moves: the draft is as it was made, without the cost of its terms.

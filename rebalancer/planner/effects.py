@@ -29,6 +29,8 @@ class Effect:
     """Expected gain per entry; positive is better."""
     by_strategy: dict[str, float]
     """Expected gain of each strategy in the entry that decides."""
+    shares: Mapping[tuple[int, str], float]
+    """Entry and strategy -> expected gain, of what a strategy may not move only the harm."""
 
 
 class Effects:
@@ -85,6 +87,7 @@ class Effects:
         ends = np.cumsum([0, *(len(prediction.nodes) for *_, prediction in landings)]).tolist()
         changes = np.zeros((len(Entry), ends[-1]))
         expected: list[dict[tuple[int, str], float]] = [{} for _ in landings]
+        harmed: list[dict[tuple[int, str], float]] = [{} for _ in landings]
         for index, weighted in enumerate(self._terms):
             entry, added = int(weighted.term.entry), worse[index] if worse else 0.0
             key = entry, weighted.strategy
@@ -108,9 +111,11 @@ class Effects:
                 else:
                     # What a strategy gains by a pod that it may not move is no reason to move it; harm counts.
                     of_row += np.maximum(0.0, change)
+                    harm = float(np.maximum(0.0, change) @ landings[row][2].probability)
+                    harmed[row][key] = harmed[row].get(key, 0.0) - harm
         changes[np.abs(changes) < TOLERANCE] = 0.0
         return [
-            _effect(changes[:, ends[row] : ends[row + 1]], prediction, expected[row])
+            _effect(changes[:, ends[row] : ends[row + 1]], prediction, expected[row], harmed[row])
             for row, (*_, prediction) in enumerate(landings)
         ]
 
@@ -136,9 +141,15 @@ class Effects:
 
 
 def _effect(
-    changes: Floats, prediction: Prediction, expected: Mapping[tuple[int, str], float]
+    changes: Floats,
+    prediction: Prediction,
+    expected: Mapping[tuple[int, str], float],
+    harmed: Mapping[tuple[int, str], float],
 ) -> Effect:
-    """Return an effect, given its changes (3, K) and (entry, strategy) -> expected gain."""
+    """Return an effect, given its changes (3, K) and (entry, strategy) -> expected gain.
+
+    ``harmed``: the same of strategies that may not move the pod.
+    """
     changes = np.ascontiguousarray(changes)
     deciding = next((entry for entry in range(3) if changes[entry].any()), 0)
     mean = changes @ prediction.probability
@@ -146,6 +157,7 @@ def _effect(
         changes,
         (float(-mean[0]), float(-mean[1]), float(-mean[2])),
         {name: gain for (entry, name), gain in expected.items() if entry == deciding},
+        {**harmed, **expected} if harmed else expected,
     )
 
 

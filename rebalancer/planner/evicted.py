@@ -67,10 +67,14 @@ class Evicted:
         self._state.place(pod, self._replacement(pod), node)
         self._placed.append(pod)
 
+    def take_back(self) -> None:
+        """Take back the replacement that was placed last."""
+        self._state.unplace(self._placed.pop())
+
     def undo(self) -> None:
         """Take all of it back."""
         while self._placed:
-            self._state.unplace(self._placed.pop())
+            self.take_back()
         while self._hidden:
             self._state.show_newest_victim()
             self._hidden -= 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.cost.term import Term
+from rebalancer.cost.term import Gauge, Term
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.book import Book, Promise
 from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.judge import Judge
+from rebalancer.planner.evicted import Evicted
+from rebalancer.planner.judge import DRAWING, NOTHING_BETTER, Judge
 from rebalancer.planner.looks import Looks, falls_short
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.reasons import Refusal
@@ -102,9 +103,9 @@ class Examination:
         if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
         code, message = verdict.refused or (Code.PROTECTED, _UNREADY)
-        if code is Code.NO_GAIN and promise.gains[0] == promise.gains[1] == 0:
+        if message.endswith(NOTHING_BETTER) and self._overloads(promise, verdict.prediction):
             code = Code.OVERLOAD_MOVES
-            message = message.replace("nothing gets better there", "that only moves the overload")
+            message = message.replace(NOTHING_BETTER, "that only moves the overload")
         if pair in self._unsteered:
             message += "; no marks would change that"
         self._refuse(pair, promise, code, message, verdict.prediction, steered=steered)
@@ -116,6 +117,20 @@ class Examination:
             return False
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
+
+    def _overloads(self, promise: Promise, prediction: Prediction) -> bool:
+        """Return whether a pod that moves for balance alone would put a likely node over a threshold of its strategy."""
+        if promise.gains[0] or promise.gains[1]:
+            return False
+        terms = [one.term for one in self._terms if one.strategy == promise.strategy]
+        with Evicted(self._draft, [promise.pod], gone=True) as away:
+            for node in prediction.nodes[:DRAWING].tolist():
+                away.put(promise.pod, node)
+                gauges = [term.gauge(node) for term in terms]
+                if any(one is not None and one.standing is Gauge.Standing.OVER for one in gauges):
+                    return True
+                away.take_back()
+        return False
 
     def _steer(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
         """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is one."""

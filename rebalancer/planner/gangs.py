@@ -507,18 +507,26 @@ def _membership(snapshot: Snapshot, pod: int) -> Membership:
 
 
 def missing_of(snapshot: Snapshot, gang: GangKey) -> str | None:
-    """Return that pods of a gang are not made yet; None if all exist, or it is not known how many there are to be."""
-    pods = snapshot.gangs[gang]
-    classes = {cls: snapshot.classes[cls] for cls in np.unique(snapshot.pods.cls[pods]).tolist()}
-    said = max((of.membership.size or 0 for of in classes.values()), default=0)
-    if len(pods) < said:
-        return f"{len(pods)} of {count(said, 'pod')} of it exist: it is not whole now"
-    of_job = Counter(classes[cls].controller_uid for cls in snapshot.pods.cls[pods].tolist())
-    for of in classes.values():
+    """Return that pods of a gang are still to be made; None if none are, as far as its pods and their Jobs say it."""
+    if (why := _of_size(snapshot, gang)) is not None:
+        return why
+    classes = snapshot.pods.cls[snapshot.gangs[gang]].tolist()
+    of_job = Counter(snapshot.classes[cls].controller_uid for cls in classes)
+    for of in (snapshot.classes[cls] for cls in dict.fromkeys(classes)):
         if of.job is not None and of_job[of.controller_uid] < of.job.runs:
             there = f"{of_job[of.controller_uid]} of {count(of.job.runs, 'pod')}"
             return f"{there} of its Job {of.controller_name} exist: it is not whole now"
     return None
+
+
+def _of_size(snapshot: Snapshot, gang: GangKey) -> str | None:
+    """Return that a gang has fewer pods than its pods say; None if it has not, or they say nothing."""
+    pods = snapshot.gangs[gang]
+    classes = np.unique(snapshot.pods.cls[pods]).tolist()
+    said = max((snapshot.classes[cls].membership.size or 0 for cls in classes), default=0)
+    if len(pods) >= said:
+        return None
+    return f"{len(pods)} of {count(said, 'pod')} of it exist: it is not whole now"
 
 
 def is_enough(snapshot: Snapshot, gang: GangKey, stay: int) -> bool:
@@ -539,7 +547,7 @@ def why_unfit(draft: Draft, gang: GangKey) -> str | None:
     gone = (snapshot.pods.node[pods] < 0) | ((snapshot.pods.flags[pods] & PodFlag.TERMINATING) != 0)
     if gone.any():
         return f"{count(int(gone.sum()), 'pod')} of it {'is' if gone.sum() == 1 else 'are'} starting or ending: it is not whole now"
-    if (why := missing_of(snapshot, gang)) is not None:
+    if (why := _of_size(snapshot, gang)) is not None:
         return why
     for pod in pods.tolist():
         if bits := int(draft.problem.protected[pod]) & ~ALONE:

@@ -20,6 +20,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 # More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused.
 _UNWANTED_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
+NOTHING_BETTER = "nothing gets better there"
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
 
@@ -122,7 +123,10 @@ class Judge:
             return Code.COMES_BACK, f"the scheduler would put it back ({self._where(prediction)})"
         if not better.any() or (gain < (0.0, 0.0, 0.0)):
             where = self._where(prediction)
-            return Code.NO_GAIN, f"would land on {where}: nothing gets better there"
+            return (
+                Code.NO_GAIN,
+                f"would land on {where}: {_describe_trade(effect) or NOTHING_BETTER}",
+            )
         if self.effects.breaks(pod, node, prediction) or (changes[0] > 0).any():
             where = self._where(prediction)
             return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
@@ -187,6 +191,21 @@ class Judge:
         where = ", ".join(shown) + (f" and {more} more" if more else "")
         fed = takers_text(self._view.snapshot, prediction)
         return f"{where}, while {fed}" if fed else where
+
+
+def _describe_trade(effect: Effect) -> str:
+    """Return which strategies gain, and which lose in the entry that decides, with numbers; empty if none gains."""
+    shares = sorted(effect.shares.items())
+    deciding = min((key[0] for key, gain in shares if gain < -TOLERANCE), default=len(Entry))
+    better, worse = (
+        ", ".join(
+            f"{name} ({sign * gain:.3g} {Entry(entry).name.lower()})"
+            for (entry, name), gain in shares
+            if sign * gain > TOLERANCE and (sign > 0 or entry == deciding)
+        )
+        for sign in (1, -1)
+    )
+    return f"better for {better}, worse for {worse}" if better and worse else ""
 
 
 def _share(prediction: Prediction, nodes: Bools) -> float:

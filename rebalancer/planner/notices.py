@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
+from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.safety import lost_pods
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.labels import MISSING, matches_labels
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import days_stale, node_prices
 from rebalancer.snapshot.protect import Scope, in_scope, not_understood
@@ -24,6 +26,7 @@ from rebalancer.wire.times import rfc3339
 _EVERYTHING = Scope()
 _MAKE_ROOM = "make-room"
 _SHOWN = 3
+_NOT_BALANCED = "node.kubernetes.io/exclude-from-external-load-balancers"
 _ALIKE = 0.75
 """Of difflib's ratio: one or two letters of a short key."""
 
@@ -165,6 +168,40 @@ def notices(draft: Draft) -> tuple[str, ...]:
         *_unreadable(draft.snapshot),
         *filter(None, [draft.scheduler.profile.note, draft.problem.held]),
     )
+
+
+def landing_risks(snapshot: Snapshot, moves: Sequence[Move]) -> list[str]:
+    """Return warnings on landings that kube-scheduler allows and that may not serve, one line for each workload and risk."""
+    pods, nodes = snapshot.pods, snapshot.nodes
+    rows = pods.uid.rows_of({move.uid for move in moves}).tolist() if moves else ()
+    cls_of = {pods.uid[row]: snapshot.classes[pods.cls[row]].replacement for row in rows}
+    risks = cache(lambda cls: list(_risks_of(snapshot, cls)))
+    lines: dict[str, str] = {}
+    for move in moves:
+        for where, risk in risks(cls_of[move.uid]) if move.uid in cls_of else ():
+            landing = next((of.node for of in move.landings if where[nodes.index[of.node]]), None)
+            if landing is not None:
+                lines.setdefault(
+                    f"{move.owner}{risk}", f"{move.owner} may land on {landing}, {risk}"
+                )
+    return list(lines.values())
+
+
+def _risks_of(snapshot: Snapshot, cls: int) -> Iterator[tuple[Bools, str]]:
+    """Yield (nodes (N,), what may be wrong there) for pods of a class."""
+    if (others := snapshot.other_architectures(cls)) is not None:
+        text = "of another architecture than its Ready pods: is its image for that, too?"
+        yield others, f"{text} A nodeSelector kubernetes.io/arch says where it runs"
+    of_class = snapshot.classes[cls]
+    left_out = snapshot.nodes.labels.column(_NOT_BALANCED) != MISSING
+    for namespace, name, selector in snapshot.local_services if left_out.any() else ():
+        if (
+            selector
+            and namespace == of_class.namespace
+            and matches_labels(selector, of_class.labels)
+        ):
+            text = "which external load balancers leave out: from outside nothing reaches it there"
+            yield left_out, f"{text} through Service {name} (externalTrafficPolicy: Local)"
 
 
 def _of_terms(draft: Draft) -> list[str]:

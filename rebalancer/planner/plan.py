@@ -17,7 +17,7 @@ from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Outcom
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
-from rebalancer.planner.notices import notices
+from rebalancer.planner.notices import landing_risks, notices
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import skips_of, stopped
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
@@ -25,7 +25,7 @@ from rebalancer.planner.safety import lost_pods
 from rebalancer.planner.scenarios import with_scenarios
 from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import explained, pods_of_rules, rules_elsewhere, scores_of
+from rebalancer.planner.unmet import CUT, explained, pods_of_rules, rules_elsewhere, scores_of
 from rebalancer.snapshot.columns import Bools
 
 
@@ -106,14 +106,18 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
             lower_bound=None,
             stopped="Not explained: the run had to end while it acted.",
             funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
-            unmet=explained(draft, ()),
+            unmet=explained(draft, (), CUT),
             elsewhere=before.elsewhere,
         )
 
     return Plan(
         (*moves, *removals.moves),
         Later(whole, brief),
-        warnings=(*notices(draft), *result.rooms.notes),
+        warnings=(
+            *notices(draft),
+            *landing_risks(draft.snapshot, moves),
+            *result.rooms.notes,
+        ),
     )
 
 
@@ -141,7 +145,7 @@ def _explain(
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
     skips += _scoped_rooms(draft, result.rooms.skips)
-    unmet = explained(draft, skips)
+    unmet = explained(draft, skips, CUT if draft.allowance.exhausted() is not None else None)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes
     backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
     rest = draft.settings.threshold.rest if result.rests else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -117,19 +117,25 @@ class WeightedTerm:
     """The pods that the strategy may move; None: all."""
     held: bool = False
     """The term moves no pods now, see ``Problem.held``; what it scores counts."""
+    resting: Mapping[int, str] = field(default_factory=dict)
+    """Class -> why the strategy does not move its pods again yet."""
 
     def selected_rows(self, rows: Candidates) -> Candidates:
         """Return the candidates among ``rows`` that the strategy may move."""
         if self.held:
             return Candidates.none()
-        if self.selected is None or not len(rows.cls):
+        if not (self.selected or self.resting) or not len(rows.cls):
             return rows
-        mine = self.selected.pairs(rows.cls, rows.node)
+        mine = np.isin(rows.cls, list(self.resting), invert=True)
+        if self.selected is not None:
+            mine &= self.selected.pairs(rows.cls, rows.node)
         return Candidates(rows.cls[mine], rows.node[mine], rows.gain[mine])
 
     def may_move(self, cls: int, node: int) -> bool:
         """Return whether the strategy may move pods of ``cls`` off ``node``."""
-        return not self.held and (self.selected is None or self.selected.has(cls, node))
+        if self.held or cls in self.resting:
+            return False
+        return self.selected is None or self.selected.has(cls, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,8 @@ class Contribution:
     """Of a strategy that makes room: for what."""
     ended: Ended | None = None
     """Of a strategy that removes pods that have ended: which ones, of those that it may move."""
+    resting: Mapping[int, str] = field(default_factory=dict)
+    """Class -> why the strategy does not move its pods again yet."""
     not_judged: str = ""
     """Why the strategy cannot judge the snapshot; empty if it can."""
 

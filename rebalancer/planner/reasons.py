@@ -36,6 +36,10 @@ DECLINED = frozenset({Code.LOW_GAIN, Code.UNSURE})
 """Something would get better, by too little or not surely enough for the policy's eagerness."""
 
 
+_NEXT_RUN = frozenset({Code.MOVED_NOW.value, Code.CAME_UP.value})
+"""Codes of rules that the next run may look at with another result."""
+
+
 def stopped(
     moves: Sequence[Move],
     skips: Sequence[Skip],
@@ -86,7 +90,7 @@ def stopped(
     declined = any(skip.code in DECLINED for skip in skips)
     gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
     head = f"{nothing} {gained}"
-    head += " yet" if any(map(_waits, skips)) or Code.MOVED_NOW.value in codes else ""
+    head += " yet" if any(map(_waits, skips)) or codes.keys() & _NEXT_RUN else ""
     stay = "stays" if left == 1 else "stay"
     return (
         f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{end}"
@@ -188,7 +192,7 @@ def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
     """Return the candidates that no term may move, because of its strategy's ``select``, or while it is held."""
     refusals: dict[Pair, Refusal] = {}
     may_move: set[Pair] = set()
-    restricted = draft.problem.held or any(w.selected is not None for w in draft.terms)
+    restricted = draft.problem.held or any(w.selected is not None or w.resting for w in draft.terms)
     for weighted in draft.terms if restricted else ():
         rows = weighted.term.candidates()
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
@@ -197,6 +201,9 @@ def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
             elif weighted.held:
                 text = draft.problem.held
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.ZONE_CLOSED, text))
+            elif (why := weighted.resting.get(pair[0])) is not None:
+                text = f"coolDown: {why}"
+                refusals.setdefault(pair, Refusal(weighted.strategy, Code.PROTECTED, text))
             else:
                 text = f"the select of {weighted.strategy} does not match it"
                 refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))

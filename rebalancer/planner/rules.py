@@ -58,6 +58,8 @@ class History:
     hour_unknown: str | None = None
     """Why the evictions of the hour are unknown: then nothing is moved, unless the budget is lifted."""
     pace: Pace = field(default_factory=Pace)
+    resting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Strategy -> owner -> why that strategy does not move its pods again yet."""
     nodes_fell: str | None = None
     """Why nothing is moved after a sudden fall in the number of nodes; None: there was none."""
 
@@ -238,6 +240,7 @@ class RunRules:
                 terms=_terms(self.registry, self.policy.strategy_of(name), of_strategy.params),
                 streaks=None if remembered is None else remembered.get(name, Streaks()),
                 selected=select_pods(snapshot, of_strategy.select),
+                resting=_find_resting(snapshot, history.resting.get(name, {})),
                 emptiable=self._emptiable(name, buffers),
                 asks=self._asks(name),
                 ended=self._find_ended(name, snapshot),
@@ -331,6 +334,14 @@ def find_emptier(policy: Policy, registry: Registry, name: str) -> Strategy | No
     strategy = registry.strategy(policy.strategy_of(name))
     params = policy.strategies[name].params
     return strategy if strategy.marks_last(params) is not None else None
+
+
+def _find_resting(snapshot: Snapshot, owners: Mapping[str, str]) -> Mapping[int, str]:
+    """Return class -> why it rests, of the classes of ``owners``."""
+    if not owners:
+        return {}
+    refs = [snapshot.owners[one.owner].ref if one.owner >= 0 else "" for one in snapshot.classes]
+    return {cls: owners[ref] for cls, ref in enumerate(refs) if ref in owners}
 
 
 def _hold(of: Contribution, why: str, begun: Bools) -> Contribution:

@@ -29,6 +29,7 @@ _Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]
 _MOVED = "pods that this run moves may stand so where they land: the next run looks where they are"
 _NOWHERE = -1
 """The node of a pod that waits."""
+_CAME_UP = "it came up by the moves of this run: the next run looks at it"
 _NO_MOVE = "no pod has a place from which its move would fix any of it"
 CUT = "planning ended before it was looked at"
 REVIEWED = "only the moves of the reviewed plan are made"
@@ -132,10 +133,12 @@ def pods_of_rules(draft: Draft) -> Bools:
     return found if scoped is None else found & scoped.pods
 
 
-def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tuple[UnmetRule, ...]:
+def explained(
+    draft: Draft, skips: Sequence[Skip], otherwise: str | None = None
+) -> tuple[UnmetRule, ...]:
     """Return the violated rules in the draft's state, with the reasons in ``skips``.
 
-    ``otherwise``: the reason for a fixable rule that no skip explains.
+    ``otherwise``: why no skip explains a fixable rule; None: nothing has ended planning before all was looked at.
     """
     reasons = _by_pair(draft, skips)
     return (
@@ -226,7 +229,7 @@ def _explain(
     unmet: Unmet,
     rules: int,
     reasons: _Reasons,
-    otherwise: str,
+    otherwise: str | None,
 ) -> UnmetRule:
     of_pods = [
         reason
@@ -241,12 +244,17 @@ def _explain(
     return UnmetRule(weighted.strategy, unmet.rule, workload, {code.value: 0}, why, rules)
 
 
-def _without_pods(draft: Draft, unmet: Unmet, otherwise: str) -> tuple[Code, str]:
+def _without_pods(draft: Draft, unmet: Unmet, otherwise: str | None) -> tuple[Code, str]:
     """Return (code, sentence) for an unmet rule of which no staying pod has a reason."""
     living = unite(draft.state.living_of(cls) for cls in unmet.classes.tolist())
     if not draft.state.at_home(living).all():
         return Code.MOVED_NOW, _MOVED
-    return (Code.NOT_EXAMINED, otherwise) if len(unmet.nodes) else (Code.NO_GAIN, _NO_MOVE)
+    if unmet.lack and not len(unmet.nodes):
+        return Code.UNSATISFIABLE, unmet.lack
+    if len(unmet.nodes) and otherwise is not None:
+        return Code.NOT_EXAMINED, otherwise
+    moved = len(draft.state.unmoved()) < np.count_nonzero(draft.snapshot.pods.living)
+    return (Code.CAME_UP, _CAME_UP) if len(unmet.nodes) and moved else (Code.NO_GAIN, _NO_MOVE)
 
 
 def _workload(draft: Draft, unmet: Unmet) -> str:

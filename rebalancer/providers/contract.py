@@ -10,11 +10,11 @@ machine is terminated by name, and a request may arrive twice.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from rebalancer.base.errors import ProviderRefusalError
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.policy.cluster import GroupBounds
 from rebalancer.policy.values import ProviderParams
 from rebalancer.wire.objects import Taint
@@ -259,9 +259,15 @@ class Guarded:
     """Those of the cluster."""
     bounds: Mapping[str, GroupBounds] = field(default_factory=dict)
     """Group -> its sizes by the policy."""
+    asked: Mapping[str, int] = field(default_factory=dict)
+    """Group -> a size that was requested, and that the provider may not show yet: a smaller one would end machines of its choice."""
+    ending: Collection[str] = ()
+    """Machines whose end was requested, and that the provider may still list."""
+    _ended: set[str] = field(default_factory=set)
+    """The same of those whose end was requested here."""
 
     def increase(self, group: str, desired: int) -> bool:
-        """Increase the size of a group to ``desired``; return False if the group has that size already.
+        """Increase the size of a group to ``desired``; return False if the group has that size already, or was asked for it.
 
         Raises:
             GroupSizeError: ``desired`` is above the group's maximum.
@@ -270,7 +276,7 @@ class Guarded:
         """
         now = self._read(group)
         _, maximum, wanted = _sizes(now)
-        if desired <= wanted:
+        if desired <= max(wanted, self.asked.get(group, 0)):
             return False
         if desired > maximum:
             raise GroupSizeError(f"{group} may have {maximum} machines, not {desired}")
@@ -282,8 +288,8 @@ class Guarded:
 
         ``least``: the size is not decreased below it.
 
-        Nothing changes if the group would not become smaller, or while launches are in progress, whose machines
-        would be surplus. This terminates no machine, and the size stays at or above the minimum. Cluster
+        Nothing changes if the group would not become smaller, while launches are in progress, whose machines
+        would be surplus, or while the provider does not show the size that was requested last. This terminates no machine, and the size stays at or above the minimum. Cluster
         Autoscaler's ``DecreaseTargetSize`` likewise refuses to go below the existing nodes.
 
         Raises:
@@ -295,7 +301,7 @@ class Guarded:
         now = self._read(group)
         minimum, _, wanted = _sizes(now)
         size = max(minimum, len(now.instances), least)
-        if wanted <= size:
+        if wanted <= size or wanted < self.asked.get(group, 0):
             return None
         self.machines.set_size(now, size)
         return size
@@ -316,11 +322,21 @@ class Guarded:
             return False
         if (why := now.held.get(instance)) is not None:
             raise ProviderRefusalError(f"{group}: {why}")
-        if (machines := min(wanted, len(now.instances))) <= minimum:
+        left = len(now.instances) - len(
+            {*self.ending, *self._ended} & {*now.instances} - {instance}
+        )
+        if (machines := min(wanted, left)) <= minimum:
             raise GroupSizeError(f"{group} has {machines} machines and needs {minimum}")
         if not may_be_sent():
             return False
-        self.machines.terminate(now, instance)
+        try:
+            self.machines.terminate(now, instance)
+        except ProviderRefusalError:
+            raise
+        except ProviderError:
+            self._ended.add(instance)
+            raise
+        self._ended.add(instance)
         return True
 
     def _read(self, name: str) -> NodeGroup:

@@ -129,7 +129,7 @@ def _with_reason(
     rule: UnmetRule, planned: Mapping[tuple[str, str], UnmetRule], outcomes: Sequence[Outcome]
 ) -> UnmetRule:
     """Return an unmet rule with its reason: the outcome of its moves, else the reason in the plan."""
-    left = [one for one in outcomes if not one.status.may_have_evicted]
+    left = [one for one in outcomes if not one.status.may_have_evicted and one.landed is None]
     if left:
         first = left[0]
         return replace(rule, codes={first.status.value: len(left)}, why=first.message)
@@ -137,7 +137,7 @@ def _with_reason(
         return replace(rule, codes=of_plan.codes, why=of_plan.why)
     if any(one.landed is None and one.move.has_replacement for one in outcomes):
         return replace(rule, codes={Code.MOVED_NOW.value: 0}, why=_NOT_PLACED)
-    code, why = (Code.MOVED_NOW, _LANDED) if outcomes else (Code.NOT_EXAMINED, _NEW)
+    code, why = (Code.MOVED_NOW, _LANDED) if outcomes else (Code.CAME_UP, _NEW)
     return replace(rule, codes={code.value: 0}, why=why)
 
 

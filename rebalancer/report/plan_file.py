@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +19,7 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import YamlLoader, yaml_events
+from rebalancer.base.data_text import YamlLoader, unpack, yaml_events
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode, Status
@@ -87,7 +88,7 @@ class _Emptying(msgspec.Struct):
 
 
 class _File(msgspec.Struct, rename="camel"):
-    captured_at: str
+    captured_at: str | None
     policy_hash: str
     moves: Annotated[list[_Move], msgspec.Meta(max_length=_MAX_MOVES)]
     policy_source: str = ""
@@ -177,7 +178,7 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
     try:
         raw = _bytes(path, stdin)
     except OSError as error:
-        raise PolicyError([f"{name}: cannot be read ({error.strerror})"]) from None
+        raise PolicyError([f"{name}: cannot be read ({error.strerror or error})"]) from None
     if raw.startswith(_ARCHIVE):
         raise PolicyError(
             [
@@ -210,10 +211,19 @@ class _WrongError(Exception):
 
 
 def _bytes(path: str, stdin: BinaryIO) -> bytes:
+    """Return the file, also of a gzip file, but no more than one byte over the limit."""
     if path == "-":
-        return stdin.read(_MAX_BYTES + 1)
+        return _read(stdin)
     with Path(path).open("rb") as file:
-        return file.read(_MAX_BYTES + 1)
+        return _read(file)
+
+
+def _read(stream: BinaryIO) -> bytes:
+    try:
+        text, head = unpack(stream)
+        return head + text.read(max(0, _MAX_BYTES + 1 - len(head)))
+    except (EOFError, zlib.error) as error:
+        raise OSError(0, f"damaged gzip: {error}") from None
 
 
 # -- text to data ----------------------------------------------------------------------------------
@@ -273,6 +283,8 @@ def _check_kind(head: _Head) -> None:
 
 
 def _plan(name: str, file: _File) -> ReviewedPlan:
+    if file.captured_at is None:
+        raise _WrongError(f"capturedAt: the plan is of a file without a time; {_ANEW}")
     captured_at = unix_seconds(file.captured_at)
     if not captured_at:
         raise _WrongError(f"capturedAt: {_shorten(file.captured_at)} is no time; {_ANEW}")

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text, plain_number
 from rebalancer.base.plain_text import WIDTH, printable
-from rebalancer.plan.plan import Outcome
+from rebalancer.plan.plan import Move, Outcome
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_json import as_json, as_yaml, describe_reviewed_plan
-from rebalancer.report.changes import likely
 from rebalancer.report.model import RunReport
+from rebalancer.report.words import is_sure, zones_of
 
 HEAD = (
     "wave", "namespace", "pod", "uid", "owner", "from", "fromZone", "to", "toZone", "probability",
     "strategy", "method", "reason", "gainHard", "gainSoft", "gainImbalance", "cost", "outcome", "message",
     "landed", "landedZone", "predicted", "seconds",
 )  # fmt: skip
-"""``to`` is the most probable landing, ``landed`` the real one."""
+"""``to`` is the predicted landing, with ``probability``: a node, or how many nodes of ``toZone``. ``landed`` is the real one."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -46,7 +46,8 @@ def as_csv(report: RunReport) -> Iterator[str]:
 
 
 def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
-    move, target = outcome.move, likely(outcome.move)
+    move = outcome.move
+    to, zone, probability = _predicted(report, move)
     return (
         move.wave,
         move.namespace,
@@ -55,9 +56,9 @@ def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
         move.owner,
         move.node,
         report.domain_of(move.node),
-        target,
-        report.domain_of(target) if target is not None else None,
-        plain_number(move.landings[0].probability) if move.landings else None,
+        to,
+        zone,
+        probability,
         move.strategy,
         move.method.value,
         move.reason,
@@ -70,6 +71,17 @@ def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
         None if outcome.predicted is None else str(outcome.predicted).lower(),
         plain_number(outcome.seconds, 4),
     )
+
+
+def _predicted(report: RunReport, move: Move) -> tuple[str | None, str | None, float | None]:
+    """Return the predicted landing as all forms have it: a node, or the number of likely nodes; its zone; the probability."""
+    if not move.landings:
+        return None, None, None
+    first = move.landings[0]
+    if is_sure(move):
+        return first.node, report.domain_of(first.node), plain_number(first.probability)
+    zone, share = max(zones_of(report, move).items(), key=lambda item: (item[1], item[0]))
+    return f"one of {len(move.landings):,} nodes", zone or None, plain_number(share)
 
 
 def _cell(value: str | float | None) -> str | float:

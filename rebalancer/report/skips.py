@@ -11,6 +11,7 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
 from rebalancer.policy.model import Eagerness, Mode, Steer
 from rebalancer.report.model import RunReport, rules_left
+from rebalancer.wire.pods import ANNOTATION_NAMES
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
@@ -42,6 +43,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.OBSERVED: "the strategy only observes",
     Code.WINDOW: "the strategy's window is closed",
     Code.MOVED_NOW: "it moves in this run already",
+    Code.CAME_UP: "it came up by the moves of this run, or while it acted",
     Code.NOT_EXAMINED: "planning ended before it was looked at",
 }
 """What each code means, as a heading over its examples."""
@@ -104,7 +106,7 @@ def funnel_words(funnel: Mapping[str, int]) -> str:
     return f"{stages}, and {others:,} with or for them" if others else stages
 
 
-PROTECTION_ADVICE: Mapping[str, str] = {
+_PROTECTION_ADVICE: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",
     "localStorage": "`protect: {localStorage: false}` lets them move, and what they keep there is lost",
     "singleReplica": "a second replica, `method: {singleReplicas: restart}`, or `protect: {singleReplicas: false}`, lets them move",
@@ -114,7 +116,7 @@ PROTECTION_ADVICE: Mapping[str, str] = {
     "job": "`protect: {jobs: false}` lets them move, and their work starts again",
     "ownerUnsettled": "they can move once their owners are settled: look at what keeps these from being ready",
     "preferNoEviction": "the descheduler's annotation on them keeps them in place: remove it there",
-    "optedOut": "the annotation `rebalancer/evict` on them, their owners or namespaces keeps them in place: remove it there",
+    "optedOut": "the annotation {annotation} on them, their owners or namespaces keeps them in place: remove it there",
     "safeToEvict": "Cluster Autoscaler's annotation on them keeps them in place: remove it there",
     "doNotDisrupt": "Karpenter's annotation on them keeps them in place: remove it there",
     "unscheduled": "they need a node first: `rebalancer capacity` says what they wait for",
@@ -131,7 +133,9 @@ PROTECTION_ADVICE: Mapping[str, str] = {
     "pods": "`protect.pods` of the policy names them",
     "coolDown": "earlier moves did not do what was predicted: `rebalancer history --memory NAMESPACE/NAME` shows until when they cool down",
 }
-"""Name of a protection -> what lifts it."""
+"""Name of a protection -> what lifts it; ``annotation``: which ones do it."""
+
+_OPT_OUTS = (ANNOTATION_NAMES["evict"], ANNOTATION_NAMES["peer_evict"])
 
 _EAGER = "a more eager policy would move them: `rebalancer plan --set eagerness={next}` shows it"
 _MARKS = "`steer: marks` can make the right node win"
@@ -140,10 +144,10 @@ _FOR_RULES = f"{_MARKS}, for rules, not for balance"
 _OF_CODE: Mapping[Code, str] = {
     Code.PROTECTED: "the protection's key under `protect` in the policy lets them move",
     Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
-    Code.CANNOT_SURGE: PROTECTION_ADVICE["cannotSurge"],
+    Code.CANNOT_SURGE: _PROTECTION_ADVICE["cannotSurge"],
     Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
     Code.GANG: "an exception in `protect.gangs` lets members move one by one",
-    Code.WHOLE_ROLLOUT: PROTECTION_ADVICE["wholeRollout"],
+    Code.WHOLE_ROLLOUT: _PROTECTION_ADVICE["wholeRollout"],
     Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
     Code.NOT_SELECTED: "`select` of the strategy, or of the policy, says which pods move",
     Code.ZONE_CLOSED: "they can move once the zone's nodes are open again, or have no pods any more",
@@ -167,6 +171,7 @@ _OF_CODE: Mapping[Code, str] = {
     Code.OBSERVED: "`mode: enforce` of the strategy lets them move",
     Code.WINDOW: "they can move when the strategy's window opens",
     Code.MOVED_NOW: "the next run looks at them where they have landed",
+    Code.CAME_UP: "the next run looks at it",
     Code.NOT_EXAMINED: "the next run goes on; a longer `--deadline` lets one run look at more",
 }
 """Reason code -> what would change it, of every code; ``next``: the next more eager level."""
@@ -180,6 +185,14 @@ _WITH_MARKS: Mapping[Code, Sequence[str]] = {
 _NEVER = "never-satisfiable"
 """As the pre-flight of a drain calls it."""
 _MAX_STEPS = 4
+
+
+def advice_on_protection(name: str, skips: Iterable[Skip] | None = None) -> str:
+    """Return what lifts a protection, empty if nothing is known to; with ``skips``, as far as it is what keeps these."""
+    texts = None if skips is None else [skip.message for skip in skips]
+    named = [one for one in _OPT_OUTS if texts is None or any(one in text for text in texts)]
+    annotation = " or ".join(f"`{one}`" for one in named or _OPT_OUTS[:1])
+    return _PROTECTION_ADVICE.get(name, "").replace("{annotation}", annotation)
 
 
 def advice_of(code: Code) -> str:
@@ -247,7 +260,9 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
     # Rules may stay unmet of which no pod has a reason of its own.
     codes = Counter(code for rule in rules_left(report) for code in rule.codes if code in _CODES)
     for code, number in sorted(codes.items()):
-        yield f"{count(number, 'rule')} ({code}): {_advice(Code(code), '', report)}."
+        # No pod could fix them from where it is: marks on nodes would change nothing.
+        advice = _OF_CODE[Code.NO_GAIN] if code == Code.NO_GAIN else _advice(Code(code), "", report)
+        yield f"{count(number, 'rule')} ({code}): {advice}."
 
 
 _CODES = frozenset(code.value for code in Code)
@@ -257,7 +272,7 @@ def _advice(code: Code, name: str, report: RunReport) -> str:
     """Return the advice that removes the reason ``code``. ``name``: the protection, if the code stands for one."""
     policy = report.loaded.policy
     more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
-    text = PROTECTION_ADVICE.get(name) or _OF_CODE[code]
+    text = advice_on_protection(name, report.plan.skips) or _OF_CODE[code]
     parts = [
         part.format(next=more_eager[0]) if part is _EAGER else part
         for part in _WITH_MARKS.get(code, [text])

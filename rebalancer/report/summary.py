@@ -14,6 +14,7 @@ from rebalancer.report import skips, words
 from rebalancer.report.changes import NO_ZONE, Changes, WorkloadChange, select_outcomes
 from rebalancer.report.model import RunReport, UnmetGroup, group_rules, rules_left
 from rebalancer.report.skips import next_steps
+from rebalancer.snapshot.labels import ZONE_KEYS
 
 LEGEND: Mapping[str, str] = {
     "hard": "pods still to move for rules that the scheduler enforces",
@@ -107,8 +108,13 @@ class Stays:
 _MAX_NAMED = 3
 
 
-def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *, past: bool) -> str:
-    """Return a sentence on the zone with too few pods of most workloads, or, without such a zone, on uneven workloads."""
+def _zone_sentence(
+    workloads: Sequence[WorkloadChange], zones: Sequence[str], others: int, *, past: bool
+) -> str:
+    """Return a sentence on the zone with too few pods of most moved workloads, or, without such a zone, on all of these.
+
+    ``others``: the number of workloads that stand unevenly over zones, too, and are not moved.
+    """
     gains: Counter[str] = Counter()
     empty: Counter[str] = Counter()
     losses: Counter[str] = Counter()
@@ -119,15 +125,25 @@ def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *,
             losses[zone] += was > will
     zone, gaining = max(gains.items(), key=lambda item: (item[1], item[0]))
     losing = [name for name, number in losses.items() if number and name != zone]
-    them = count(gaining, "workload")
+    has, move = ("had", "moved") if past else ("has", "moves")
     if 2 * gaining <= len(workloads) or not losing:
-        verb = "stood" if past else "stand"
         named = sum(name != NO_ZONE for name in zones)
-        return f"{count(len(workloads), 'workload')} {verb} unevenly over {count(named, 'zone')}."
-    others = " and ".join(losing) if len(losing) == 2 else and_more(losing, _MAX_NAMED)
+        share = f"{len(workloads):,} of {count(len(workloads) + others, 'workload')}"
+        stand, are = ("stood", "were") if past else ("stand", "are")
+        return f"{share} that {stand} unevenly over {count(named, 'zone')} {are} moved."
+    too_many = " and ".join(losing) if len(losing) == 2 else and_more(losing, _MAX_NAMED)
     few = "no pod" if empty[zone] == gaining else "too few pods"
-    has, lean = ("had", "leaned") if past else ("has", "leans" if gaining == 1 else "lean")
-    return f"{zone} {has} {few} of {them}, which {lean} on {others}."
+    more = f"; {others:,} more that stand unevenly are not moved" if others else ""
+    return (
+        f"{zone} {has} {few} of {count(gaining, 'workload')} that this run {move},"
+        f" and {too_many} too many{more}."
+    )
+
+
+def _uneven(rules: Sequence[UnmetRule]) -> set[str]:
+    """Return the workloads of unmet rules over zones."""
+    over = [f" over {key} " for key in ZONE_KEYS]
+    return {one.workload for one in rules if one.workload and any(key in one.rule for key in over)}
 
 
 def _hard(pairs: Sequence[tuple[Cost, Cost]]) -> str:
@@ -172,7 +188,9 @@ class Summary:
             return None
         by_zone = [change for change in changes.workloads if change.by == "zone"]
         if 2 * sum(change.moves for change in by_zone) >= len(moves):
-            return _zone_sentence(by_zone, changes.zones, past=not self.report.dry_run)
+            others = _uneven(self.unmet_rules) - {change.owner for change in by_zone}
+            past = not self.report.dry_run
+            return _zone_sentence(by_zone, changes.zones, len(others), past=past)
         by_strategy = Counter(move.strategy for move in moves)
         names = [f"{name} ({number:,})" for name, number in by_strategy.most_common()]
         workloads = count(len({move.owner for move in moves}), "workload")

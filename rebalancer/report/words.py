@@ -41,9 +41,9 @@ def title(report: RunReport) -> str:
 def cluster_line(report: RunReport) -> str:
     """Return one line on the cluster: source, version, size and time."""
     snapshot = report.snapshot
-    major, minor = snapshot.version
     size = f"{count(len(snapshot.nodes), 'node')}, {count(len(snapshot.pods), 'pod')}"
-    return f"{report.source}, Kubernetes {major}.{minor}, {size}, {rfc3339(snapshot.captured_at)}"
+    time = snapshot.known_time or "time unknown"
+    return f"{report.source}, {snapshot.version_words}, {size}, {time}"
 
 
 def number(value: float) -> str:

@@ -27,7 +27,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.ending import report, report_lease_taken
-from rebalancer.run.names import instance, name_in_lasting_marks
+from rebalancer.run.names import instance, name_in_lasting_marks, own_pod
 from rebalancer.run.options import Ending, RunOptions
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 from rebalancer.run.source import Reading, Source, open_source
@@ -348,6 +348,7 @@ def recall(
     )
     from rebalancer.run.memory.remember import (  # noqa: PLC0415
         describe_cooling,
+        describe_resting,
         recall_streaks,
     )
     from rebalancer.run.memory.store import (  # noqa: PLC0415
@@ -361,6 +362,7 @@ def recall(
         reading.snapshot,
         run.environment.random(8).hex(),
         run.notes.append,
+        pod[1] if (pod := own_pod(run.environment)) is not None else "",
     )
     memory.begin()
     document, at = memory.document, reading.snapshot.captured_at
@@ -380,6 +382,7 @@ def recall(
         streaks,
         hour_unknown=unknown,
         pace=pace_of(document.pace),
+        resting=describe_resting(document, at),
         nodes_fell=describe_fall(seen, nodes, safety, at),
     )
     return replace(run, history=history), memory

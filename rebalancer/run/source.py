@@ -17,7 +17,7 @@ from rebalancer.base.output import say
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.run.context import RunContext
 from rebalancer.run.names import identity
-from rebalancer.run.options import ClusterFlags
+from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.buffers import explain_left_out
 from rebalancer.snapshot.load import load_judgeable
@@ -314,6 +314,27 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     run.stop.add(taken.explain_loss, final=True)
     at_end.callback(release, run.environment, taken)
     return None
+
+
+def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, str]:
+    """Return ``state`` with the memory and the Lease of the release in this cluster, where no flag names any.
+
+    The text says why they are not known; empty if they are.
+    """
+    from rebalancer.kube.release import lease_of, list_flags, list_memories  # noqa: PLC0415
+
+    if state.memory is not None:
+        return state, ""
+    try:
+        memories = list_memories(client)
+    except ClusterReadError as error:
+        return state, f"the release was not looked for: {str(error).splitlines()[0]}"
+    if not memories:
+        return state, "no release is installed"
+    if len(memories) > 1:
+        return state, f"there are several releases; choose with {list_flags(memories)}"
+    (memory,) = memories
+    return replace(state, memory=memory, lease=state.lease or lease_of(memory)), ""
 
 
 def release(environment: Environment, lease: AcquiredLease) -> None:

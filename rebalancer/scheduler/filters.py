@@ -15,7 +15,7 @@ from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
-from rebalancer.scheduler.spread import Pair, Spread
+from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.scheduler.volumes import AttachLimits, VolumeRulebook
 from rebalancer.snapshot.columns import Bools, Int32s
@@ -244,6 +244,14 @@ class Filters:
                 mask = mask & good
         return mask
 
+    def passing_apart(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass every filter but those of requests, spread and (anti-)affinity."""
+        mask = self.static(cls)
+        for index, good in self._beside_core(state, cls):
+            if index not in self._off:
+                mask = mask & good
+        return mask
+
     def passing_but(self, state: ClusterState, cls: int, left_out: Sequence[str]) -> Bools:
         """Return the nodes (N,) that pass every filter except ``left_out``."""
         mask = self.static(cls)
@@ -257,15 +265,6 @@ class Filters:
     def checks(self, name: str) -> bool:
         """Return whether a filter is enabled."""
         return FILTERS.index(name) not in self._off
-
-    def spread_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
-        """Return the nodes (K, N) that pass PodTopologySpread after one pod of ``leaving`` (K,) has left, per row.
-
-        None: all nodes pass.
-        """
-        if not self.checks("PodTopologySpread"):
-            return None
-        return self._spread.fits_after(state, cls, leaving)
 
     def with_room(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
@@ -346,13 +345,23 @@ class Filters:
         self, state: ClusterState, cls: int, *, spread: bool = True
     ) -> Iterator[tuple[int, Bools]]:
         """Yield (filter, mask) for the filters that depend on other pods, or on assumed changes of nodes."""
+        yield from self._beside_core(state, cls)
+        yield FILTERS.index("NodeResourcesFit"), self._columns.of(state, cls).fits
+        within = self._spread.fits(state, cls) if spread else None
+        if within is not None:
+            yield FILTERS.index("PodTopologySpread"), within
+        refused = self._interpod.refusals(state, cls).any()
+        if refused is not None:
+            yield FILTERS.index("InterPodAffinity"), ~refused
+
+    def _beside_core(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
+        """Yield (filter, mask) for those of them that the core leaves to others."""
         remaining = self._placement.remaining_mask(cls)
         if remaining is not None:
             yield FILTERS.index("NodeUnschedulable"), remaining
         ports = self._ports.free(state, cls)
         if ports is not None:
             yield FILTERS.index("NodePorts"), ports
-        yield FILTERS.index("NodeResourcesFit"), self._columns.of(state, cls).fits
         free = self.disks.free(state, cls)
         if free is not None:
             yield FILTERS.index("VolumeRestrictions"), free
@@ -363,12 +372,6 @@ class Filters:
         limits = self._limits.within(state, cls)
         if limits is not None:
             yield FILTERS.index("NodeVolumeLimits"), limits
-        within = self._spread.fits(state, cls) if spread else None
-        if within is not None:
-            yield FILTERS.index("PodTopologySpread"), within
-        refused = self._interpod.refusals(state, cls).any()
-        if refused is not None:
-            yield FILTERS.index("InterPodAffinity"), ~refused
 
     def _reject_before(self, cls: int) -> int:
         """Return the filter that rejects the pod before any node is evaluated; 0 if none does."""

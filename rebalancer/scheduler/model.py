@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,26 +10,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.scheduler.batch import (
-    Batch,
-    KeptPredictions,
-    LandingQuery,
-    Question,
-    infinite_margins,
-)
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
+from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import NodePlacement, Supposed, tolerates
-from rebalancer.scheduler.prediction import Prediction, likely, uniform
+from rebalancer.scheduler.prediction import Prediction, uniform
 from rebalancer.scheduler.profile import NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources, UnofferedResources
-from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
 from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.steering import Steering
-from rebalancer.snapshot.columns import Bools, Int32s, Ints, unite
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodClass, PodGroup, Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
@@ -109,9 +102,6 @@ def _node_terms(spec: o.SchedulingSpec) -> Iterator[o.NodeSelectorTerm]:
 
 __all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
 
-# The windows of so many sets of feasible nodes are kept, those of the latest questions.
-_KEPT_WINDOWS = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -154,22 +144,23 @@ class SchedulerModel:
         self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources, profile.offered)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
-        self._batch = Batch(self.filters, self._scorer, self.columns)
-        self._known_windows: dict[bytes, Windows] = {}
+        self._lowering = Lowering(
+            snapshot,
+            profile,
+            self.placement,
+            self.resources,
+            self.spread,
+            self.interpod,
+            self.filters,
+            self._scorer,
+        )
         self._unmodelled: dict[int, tuple[str, ...]] = {}
-        self._counted: dict[int, tuple[Int32s, frozenset[int]]] = {}
         self._domains: dict[tuple[int, int], list[Int32s]] = {}
-        self._predictions = KeptPredictions(len(snapshot.nodes))
 
     @cached_property
     def pending(self) -> Pending:
         """The pending pods of the snapshot."""
         return Pending(self.snapshot, self)
-
-    @cached_property
-    def _order(self) -> Int32s:
-        """The nodes (N,) in the order of the scheduler's search."""
-        return search_order(self.snapshot.nodes)
 
     def of(self, cls: int) -> SchedulerModel:
         """Return the model of the profile that pods of a class name; this model if there is no such profile."""
@@ -177,6 +168,11 @@ class SchedulerModel:
             return self
         name = self.snapshot.classes[cls].spec.scheduler_name or DEFAULT_SCHEDULER
         return self._others.get(name, self)
+
+    def has_profile(self, of_class: PodClass) -> bool:
+        """Return whether there is a profile of the scheduler that pods of a class name."""
+        name = of_class.spec.scheduler_name or DEFAULT_SCHEDULER
+        return name == self.profile.scheduler_name or name in self._others
 
     def filters_of(self, cls: int) -> Filters:
         """Return the filters that apply to pods of a class."""
@@ -240,128 +236,41 @@ class SchedulerModel:
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class if it is scheduled now."""
-        return self.of(cls)._predict(state, cls)[0]  # noqa: SLF001
+        return self.of(cls)._predict(state, cls)  # noqa: SLF001
 
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
         """Return the distribution of landings of the replacement if ``pod`` is evicted now.
 
-        The victim is terminating, or gone if its owner waits for that; with a restart it still runs. A cached
-        prediction is returned while it is valid. The state is the same afterwards.
+        The victim is terminating, or gone if its owner waits for that; with a restart it still runs. The state is the
+        same afterwards.
         """
-        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+        cls = int(state.cls_of[pod])
         replacement = self.snapshot.classes[cls].replacement
         if (model := self.of(replacement)) is not self:
             return model.predict_replacement(state, pod)
         if self.snapshot.classes[cls].restarts:
             return self.predict(state, replacement)
-        if self.snapshot.waits(cls):
-            with state.evicted(pod, gone=True):
-                return self._predict(state, replacement)[0]
-        question = self._questions(state, cls)(node)
-        if (known := self._predictions.recall(state, question)) is not None:
-            return known
-        with state.evicted(pod, gone=False):
-            prediction, margins = self._predict(state, replacement)
-        self._predictions.keep(state, question, prediction, margins)
-        return prediction
+        with state.evicted(pod, gone=self.snapshot.waits(cls)):
+            return self._predict(state, replacement)
 
     def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
-        """Return :meth:`predict_replacement` of each of ``pods``, in much less time than one by one.
-
-        Equal pods share one prediction object.
-        """
+        """Return :meth:`predict_replacement` of each of ``pods``; equal pods share one prediction object."""
         made: dict[Hashable, Prediction] = {}
-        missing: dict[Hashable, tuple[SchedulerModel, Question, LandingQuery]] = {}
-        keys: list[Hashable] = []
-        alone: list[int] = []
-        questions: dict[int, Callable[[int], Question] | None] = {}
-        self._renew_columns(state, pods)
+        result: list[Prediction] = []
         for pod in pods.tolist():
-            cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-            replacement = self.snapshot.classes[cls].replacement
-            model = self.of(replacement)
-            if cls not in questions:
-                batched = model._is_batched(cls)  # noqa: SLF001
-                questions[cls] = model._questions(state, cls) if batched else None  # noqa: SLF001
-            if (ask := questions[cls]) is None:
-                keys.append(pod)
-                alone.append(pod)
-                continue
-            question = ask(node)
-            keys.append(question.key)
-            if question.key in made or question.key in missing:
-                continue
-            if (known := model._predictions.recall(state, question)) is not None:  # noqa: SLF001
-                made[question.key] = known
-            else:
-                missing[question.key] = (
-                    model,
-                    question,
-                    LandingQuery(pod, cls, node, replacement, model.snapshot.waits(cls)),
-                )
-        for model in {id(model): model for model, *_ in missing.values()}.values():
-            mine = [(question, ask) for of, question, ask in missing.values() if of is model]
-            made.update(model._predict_many(state, mine))  # noqa: SLF001
-        # Last, since these touch nodes for a moment, about which all columns are then asked again.
-        made |= {pod: self.predict_replacement(state, pod) for pod in alone}
-        return [made[key] for key in keys]
+            alike = self._name_alike(int(state.cls_of[pod]), int(state.node_of[pod]))
+            if alike not in made:
+                made[alike] = self.predict_replacement(state, pod)
+            result.append(made[alike])
+        return result
 
-    def _renew_columns(self, state: ClusterState, pods: Int32s) -> None:
-        """Bring the columns of the replacements of ``pods`` up to date, in one pass per profile."""
-        models: dict[int, tuple[SchedulerModel, list[int]]] = {}
-        for cls in dict.fromkeys(state.cls_of[pods].tolist()):
-            replacement = self.snapshot.classes[cls].replacement
-            model = self.of(replacement)
-            models.setdefault(id(model), (model, []))[1].append(replacement)
-        for model, classes in models.values():
-            model.columns.renew(state, classes)
-
-    def _predict_many(
-        self, state: ClusterState, asked: Sequence[tuple[Question, LandingQuery]]
-    ) -> Iterator[tuple[Hashable, Prediction]]:
-        """Yield (key, prediction) for each question; cache the predictions that may be cached."""
-        if len(asked) == 1:
-            # Of one pod alone, rows of arrays take longer.
-            yield asked[0][0].key, self.predict_replacement(state, asked[0][1].pod)
-            return
-        size = self.profile.nodes_to_find(len(self.snapshot.nodes))
-        answers = self._batch.predict(state, [ask for _, ask in asked], self._order, size)
-        for (question, ask), answer in zip(asked, answers, strict=True):
-            if answer is None:
-                yield question.key, self.predict_replacement(state, ask.pod)
-                continue
-            self._predictions.keep(state, question, *answer)
-            yield question.key, answer[0]
-
-    def _is_batched(self, cls: int) -> bool:
-        """Return whether replacements of a class can be predicted in a batch."""
+    def _name_alike(self, cls: int, node: int) -> Hashable:
+        """Return a name that is equal for pods whose replacements have the same prediction, in one state."""
         replacement = self.snapshot.classes[cls].replacement
-        if self.snapshot.waits(cls) and (
-            self.filters.unusual(replacement)
-            or (self.interpod.relevant_classes(replacement) == cls).any()
-        ):
-            return False
-        alone = self.snapshot.classes[cls].restarts or self._fails_to_score(replacement)
-        return not (alone or self.find_unmodelled(replacement))
-
-    def _questions(self, state: ClusterState, cls: int) -> Callable[[int], Question]:
-        """Return a function from the source node of a pod of a class to its question."""
-        replacement = self.snapshot.classes[cls].replacement
-        counted, spread = self._count_by(replacement)
-        columns, static = self.columns.of(state, replacement), self.static_mask(replacement)
-        waits = self.snapshot.waits(cls)
-        keeps = not (waits or self.placement.supposed.is_any or self.filters.unusual(replacement))
-
-        def question(node: int) -> Question:
-            source: tuple[int, ...] = ()
-            if waits:
-                source = (node,)
-            elif cls in spread:
-                source = self._source(cls, node, replacement)
-            key = (replacement, cls if source else -1, source)
-            return Question(key, counted, columns, static, keeps)
-
-        return question
+        model = self.of(replacement)
+        if self.snapshot.waits(cls):
+            return cls, node
+        return cls, model._source(cls, node, replacement)  # noqa: SLF001
 
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as marked inside the ``with`` block, for pods scheduled while the marks exist."""
@@ -397,8 +306,8 @@ class SchedulerModel:
         """
         for model in (self, *self._others.values()):
             model.spread.without(absent)
-            model._counted.clear()  # noqa: SLF001
             model._domains.clear()  # noqa: SLF001
+            model._lowering.forget()  # noqa: SLF001
 
     def steering(self, state: ClusterState, cls: int) -> Steering | None:
         """Return the marks needed to make a pod of the class land on each feasible node; None if unpredictable.
@@ -420,16 +329,6 @@ class SchedulerModel:
             tolerated=self.placement.tolerates_marks(cls),
         )
 
-    def _count_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:
-        """Return the classes whose pods the rules of a class count, and the subset counted by spread rules."""
-        known = self._counted.get(cls)
-        if known is None:
-            of_spread = [c.classes for c in (*self.spread.hard(cls), *self.spread.soft(cls))]
-            spread = unite(of_spread)
-            counted = unite([spread, self.interpod.relevant_classes(cls)])
-            known = self._counted[cls] = counted, frozenset(spread.tolist())
-        return known
-
     def _source(self, cls: int, node: int, replacement: int) -> tuple[int, ...]:
         """Return the domains whose spread counts decrease when a pod of ``cls`` leaves ``node``.
 
@@ -444,33 +343,13 @@ class SchedulerModel:
             ]
         return tuple([int(of_node[node]) for of_node in domains])
 
-    def _predict(self, state: ClusterState, cls: int) -> tuple[Prediction, Margins]:
-        """Return a prediction, and per node (N,) its margin: the score increase that does not change the result.
-
-        The margin is 0 for a landing, and negative where it is unknown.
-        """
-        reasons = self.find_unmodelled(cls)
-        feasible = self.feasible(state, cls)
-        nodes = feasible.nonzero()[0].astype(np.int32)
-        margins = infinite_margins(len(feasible))
-        if reasons or len(nodes) <= 1:
-            return uniform(nodes, reasons), margins
+    def _predict(self, state: ClusterState, cls: int) -> Prediction:
+        if reasons := self.find_unmodelled(cls):
+            return uniform(self._lowering.find_feasible(state, cls), reasons)
         if (why := self._fails_to_score(cls)) is not None:
-            return uniform(nodes[:0], (why,)), margins
-        size = self.profile.nodes_to_find(len(self.snapshot.nodes))
-        raw = self._scorer.raw(state, cls)
-        if len(nodes) <= size:
-            total = self._scorer.total(raw, nodes)
-            most = total.max()
-            best = nodes[total == most]
-            margins[nodes] = most - total
-            return uniform(best), margins
-        windows = self._windows(feasible, size)
-        chance, short = distribution(raw, self._scorer.weights, windows)
-        prediction = likely(windows.nodes, chance)
-        margins[windows.nodes] = np.where(short > 0, short, -1)
-        margins[prediction.nodes] = 0
-        return prediction, margins
+            nodes = self._lowering.find_feasible(state, cls)
+            return uniform(nodes) if len(nodes) <= 1 else uniform(nodes[:0], (why,))
+        return self._lowering.predict(state, cls)
 
     def _fails_to_score(self, cls: int) -> str | None:
         """Return why the scheduler fails with an error if several nodes are feasible; None if it does not.
@@ -482,17 +361,6 @@ class SchedulerModel:
             return None
         why = self.placement.unparsable_preference(cls)
         return f"{why}: pending for as long as two nodes are feasible" if why is not None else None
-
-    def _windows(self, feasible: Bools, size: int) -> Windows:
-        """Return the windows over the feasible nodes (N,); most classes share them with others."""
-        name = feasible.tobytes()
-        windows = self._known_windows.pop(name, None)
-        if windows is None:
-            windows = Windows(self._order, feasible, size)
-            if len(self._known_windows) >= _KEPT_WINDOWS:
-                self._known_windows.pop(next(iter(self._known_windows)))
-        self._known_windows[name] = windows
-        return windows
 
     def rejection(self, cls: int) -> str:
         """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""

@@ -81,9 +81,11 @@ class Resources:
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._scoring = profile.scoring
-        self._table = _table(profile.scoring.shape)
+        self.ratios = _table(profile.scoring.shape)
+        """(101,) the score of RequestedToCapacityRatio at each utilisation in per cent."""
         self._requests = snapshot.requests
-        self._scored = _score_new(snapshot)
+        self.scored = _score_new(snapshot)
+        """(2, C) cpu and memory that LeastAllocated adds for a new pod."""
         self._allocatable = snapshot.nodes.allocatable
         self._max_pods = snapshot.nodes.max_pods.astype(np.int64)
         self.names = snapshot.resources
@@ -100,15 +102,21 @@ class Resources:
             for name, weight in profile.scoring.resources
             if name in self.names
         ]
-        self._scored_rows = np.array([row for row, _ in scored], np.intp)[:, None]
-        self._weights = np.array([weight for _, weight in scored], np.int64)[:, None]
+        self.scored_rows = np.array([row for row, _ in scored], np.intp)
+        """Those that NodeResourcesFit scores."""
+        self._scored_rows = self.scored_rows[:, None]
+        self.weights = np.array([weight for _, weight in scored], np.int64)
+        """Of each of them."""
+        self._weights = self.weights[:, None]
         balanced = [self.names.index(name) for name in profile.balanced if name in self.names]
-        self._balanced = np.array(balanced, np.intp)[:, None]
-        self._counted = self._requests > 0
+        self.balanced_rows = np.array(balanced, np.intp)
+        """Those whose balance is scored."""
+        self._balanced = self.balanced_rows[:, None]
+        self.counted = self._requests > 0
         """(R, C) whether a resource is scored for a class; an extended resource only if the class requests it."""
         for row, name in enumerate(self.names):
-            self._counted[row] = name in _NATIVE or (
-                self._counted[row] if is_checked(name) else False
+            self.counted[row] = name in _NATIVE or (
+                self.counted[row] if is_checked(name) else False
             )
 
     def requested_rows(self, cls: int) -> list[int]:
@@ -135,7 +143,7 @@ class Resources:
 
     def alike(self, cls: int) -> bytes:
         """Return a key that is equal for classes with equal requests."""
-        return self._requests[:, cls].tobytes() + self._scored[:, cls].tobytes()
+        return self._requests[:, cls].tobytes() + self.scored[:, cls].tobytes()
 
     # -- of many nodes: ``cls`` is the class of the pod for each node (K,), or one class for all (1,) -------------
 
@@ -154,7 +162,7 @@ class Resources:
         score = self._score(self._with_pod(state, cls, nodes), allocatable)
         by_ratio = self._scoring.type == "RequestedToCapacityRatio"
         # What a ratio gives no score for does not count at all.
-        counts = self._counted[rows, cls] & (allocatable != 0)
+        counts = self.counted[rows, cls] & (allocatable != 0)
         shares = self._weights * (counts & (score > 0) if by_ratio else counts)
         total, size = (shares * score).sum(axis=0), np.maximum(shares.sum(axis=0), 1)
         if by_ratio:
@@ -165,8 +173,8 @@ class Resources:
         """Return the requested amounts (scored resources, K) with one more pod; cpu and memory have default requests."""
         amounts = np.empty((len(self._scored_rows), len(nodes)), np.int64)
         for of_row, row in zip(amounts, self._scored_rows[:, 0].tolist(), strict=True):
-            if row < len(self._scored):
-                of_row[:] = state.scored_used[row, nodes] + self._scored[row, cls]
+            if row < len(self.scored):
+                of_row[:] = state.scored_used[row, nodes] + self.scored[row, cls]
             else:
                 of_row[:] = state.used[row, nodes] + self._requests[row, cls]
         return amounts
@@ -179,13 +187,13 @@ class Resources:
         used = np.minimum(requested, allocatable) * _MAX // size
         if self._scoring.type == "MostAllocated":
             return used
-        score: Ints = self._table[np.where(requested > allocatable, _MAX, used)]
+        score: Ints = self.ratios[np.where(requested > allocatable, _MAX, used)]
         return score
 
     def balances(self, cls: int) -> bool:
         """Return whether BalancedAllocation scores a class: it requests one of the resources."""
         rows = self._balanced[:, 0]
-        return bool((self._requests[rows, cls] * self._counted[rows, cls]).any())
+        return bool((self._requests[rows, cls] * self.counted[rows, cls]).any())
 
     def balanced_score(
         self, state: ClusterState, cls: Int32s, nodes: Int32s, *, improvement: bool
@@ -195,7 +203,7 @@ class Resources:
         Until 1.35 the score is the balance with the pod; from 1.36 on it is the ``improvement`` of the balance
         (kubernetes PR 135573).
         """
-        rows, counted = self._balanced, self._counted[self._balanced, cls]
+        rows, counted = self._balanced, self.counted[self._balanced, cls]
         pod = self._requests[rows, cls] * counted
         allocatable, used = self._allocatable[rows, nodes] * counted, state.used[rows, nodes]
         if not improvement:

@@ -127,13 +127,10 @@ class Scorer:
         fixed = {NODE_RESOURCES_FIT: columns.allocation, IMAGE_LOCALITY: images}
         if columns.balanced is not None:
             fixed[BALANCED_ALLOCATION] = columns.balanced
-        total = columns.total
-        if images is not self._images.none and self.weights.get(IMAGE_LOCALITY):
-            total = total + self.weights[IMAGE_LOCALITY] * images
-        rules = self._volumes.of(cls) if self._volumes is not None else None
-        if rules is not None and rules.score is not None:
-            fixed[VOLUME_BINDING] = rules.score
-            total = total + self.weights.get(VOLUME_BINDING, 0) * rules.score
+        if (volumes := self._score_volumes(cls)) is not None:
+            fixed[VOLUME_BINDING] = volumes
+        alone = self.find_fixed(cls)
+        total = columns.total if alone is None else columns.total + alone
         return RawScores(
             fixed={name: score for name, score in fixed.items() if self.weights.get(name)},
             fixed_total=total,
@@ -142,6 +139,21 @@ class Scorer:
             interpod=self._interpod.raw(state, cls),
             spread=self._spread.scoring(state, cls),
         )
+
+    def find_fixed(self, cls: int) -> Ints | None:
+        """Return the weighted scores (N,) that depend on the pod and the node alone, and are not normalised; None: all are 0."""
+        fixed: Ints | None = None
+        images = self._images.score(cls)
+        if images is not self._images.none and self.weights.get(IMAGE_LOCALITY):
+            fixed = self.weights[IMAGE_LOCALITY] * images
+        if (volumes := self._score_volumes(cls)) is not None:
+            volumes = self.weights.get(VOLUME_BINDING, 0) * volumes
+            fixed = volumes if fixed is None else fixed + volumes
+        return fixed
+
+    def _score_volumes(self, cls: int) -> Ints | None:
+        rules = self._volumes.of(cls) if self._volumes is not None else None
+        return None if rules is None else rules.score
 
     def weighted_scores(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (N,), for the nodes ``scored``; 0 for other nodes."""

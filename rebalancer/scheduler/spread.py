@@ -10,7 +10,6 @@ Source: ``plugins/helper/spread.go: DefaultSelector``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -130,8 +129,6 @@ SYSTEM_DEFAULTS = (
 )
 """``podtopologyspread/plugin.go: systemDefaultConstraints``."""
 _NONE = np.zeros(0, np.int32)
-Pair = tuple[int, int]
-"""A class and a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ class Constraint:
         return self.topology.of_pods(state, self.classes, self.eligible)
 
     def within(self, counts: Ints) -> Bools:
-        """Return which domains (..., D + 1) can take one more pod, given their ``counts`` (..., D + 1).
+        """Return which domains (D + 1,) can take one more pod, given their ``counts`` (D + 1,).
 
         The global minimum is 0 if there are fewer eligible domains than ``minDomains``.
         """
@@ -165,21 +162,6 @@ class Constraint:
             return np.asarray(counts <= limit)
         least = counts[..., self.domains].min(axis=-1, keepdims=True)
         return np.asarray(counts <= limit + least)
-
-    def leave(self, counts: Ints, leaving: Sequence[Pair], *, per_node: bool = False) -> None:
-        """Subtract the pod ``leaving[k]`` from row k of ``counts``, if the constraint counts this pod.
-
-        ``counts`` is (K, D + 1), or (K, N) with ``per_node``. ``leaving`` (K,): class and node of each pod.
-        """
-        mine = {cls: bool((self.classes == cls).any()) for cls in {cls for cls, _ in leaving}}
-        left = [
-            (row, node)
-            for row, (cls, node) in enumerate(leaving)
-            if mine[cls] and (per_node or self.eligible[node])
-        ]
-        if left:
-            rows, nodes = np.array(left).T
-            counts[rows, nodes if per_node else self.topology.domain[nodes]] -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +256,6 @@ class Spread:
             mask = good if mask is None else mask & good
         return mask
 
-    def fits_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
-        """Return :meth:`fits` (K, N) for K cases; in case k the pod ``leaving[k]`` has left."""
-        mask: Bools | None = None
-        for constraint in self.hard(cls):
-            counts = np.tile(constraint.domain_counts(state), (len(leaving), 1))
-            constraint.leave(counts, leaving)
-            within = constraint.within(counts)[:, constraint.topology.domain]
-            good = within & constraint.topology.present
-            mask = good if mask is None else mask & good
-        return mask
-
     def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
         """Return whether ``node`` lacks the topology key of the first constraint that it fails."""
         for constraint in self.hard(cls):
@@ -310,8 +281,11 @@ class Spread:
             else:
                 counts.append(constraint.domain_counts(state))
                 domains.append(constraint.topology.named)
-        ignored = self._lacking(constraints if self._all_keys(cls) else ())
-        return SoftSpread(constraints, tuple(counts), ignored, tuple(domains))
+        return SoftSpread(constraints, tuple(counts), self.ignored(cls), tuple(domains))
+
+    def ignored(self, cls: int) -> Bools:
+        """Return the nodes (N,) that lack a key of the soft constraints of a class, and score 0."""
+        return self._lacking(self.soft(cls) if self._all_keys(cls) else ())
 
     def _per_node(self, state: ClusterState, classes: Int32s) -> Ints:
         nodes = state.nodes_of(classes)

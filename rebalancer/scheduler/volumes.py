@@ -366,6 +366,12 @@ _Handle = tuple[str, str]
 """(driver, what it knows the volume by)"""
 
 
+def _columns(pairs: set[tuple[int, int]]) -> tuple[Int32s, Int32s]:
+    """Return (volume, node) pairs as two columns."""
+    columns = np.array(sorted(pairs), np.int32).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
 class AttachLimits:
     """Counts distinct volumes per node and driver, for drivers that have a limit on some node."""
 
@@ -396,17 +402,20 @@ class AttachLimits:
 
     def _driver(self, state: ClusterState, driver: str, cls: int) -> Bools:
         volumes = self._classes.get(cls, {}).get(driver, [])
-        volume, node = self._list_attached(state, driver)
+        of_pods = self._list_attached(state, driver)
+        volume, node = _columns(of_pods)
         size = len(self._snapshot.nodes)
-        attached = np.bincount(node, minlength=size) + self._count_attached_own(state, driver)
+        attached = np.bincount(_columns(of_pods | self._left[driver])[1], minlength=size)
+        attached += self._count_attached_own(state, driver)
+        # A new volume that is attached for no pod counts twice: as attached, and as new (csi.go).
         there = np.bincount(node[np.isin(volume, volumes)], minlength=size)
         new = len(volumes) + self._own.get(cls, {}).get(driver, 0) - there
         limit = self._limits[driver]
         good: Bools = (limit < 0) | (new == 0) | (attached + new <= limit)
         return good
 
-    def _list_attached(self, state: ClusterState, driver: str) -> tuple[Int32s, Int32s]:
-        """Return the distinct (volume, node) pairs of a driver, including those of terminating pods."""
+    def _list_attached(self, state: ClusterState, driver: str) -> set[tuple[int, int]]:
+        """Return the distinct (volume, node) pairs of pods with a driver, including those of terminating pods."""
         classes = self._classes
         uses = np.zeros(len(self._snapshot.classes), bool)
         uses[[cls for cls, drivers in classes.items() if driver in drivers]] = True
@@ -417,11 +426,7 @@ class AttachLimits:
                 here = state.counts(np.array([victim.cls], np.int32), terminating=True)
                 if here[victim.node] > 0:  # it may be hidden, for owners that wait until it is gone
                     pairs.add((victim.cls, victim.node))
-        attached = {(v, node) for cls, node in pairs for v in classes[cls][driver]} | self._left[
-            driver
-        ]
-        columns = np.array(sorted(attached), np.int32).reshape(-1, 2)
-        return columns[:, 0], columns[:, 1]
+        return {(v, node) for cls, node in pairs for v in classes[cls][driver]}
 
     def _count_attached_own(self, state: ClusterState, driver: str) -> Ints:
         """Return per node (N,) the number of a driver's volumes that belong to a single pod."""

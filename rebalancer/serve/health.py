@@ -276,7 +276,7 @@ class Health:
 
             self._report = "".join(as_json(report)).encode()
         if self.page is not None:
-            self.page.keep(report, now)
+            self.page.keep(report, now, memory)
 
     def note_failure(self, error: RebalancerError, now: float) -> None:
         """Record a run that ``error`` has ended without a report at ``now`` (Unix seconds)."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.plain_text import count, printable, printable_lines
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rebalancer.base.errors import ExitCode
     from rebalancer.plan.plan import Outcome
     from rebalancer.report.model import RunReport
+    from rebalancer.run.memory.document import Document
 
 MAX_RUNS = 50
 MAX_BYTES = 16 << 20
@@ -82,6 +84,7 @@ class LivePage:
         self._runs: tuple[KeptRun, ...] = ()
         self._moves: tuple[KeptMove, ...] = ()
         """Newest first."""
+        self._knows_memory = False
         self._failed, self._failing_since = 0, 0.0
         """How many runs have failed in a row, and when the first of them has, Unix seconds."""
         self.outlook = Outlook()
@@ -108,10 +111,18 @@ class LivePage:
         """Note that the run is over."""
         self._under_way = False
 
-    def keep(self, report: RunReport, now: float) -> None:
-        """Keep the page of a run that ended with a report at ``now`` (Unix seconds)."""
+    def keep(self, report: RunReport, now: float, memory: Document | None = None) -> None:
+        """Keep the page of a run that ended with a report at ``now`` (Unix seconds).
+
+        ``memory``: the document before it. The moves in it are those before this process.
+        """
         self._failed = 0
-        moved = [_kept(report, one, now) for one in report.tried if one.status.may_have_evicted]
+        if memory is not None and not self._knows_memory:
+            self._knows_memory = True
+            self._moves = tuple(islice(_list_moves(memory), _MAX_MOVES))
+        moved = [
+            _describe_move(report, one, now) for one in report.tried if one.status.may_have_evicted
+        ]
         self._moves = (*reversed(moved), *self._moves)[:_MAX_MOVES]
         from rebalancer.report.as_html import as_html  # noqa: PLC0415
         from rebalancer.report.summary import Summary  # noqa: PLC0415
@@ -234,7 +245,7 @@ class LivePage:
         return page.replace(RUNS, text, 1).encode()
 
 
-def _kept(report: RunReport, outcome: Outcome, now: float) -> KeptMove:
+def _describe_move(report: RunReport, outcome: Outcome, now: float) -> KeptMove:
     from rebalancer.report import words  # noqa: PLC0415
 
     move = outcome.move
@@ -245,6 +256,17 @@ def _kept(report: RunReport, outcome: Outcome, now: float) -> KeptMove:
         target=words.outcome_words(report, outcome),
         why=f"{move.strategy}: {words.reason_words(move)}",
     )
+
+
+def _list_moves(memory: Document) -> Iterator[KeptMove]:
+    """Yield the moves of earlier runs, newest first."""
+    from rebalancer.run.memory.remember import describe_result  # noqa: PLC0415
+
+    for run in reversed(memory.history):
+        for move in reversed(run.moves):
+            if move.moved:
+                why = f"{move.strategy}: {move.reason}"
+                yield KeptMove(_time(run.at), move.pod, move.node, describe_result(move), why)
 
 
 def _time(at: float) -> str:

@@ -496,6 +496,11 @@ class Settled:
             ),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
+            local_services=tuple(
+                (*_key(item), item.spec.selector)
+                for item in self._all("Service")
+                if item.spec.type == "LoadBalancer" and item.spec.external_traffic_policy == "Local"
+            ),
             opt_outs={
                 item.metadata.name: opt_out
                 for item in self._all("Namespace")
@@ -639,8 +644,12 @@ def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
 
     0 until its controller has observed the newest spec.
     """
-    seen = budget.status.observed_generation >= budget.metadata.generation
-    return budget.status.disruptions_allowed if seen else 0
+    return 0 if _describe_stale(budget) else budget.status.disruptions_allowed
+
+
+def _describe_stale(budget: o.PodDisruptionBudget) -> str:
+    seen, newest = budget.status.observed_generation, budget.metadata.generation
+    return "" if seen >= newest else f"its status is of generation {seen}, its spec of {newest}"
 
 
 def fold_quotas(quotas: Iterable[o.ResourceQuota]) -> tuple[Quota, ...]:
@@ -662,6 +671,7 @@ def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudge
         desired=budget.status.desired_healthy,
         always_allow_unhealthy=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         expected=budget.status.expected_pods,
+        stale=_describe_stale(budget),
     )
 
 

@@ -20,14 +20,14 @@ from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 import numpy as np
 import yaml
 from msgspec import Raw
 
-from rebalancer.base.data_text import read_rest, unpack, without_nulls, yaml_documents
+from rebalancer.base.data_text import read_rest, unpack, yaml_documents
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.build import Fold, Settled
@@ -85,8 +85,6 @@ _versions = JsonDecoder(_Version)
 _PROJECTS = frozenset(one.group for one in ALL_POD_GROUPS)
 
 
-_Decoded = TypeVar("_Decoded")
-
 KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
 """Kind and object, as it stands in a file; decoded where the file is in protobuf."""
 
@@ -115,7 +113,7 @@ class Collected:
         if kind not in API_VERSIONS:
             return
         if kind == "Pod":
-            record = _decode(_pods, text).record()
+            record = _pods.decode_manifest(text).record()
             if not record.uid:
                 # Plans and reports tell pods apart by it; files that programs write may have none.
                 record = record._replace(uid=f"{record.namespace}/{record.name}")
@@ -124,7 +122,7 @@ class Collected:
             return
         if kind == POD_GROUPS.kind and not _is_read(text):
             return
-        decoded = _decode(item_decoder(kind), text)
+        decoded = item_decoder(kind).decode_manifest(text)
         if kind in self.keeps:
             self.kept.append((kind, text))
         if kind == "Node":
@@ -201,26 +199,13 @@ class Collected:
                 [f"{culprit}: it has a value that no API server admits: {error}"]
             ) from None
         _refuse_twins(snapshot)
-        return snapshot
+        return replace(snapshot, version_known=version is not None or bool(self._kubelets))
 
     def _kubelet_version(self) -> tuple[int, int]:
         if not self._kubelets:
             return NEWEST_VERSION
         # The newer of two that are equally many: kubelets are never newer than the server.
         return max(self._kubelets, key=lambda version: (self._kubelets[version], version))
-
-
-def _decode(decoder: JsonDecoder[_Decoded], text: bytes | Raw) -> _Decoded:
-    """Decode an object; a key whose value is null counts as absent, as for API servers.
-
-    Raises:
-        msgspec.DecodeError: the text is not such an object.
-    """
-    try:
-        return decoder.decode(text)
-    except msgspec.ValidationError:
-        # Manifests that people write have some (a "spec:" with nothing below it); API servers write few.
-        return decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(text))))
 
 
 def _is_read(text: bytes | Raw) -> bool:
@@ -613,6 +598,7 @@ class _Loader:
         self._objects.keeps = kinds
         self.kept = self._objects.kept
         self._meta = _Envelope.Meta()
+        self._server = ""
 
     def read(self, stream: BinaryIO, *, seekable: bool) -> None:
         """Read a stream to its end; ``seekable``: whether the stream can seek."""
@@ -638,6 +624,7 @@ class _Loader:
         except (ValueError, msgspec.DecodeError) as error:
             raise PolicyError([f"{self._name}: {error}"]) from None
         self._meta = msgspec.convert(archive.manifest.as_metadata(), _Envelope.Meta)
+        self._server = archive.manifest.source
         finished = archive.manifest.finished
         self._finished_phases = None if finished is None else frozenset(finished)
 
@@ -663,13 +650,12 @@ class _Loader:
 
     def _read_yaml(self, text: bytes) -> None:
         objects: list[_Listed] = []
-        documents = 0
+        kinds: list[str] = []
         try:
             for document in yaml_documents(text):
                 if document is None:
                     continue
-                documents += 1
-                self._take_document(document, objects)
+                kinds.append(self._take_document(document, objects))
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             where = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
@@ -678,20 +664,21 @@ class _Loader:
             what = getattr(error, "reason", None) or error
             at = f" at byte {error.position}" if isinstance(error, yaml.reader.ReaderError) else ""
             raise PolicyError([f"{self._name}: neither JSON nor YAML: {what}{at}"]) from None
-        if not documents:
+        if not kinds:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
+        if not any(kind.endswith("List") or kind in API_VERSIONS for kind in kinds):
+            self._refuse(kinds[0])
         self._add(objects)
 
-    def _take_document(self, document: Any, objects: list[_Listed]) -> None:
-        """Append the objects of a document to ``objects``."""
+    def _take_document(self, document: Any, objects: list[_Listed]) -> str:
+        """Append the objects of a document to ``objects``, without those of kinds that are not read; return its kind."""
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             self._refuse("")
-        kind = document["kind"]
+        kind: str = document["kind"]
         if not kind.endswith("List"):
-            if kind not in API_VERSIONS:
-                self._refuse(kind)
-            objects.append((self._as_json(document, len(objects)), ""))
-            return
+            if kind in API_VERSIONS:
+                objects.append((self._as_json(document, len(objects)), ""))
+            return kind
         metadata, items = document.get("metadata") or {}, document.get("items") or []
         try:
             self._meta = msgspec.convert(metadata, _Envelope.Meta, strict=False)
@@ -701,6 +688,7 @@ class _Loader:
             raise PolicyError([f"{self._name}: items: no list: {_ADVICE}"])
         for item in items:
             objects.append((self._as_json(item, len(objects)), kind))
+        return kind
 
     def _as_json(self, item: object, number: int) -> bytes:
         """Return an object of YAML as JSON for the decoders; YAML has values that JSON has not."""
@@ -759,4 +747,5 @@ class _Loader:
         if known is None:
             # A file of an earlier version, which did not say what was asked for.
             known = frozenset() if snapshot.finished is None else FINISHED
-        return replace(snapshot, finished_phases=known)
+        server = self._server if CAPTURED_AT in annotations else None
+        return replace(snapshot, finished_phases=known, server=server)

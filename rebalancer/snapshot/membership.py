@@ -45,7 +45,9 @@ class Membership(NamedTuple):
 
 NO_GANG = Membership()
 
-_LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
+LWS = "leaderworkerset.sigs.k8s.io/name"
+"""Label of the pods of a LeaderWorkerSet: its name."""
+_LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 _LWS_INDEX, _LWS_KEY = (
     "leaderworkerset.sigs.k8s.io/worker-index",
     "leaderworkerset.sigs.k8s.io/group-key",
@@ -90,7 +92,7 @@ def membership_of(
     if (workload := spec.workload_ref) is not None:
         replica = f" {workload.pod_group_replica_key}" if workload.pod_group_replica_key else ""
         return Membership(f"Workload {workload.name}, PodGroup {workload.pod_group}{replica}")
-    if name := labels.get(_LWS, ""):
+    if name := labels.get(LWS, ""):
         # Its controller starts all of a group again (restartPolicy), whatever the PodGroup says that it may have made for it.
         group = labels.get(_LWS_GROUP)
         return Membership(

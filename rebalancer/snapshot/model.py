@@ -18,11 +18,12 @@ from rebalancer.snapshot.jobs import JobState
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
-from rebalancer.snapshot.operating_systems import OperatingSystems
+from rebalancer.snapshot.native_nodes import ARCH_LABEL, OS_LABEL, NativeNodes
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
 from rebalancer.wire.quantity import parse as parse_quantity
+from rebalancer.wire.times import rfc3339
 
 GangKey = tuple[str, str]
 """The namespace of a gang, and the gang in words."""
@@ -374,6 +375,8 @@ class DisruptionBudget:
     always_allow_unhealthy: bool
     expected: int
     """Pods that the budget counts, whether they are Ready or not (``status.expectedPods``)."""
+    stale: str = ""
+    """Why its status says nothing of the budget as it is now; empty if it does."""
 
     @property
     def ref(self) -> str:
@@ -383,7 +386,7 @@ class DisruptionBudget:
     @property
     def never_allows(self) -> bool:
         """Whether the budget allows no disruption even if all of its pods are Ready."""
-        return self.desired >= self.expected > 0
+        return not self.stale and self.desired >= self.expected > 0
 
     @property
     def spares_unready(self) -> bool:
@@ -434,9 +437,9 @@ class Snapshot:
     """The state of the cluster at one time. All arrays are read-only."""
 
     captured_at: float
-    """Unix seconds, of the cluster's own clock where one was read."""
+    """Unix seconds, of the cluster's own clock where one was read; 0 for a file without any time."""
     version: tuple[int, int]
-    """(major, minor) of the API server."""
+    """(major, minor) of the API server, as far as it is known."""
     resources: tuple[str, ...]
     """Axis R: cpu, memory, ephemeral-storage, then the others by name."""
     nodes: Nodes
@@ -457,6 +460,10 @@ class Snapshot:
     """What could not be read (a kind the file lacks), in words."""
     resource_version: str = ""
     """Of the pod list, where a watch may go on from."""
+    local_services: tuple[tuple[str, str, o.Labels | None], ...] = ()
+    """(namespace, name, selector) of the Services of type LoadBalancer whose traffic from outside stays on its node."""
+    version_known: bool = True
+    """Whether the server, its file or its kubelets say the version; else the newest one stands in for it."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
     opt_outs: Mapping[str, OptOut] = field(default_factory=dict)
@@ -478,6 +485,8 @@ class Snapshot:
     """
     finished_phases: frozenset[str] = FINISHED
     """The phases of pods that have ended which could be in it; a snapshot file may hold none of them."""
+    server: str | None = None
+    """The API server that a file names together with the time; None where it does not say when it was taken."""
 
     @cached_property
     def class_index(self) -> ClassIndex:
@@ -513,16 +522,27 @@ class Snapshot:
         foreign = self.foreign_nodes(cls)
         return nodes if foreign is None else nodes & ~foreign
 
+    def other_architectures(self, cls: int) -> Bools | None:
+        """Return the nodes (N,) of another architecture than those where pods like ``cls`` are Ready; None if there are none."""
+        return self._architectures.foreign(cls)
+
     @cached_property
-    def _operating_systems(self) -> OperatingSystems:
+    def _operating_systems(self) -> NativeNodes:
+        asked = [of.spec.os.name if of.spec.os is not None else "" for of in self.classes]
+        return self._native_nodes(OS_LABEL, asked)
+
+    @cached_property
+    def _architectures(self) -> NativeNodes:
+        return self._native_nodes(ARCH_LABEL, [""] * len(self.classes))
+
+    def _native_nodes(self, key: str, asked: Sequence[str]) -> NativeNodes:
         groups = [
             (*filter(None, (of.controller_uid,)), *(at for at in (of.owner,) if at >= 0))
             for of in self.classes
         ]
         ready = np.flatnonzero(self.pods.living & self.pods.ready)
-        asked = [of.spec.os.name if of.spec.os is not None else "" for of in self.classes]
         at = self.pods.cls[ready], self.pods.node[ready]
-        return OperatingSystems(self.nodes.labels, asked, groups, at)
+        return NativeNodes(self.nodes.labels, key, asked, groups, at)
 
     def amounts(self, of: Mapping[str, str]) -> Ints | None:
         """Return quantities by resource as a column (R,) in base units; None if no node or pod names one of the resources."""
@@ -589,7 +609,8 @@ class Snapshot:
         """Return the number of other pods in the gang of a pod of ``cls``, also of those that are still to be made; 0 if it has no gang."""
         if not cls.gang:
             return 0
-        return max(len(self.gangs[cls.namespace, cls.gang]), cls.membership.size or 0) - 1
+        made, of_job = len(self.gangs[cls.namespace, cls.gang]), cls.job.runs if cls.job else 0
+        return max(made, cls.membership.size or 0, of_job) - 1
 
     def surge_of(self, pods: Int32s | Sequence[int]) -> int:
         """Return how many new pods a rollout starts first that replaces ``pods``, all of a Deployment; 0 where none does."""
@@ -653,6 +674,23 @@ class Snapshot:
         """Return the top controller of the pods of ``cls``; None if they have none."""
         owner = self.classes[cls].owner
         return self.owners[owner] if owner >= 0 else None
+
+    @property
+    def known_version(self) -> str | None:
+        """The version as ``1.36``; None if it is not known."""
+        return f"{self.version[0]}.{self.version[1]}" if self.version_known else None
+
+    @property
+    def known_time(self) -> str | None:
+        """The time of the state, in RFC 3339; None if it is not known."""
+        return rfc3339(self.captured_at) if self.captured_at else None
+
+    @property
+    def version_words(self) -> str:
+        """The version in words: ``Kubernetes 1.36``."""
+        if self.version_known:
+            return f"Kubernetes {self.known_version}"
+        return f"Kubernetes version unknown, judged as {self.version[0]}.{self.version[1]}"
 
     def time_since(self, moment: float) -> str:
         """Return the time since ``moment`` (Unix seconds), in whole seconds, as ``1h30m``."""

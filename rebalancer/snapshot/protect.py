@@ -227,7 +227,13 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         return scaling_text(snapshot, cls.owner)
     if name in ANNOTATED:
         return "; ".join(_read_annotations(snapshot, cls, name))
-    return TEXTS[name]
+    return _job_text(cls) if name == "job" else TEXTS[name]
+
+
+def _job_text(cls: PodClass) -> str:
+    if cls.job is None or not _is_last_straw(cls):
+        return TEXTS["job"]
+    return f"its Job {cls.controller_name} would fail: it {cls.job.text}"
 
 
 def _unit_text(snapshot: Snapshot, cls: PodClass, name: str) -> str:
@@ -273,6 +279,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
         bits |= _BIT[ROLLOUT]
     elif snapshot.fellows(cls) > 0 and not snapshot.goes_alone(cls):
         bits |= _BIT[GANG] * bool(rules.gangs)
+    bits |= _BIT["job"] * (not bits & BY_GANG and _is_last_straw(cls))
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]
     if cls.owner >= 0 and snapshot.owners[cls.owner].ref in scope.cooling:
@@ -322,6 +329,14 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
     if owner.unsettled is not None:
         bits |= _BIT["ownerUnsettled"]
     return bits
+
+
+def _is_last_straw(cls: PodClass) -> bool:
+    """Return whether the Job of ``cls`` fails for good with one more failed pod: no policy lets a run do that.
+
+    Of a gang it is judged how many of its pods would leave.
+    """
+    return cls.job is not None and not cls.job.allows(1)
 
 
 def _is_recreated(cls: PodClass, rules: Protect) -> bool:

@@ -125,10 +125,6 @@ class ClassCounts:
             return int(self._stamps[classes[0]])
         return tuple(self._stamps[classes].tolist())
 
-    def newest_stamp(self, classes: Int32s) -> int:
-        """Return the largest of the stamps of ``classes``; it is equal while their pods stay."""
-        return int(self._stamps[classes].max(initial=0))
-
     def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
         """Return the number of pods of ``classes``, without terminating ones, in each of ``size`` domains.
 
@@ -582,17 +578,6 @@ class ClusterState(ClassCounts):
                 self._seem_there(victim.cls, victim.node, +1)
             for cls, stamp in stamps.items():
                 self._take_back(cls, stamp)
-
-    @contextmanager
-    def without_requests(self, cls: int, nodes: Int32s) -> Iterator[None]:
-        """Hold the loads of distinct ``nodes``, each without the requests of one pod of ``cls``; nothing else changes."""
-        for node in nodes.tolist():
-            self._loads.hold(cls, node, -1)
-        try:
-            yield
-        finally:
-            for node in nodes.tolist():
-                self._loads.hold(cls, node, +1)
 
     @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:

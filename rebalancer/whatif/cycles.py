@@ -16,7 +16,14 @@ from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import Replacement
 from rebalancer.run.memory.document import Document, count_last_hour
-from rebalancer.run.memory.remember import after_run, describe_cooling, forget_stale, recall_streaks
+from rebalancer.run.memory.remember import (
+    after_run,
+    describe_cooling,
+    describe_resting,
+    forget_stale,
+    list_resting,
+    recall_streaks,
+)
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.world import Replaced, SimulatedCluster, Span, Waiting, set_measured_at
 
@@ -142,6 +149,14 @@ class _Simulated:
     def is_gone(self, uid: str) -> bool:
         return uid not in self._world.terminating()
 
+    def pause_of(self, uid: str) -> float:  # noqa: ARG002
+        """Return that no controller waits: cycles have no seconds."""
+        return 0.0
+
+    def recreates_group(self, namespace: str, name: str) -> bool:  # noqa: ARG002
+        """Return that a LeaderWorkerSet starts whole groups again, as it does by default."""
+        return True
+
     def still_waits(self, uid: str) -> str | None:
         self._world.schedule()
         pod = self._world.pod(uid)
@@ -249,7 +264,7 @@ class Simulation:
 
     cycles: tuple[Cycle, ...]
     silent: str | None
-    """Why nothing more will ever be done, None if cycles ran out first or the memory forbids it."""
+    """Why a run a day later does nothing, either; None if cycles ran out first or the memory forbids it."""
     later: int
     """Moves that a run a day later would make, with every cool-down over and nothing seen for too few runs."""
     pods: int
@@ -302,13 +317,16 @@ class Loop:
         self._world, self._rules, self._pace = world, rules, pace
         self._timings, self._windows = timings, windows
         self._document = Document()
-        self._known_later: tuple[int, int] | None = None
+        self._known_later: tuple[int, Planned, int] | None = None
+        self.settled = world.snapshot
+        """The cluster as the first run sees it: pods that waited at the beginning are where a node takes them."""
         self._changes = 0
         self._warnings: dict[str, None] = {}
 
     def run(self) -> Simulation:
         """Simulate the cycles."""
         self._world.schedule()
+        self.settled = self._world.snapshot
         planned = self._plan()
         cycles: list[Cycle] = []
         silent: str | None = None
@@ -320,11 +338,11 @@ class Loop:
             self._world.wait(max(0.0, started + self._pace.interval - self._world.now))
             placed = self._world.schedule()
             self._changes += evicted or placed > 0
-            over = not evicted and not placed and not self._later()
+            over = not evicted and not placed and not self._later()[1]
             idle = 0.0 if evicted or placed or waits or over else self._idle()
             self._world.wait(idle or 0.0)
             following = self._plan()
-            stopped = cut or "; ".join(planned.standstill) or planned.plan.stopped
+            stopped = cut or _ending(planned)
             cycles.append(
                 Cycle(
                     number=len(cycles) + 1,
@@ -335,28 +353,33 @@ class Loop:
                     waves=waves,
                     pending=self._world.pending,
                     moved_twice=int((self._world.moves > 1).sum()),
-                    resting=len(describe_cooling(self._document, self._world.now)),
+                    resting=len(list_resting(self._document, self._world.now)),
                     stopped=stopped,
                     lower_bound=planned.plan.lower_bound or 0,
                     idle=idle or 0.0,
                 )
             )
             if over:
-                silent = stopped
+                silent = _ending(self._later()[0])
             if idle is None:
                 break
             planned = following
         return Simulation(
             cycles=tuple(cycles),
             silent=silent,
-            later=self._later(),
+            later=self._later()[1],
             pods=len(self._world.moves),
             document=self._document,
             waiting=tuple(self._world.waiting()),
             # Of a plan that has moves these are what is left after it.
-            unmet=following.plan.unmet if not following.plan.moves else (),
+            unmet=self._unmet(following, silent=silent is not None),
             warnings=tuple(self._warnings),
         )
+
+    def _unmet(self, following: Planned, *, silent: bool) -> tuple[UnmetRule, ...]:
+        """Return the rules that are unmet at the end; where no later run moves anything, with the reasons that last."""
+        plan = self._later()[0].plan if silent else following.plan
+        return () if plan.moves else plan.unmet
 
     def _remember(self, planned: Planned, outcomes: Sequence[Outcome]) -> bool:
         """Store what a run has measured and done; return whether it waits for a second measurement."""
@@ -388,6 +411,7 @@ class Loop:
                 describe_cooling(self._document, now),
                 count_last_hour(self._document, now),
                 recall_streaks(self._document),
+                resting=describe_resting(self._document, now),
             )
         return make_plan(self._rules, snapshot, self._timings, history=history)
 
@@ -433,8 +457,8 @@ class Loop:
         )
         return execution.outcomes, waves, execution.stopped
 
-    def _later(self) -> int:
-        """Return the number of moves of a run without memory after all waiting times; cached while nothing changes."""
+    def _later(self) -> tuple[Planned, int]:
+        """Return the plan of a run without memory after all waiting times, and its moves; cached while nothing changes."""
         if self._known_later is None or self._known_later[0] != self._changes:
             later = _later(self._world.snapshot, _LATER)
             planned = make_plan(self._rules, later, self._timings)
@@ -443,8 +467,13 @@ class Loop:
                 planned = make_plan(self._rules, later, self._timings, history=history)
             moves = planned.plan.moves
             acting = [move for move in moves if self._windows or not move.observed]
-            self._known_later = (self._changes, len(acting))
-        return self._known_later[1]
+            self._known_later = (self._changes, planned, len(acting))
+        return self._known_later[1:]
+
+
+def _ending(planned: Planned) -> str:
+    """Return why a run ends that makes no more moves."""
+    return "; ".join(planned.standstill) or planned.plan.stopped
 
 
 def _later(snapshot: Snapshot, seconds: float) -> Snapshot:

@@ -44,6 +44,8 @@ class Played:
 
     simulation: Simulation
     first: Snapshot
+    settled: Snapshot
+    """As the first run sees it, see ``Loop.settled``."""
     last: Snapshot
 
 
@@ -80,7 +82,8 @@ def play(
         timings,
         windows=_has_windows(loaded.policy),
     )
-    return Played(loop.run(), first, world.snapshot)
+    simulation = loop.run()
+    return Played(simulation, first, loop.settled, world.snapshot)
 
 
 def _has_windows(policy: Policy) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
@@ -17,6 +19,7 @@ from rebalancer.report.as_json import unmet_data
 from rebalancer.report.changes import NO_ZONE, WorkloadChange, group_alike, nodes_by_owner
 from rebalancer.report.model import group_rules
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
 from rebalancer.whatif.cycles import Cycle, Simulation, total
 from rebalancer.wire.times import rfc3339
 
@@ -36,12 +39,123 @@ _LEAST = 0.001
 """Of an entry of the cost: less is rounding, or nothing that a move would change."""
 
 
-def render_simulation(simulation: Simulation, output: str, *, source: str, policy: str) -> str:
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What the what-if changes do by themselves, before the first run."""
+
+    edits: Sequence[str]
+    """The changes in words."""
+    placed: Mapping[str, int]
+    """Node -> pods that were recreated or added, and have it now; by name."""
+    waiting: int
+    """Pods that no node takes."""
+    by_zone: Mapping[str, int]
+    fullest: Fullest | None
+    before: Fullest | None
+    """The fullest node in the file."""
+
+    @property
+    def pods(self) -> int:
+        """The pods that were recreated or added."""
+        return sum(self.placed.values()) + self.waiting
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "changes": list(self.edits),
+            "pods": self.pods,
+            "waiting": self.waiting,
+            "nodes": dict(self.placed),
+            "fullest": None if self.fullest is None else asdict(self.fullest),
+            "fullestBefore": None if self.before is None else asdict(self.before),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Fullest:
+    """The node of which most is requested."""
+
+    node: str
+    resource: str
+    share: float
+    """Of what is allocatable."""
+
+    @property
+    def words(self) -> str:
+        """``node-a1, 83% of its cpu``."""
+        return f"{self.node}, {percent(self.share)} of its {self.resource}"
+
+
+def what_if(steps: SimulatedSteps, edits: Sequence[str]) -> WhatIf | None:
+    """Return what the what-if changes do by themselves; None without a change."""
+    if not edits:
+        return None
+    changed, settled = steps.changed, steps.settled
+    of_file = steps.in_file.pods
+    waited = {of_file.uid[pod] for pod in np.flatnonzero(of_file.node < 0).tolist()}
+    # A simulated cluster has its pods in the rows of its first snapshot.
+    nodes = settled.pods.node[
+        [
+            pod
+            for pod in np.flatnonzero(changed.pods.node < 0).tolist()
+            if changed.pods.uid[pod] not in waited
+        ]
+    ]
+    names, zone_of = settled.nodes.names, _zones(settled)
+    placed = Counter(names[node] for node in nodes[nodes >= 0].tolist())
+    by_zone: Counter[str] = Counter()
+    for name, number in placed.items():
+        by_zone[zone_of[name]] += number
+    return WhatIf(
+        edits=tuple(edits),
+        placed=dict(sorted(placed.items())),
+        waiting=int((nodes < 0).sum()),
+        by_zone=dict(sorted(by_zone.items())),
+        fullest=_fullest(settled),
+        before=_fullest(steps.in_file),
+    )
+
+
+def _fullest(snapshot: Snapshot) -> Fullest | None:
+    used, room = ClusterState(snapshot).used, snapshot.nodes.allocatable
+    best: tuple[float, str, str] | None = None
+    for row, name in enumerate(snapshot.resources[:_WEIGHED]):
+        shares = used[row] / np.maximum(1, room[row])
+        if len(shares) and (best is None or shares.max() > best[0]):
+            best = float(shares.max()), snapshot.nodes.names[int(shares.argmax())], name
+    return None if best is None else Fullest(best[1], best[2], float(f"{best[0]:.9g}"))
+
+
+def what_if_lines(change: WhatIf, simulation: Simulation) -> list[str]:
+    """Return the answer to the question in sentences: where displaced pods are, what waits, which node is fullest."""
+    edits = and_more(change.edits, _MAX_UNMET)
+    then = f"then the runs make {count(_evictions(simulation), 'eviction')}"
+    if not change.pods:
+        lines = [f"{edits}: no pod has to be recreated; {then}."]
+    else:
+        waits = f"{change.waiting:,} {'waits' if change.waiting == 1 else 'wait'}"
+        zones = ", ".join(f"{zone} {number:,}" for zone, number in change.by_zone.items())
+        where = f" ({zones})" if zones else ""
+        placed = sum(change.placed.values())
+        lands = "lands" if placed == 1 else "land"
+        on = f"{count(placed, 'pod')} {lands} on {count(len(change.placed), 'node')}{where}"
+        lines = [f"{edits}: {on}, {waits}; {then}."]
+    if change.fullest is not None:
+        before = f" (before: {change.before.words})" if change.before is not None else ""
+        lines.append(f"The fullest node is then {change.fullest.words}{before}.")
+    return lines
+
+
+def render_simulation(
+    simulation: Simulation, output: str, change: WhatIf | None, *, source: str, policy: str
+) -> str:
     """Return the simulation in the form ``output``, one of ``FORMS``."""
     if output in DATA_FORMS:
-        return data_text(as_data(simulation, source=source, policy=policy), output)
+        return data_text(as_data(simulation, change, source=source, policy=policy), output)
     warnings = [f"Warning: {text}" for text in simulation.warnings]
-    lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(simulation.cycles), ""]
+    answer = [] if change is None else [*what_if_lines(change, simulation), ""]
+    lines = [*answer, f"Simulation of {source}, {policy}", *warnings, ""]
+    lines += [*_table(simulation.cycles), ""]
     lines += [f"  {name}: {text}" for name, text in scores_of_end(simulation)]
     lines += _unmet_lines(simulation)
     lines += [
@@ -52,7 +166,9 @@ def render_simulation(simulation: Simulation, output: str, *, source: str, polic
     return printable_lines("\n".join(lines)) + "\n"
 
 
-def as_data(simulation: Simulation, *, source: str, policy: str) -> dict[str, Any]:
+def as_data(
+    simulation: Simulation, change: WhatIf | None, *, source: str, policy: str
+) -> dict[str, Any]:
     """Return ``apiVersion: rebalancer/v1, kind: Simulation``."""
     cycles = simulation.cycles
     return {
@@ -60,6 +176,7 @@ def as_data(simulation: Simulation, *, source: str, policy: str) -> dict[str, An
         "kind": "Simulation",
         "source": source,
         "policy": policy,
+        "whatIf": None if change is None else change.as_data(),
         "pods": simulation.pods,
         "evictions": _evictions(simulation),
         "movedTwice": cycles[-1].moved_twice if cycles else 0,
@@ -233,7 +350,7 @@ def _sum_line(simulation: Simulation) -> str:
 def _pauses(cycles: Sequence[Cycle]) -> list[str]:
     """Return sentences on the times without moves, and their reasons, where a later run continued."""
     return [
-        f"Silent from {rfc3339(cycle.at)} to {rfc3339(following.at)}: {cycle.stopped}"
+        f"No moves from {rfc3339(cycle.at)} to {rfc3339(following.at)}: {cycle.stopped}"
         for cycle, following in pairwise(cycles)
         if cycle.idle
     ]
@@ -244,14 +361,18 @@ def _silence_line(simulation: Simulation) -> str:
     if simulation.silent is None and last and last.resting and not last.evictions:
         resting = count(last.resting, "workload")
         return (
-            f"Silent while the memory lets {resting} cool down; a run a day later without memory would "
-            f"make {simulation.later} more moves."
+            f"No moves while the memory lets {resting} cool down; a run a day later without memory would "
+            f"make {simulation.later} more."
         )
     if simulation.silent is None:
-        return f"Not silent yet: a run a day later would make {simulation.later} more moves."
-    return f"Silent from now on, even without memory a day later: {simulation.silent}"
+        return (
+            f"Not at its end: a run a day later would make {count(simulation.later, 'more move')}."
+        )
+    return f"No more moves, also of a run a day later and without memory: {simulation.silent}"
 
 
+_WEIGHED = 2
+"""cpu and memory, the first two resources."""
 _FEW = 10
 _MAX_ROWS = 150
 _MAX_NAMES = 20
@@ -264,13 +385,15 @@ class SimulatedSteps:
 
     in_file: Snapshot
     changed: Snapshot
+    settled: Snapshot
+    """As the first run sees it: pods that waited are where a node takes them."""
     last: Snapshot
 
     def with_names(self) -> tuple[tuple[str, Snapshot], ...]:
         """Return the steps with their names: two without what-if changes, else three."""
         if self.changed is self.in_file:
             return ("Now", self.in_file), ("At the end", self.last)
-        return ("Now", self.in_file), ("What if", self.changed), ("At the end", self.last)
+        return ("Now", self.in_file), ("What if", self.settled), ("At the end", self.last)
 
 
 def simulation_page(
@@ -280,6 +403,8 @@ def simulation_page(
     named = steps.with_names()
     zones = sorted({zone for _, snapshot in named for zone in _zones(snapshot).values()})
     changes = list(_changes(named, zones, simulation))
+    change = what_if(steps, edits)
+    answer = [] if change is None else what_if_lines(change, simulation)
     from rebalancer.report.html_parts import render_page  # noqa: PLC0415  # jinja2: a table needs none
 
     return render_page(
@@ -287,7 +412,7 @@ def simulation_page(
         ["report.css"],
         title=f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do",
         source=source,
-        lines=end_lines(simulation),
+        lines=[*answer, *end_lines(simulation)],
         warnings=simulation.warnings,
         waiting=[
             f"{one.owner}: {count(one.pods, 'pod')}, {one.reason}" for one in simulation.waiting

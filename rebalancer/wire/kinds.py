@@ -77,6 +77,9 @@ ALL_POD_GROUPS = (
     KAI_GROUPS,
 )
 """The kinds of this name; each object says of which it is, and snapshot files hold them in one list."""
+LEADER_WORKER_SETS = Resource(
+    "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
+)
 CAPACITY_BUFFERS = Resource("CapacityBuffer", "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers")
 """Cluster Autoscaler's; it and Karpenter also serve ``v1alpha1``."""
 POD_TEMPLATES = Resource("PodTemplate", "", "v1", "podtemplates")

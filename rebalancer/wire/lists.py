@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from rebalancer.base.data_text import without_nulls
 from rebalancer.wire import kinds, metrics
 from rebalancer.wire import objects as o
 
@@ -34,6 +35,18 @@ class JsonDecoder(Generic[T]):
             raise msgspec.ValidationError(in_words(error)) from None
         except (UnicodeDecodeError, RecursionError) as error:
             raise msgspec.DecodeError(f"it is no JSON: {error}") from None
+
+    def decode_manifest(self, text: bytes | Raw) -> T:
+        """Decode an object that a person may have written; a key whose value is null counts as absent, as for API servers.
+
+        Raises:
+            msgspec.DecodeError: the text is not such an object.
+        """
+        try:
+            return self.decode(text)
+        except msgspec.ValidationError:
+            # Manifests have some nulls (a "spec:" with nothing below it); API servers write few.
+            return self.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(text))))
 
 
 _MISFIT = re.compile(r"Expected `([^`]+)`, got `([^`]+)`(?: - at `(?:\w+ in )?\$\.?([^`]*)`)?")

@@ -129,6 +129,10 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Namespace and name of the Lease under which it was written: another release leaves it alone. Empty: written without one."""
     why: str = ""
     """Of ``failed``; before: why its machine is to be terminated a second time."""
+    accepted: str = ""
+    """Of ``ending``: when the provider accepted the request; empty: no answer is known."""
+    failures: int = 0
+    """How often its scale-in has failed since it was needed last."""
 
     @property
     def value(self) -> str:

@@ -535,6 +535,8 @@ class PodEvent(_Wire, frozen=True):
 
 class ServiceSpec(_Wire, frozen=True):
     selector: Labels | None = None
+    type: str = ""
+    external_traffic_policy: str = ""
 
 
 class Service(_Wire, frozen=True):

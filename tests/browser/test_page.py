@@ -87,7 +87,13 @@ def report_of(size):
         after={"topology-spread": Score(Cost(), 0), "taints": Score(Cost(), 0)},
         lower_bound=size,
         stopped="After these moves every rule holds.",
-        funnel={"pods": 2 * size, "movable": 2 * size, "candidates": size, "free": size, "moves": size},
+        funnel={
+            "pods": 2 * size,
+            "movable": 2 * size,
+            "candidates": size,
+            "free": size,
+            "moves": size,
+        },
     )
     plan = Plan(tuple(moves), Later(lambda: explanation))
     return RunReport(
@@ -248,7 +254,10 @@ def test_the_first_screen_says_why_and_shows_the_picture(page, small, width):
     page.open(small, width=width)
     top = "document.querySelector('{}').getBoundingClientRect().top"
     ledes = page.evaluate("[...document.querySelectorAll('.lede')].map(e => e.textContent)")
-    assert ledes[0] == "zone-c has no pod of 6 workloads, which lean on zone-a and zone-b."
+    assert (
+        ledes[0]
+        == "zone-c has no pod of 6 workloads that this run moves, and zone-a and zone-b too many."
+    )
     assert page.evaluate(top.format("#pods svg")) < 750
     order = [page.evaluate(top.format(f"#{one}")) for one in ("pods", "stays", "zones", "moves")]
     assert order == sorted(order)

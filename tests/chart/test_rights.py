@@ -152,7 +152,8 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         "PodGroups",
         {"rbac": {"podGroups": True}},
         {
-            role: {
+            role: {"get leaderworkersets.leaderworkerset.x-k8s.io"}
+            | {
                 f"list podgroups.{group}"
                 for group in (
                     "scheduling.k8s.io",

@@ -11,6 +11,7 @@ from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RU
 from rebalancer.kube.client import USER_AGENT
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.e2e import crowd
+from tests.e2e.fault_proxy import FaultProxy
 from tests.e2e.product import NO_WAIT, Product, grant
 from tests.e2e.served import PATIENT, Server
 
@@ -102,6 +103,33 @@ def test_a_notice_on_a_node_empties_it_long_before_the_next_plan_is_due(cluster,
     assert len([request for request in evictions if request.code == 201]) == APPS
     assert not [request for request in ours(log) if request.verb == "list"]
     assert server.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("watches", "lists", "refusals"),
+    [
+        pytest.param(401, None, 10, id="watches are refused for a moment"),
+        pytest.param(401, None, 120, id="watches are refused for long"),
+        pytest.param(410, 503, 40, id="changes are forgotten, and lists fail"),
+    ],
+)
+def test_a_notice_on_a_node_is_heard_after_the_server_has_refused(
+    cluster, product, serve, tmp_path, watches, lists, refusals
+):
+    with FaultProxy(product.kubeconfig, tmp_path).passing() as proxy:
+        product.kubeconfig = proxy.kubeconfig
+        server = serve(every="1h")
+        server.await_words("landed", APPS)
+        crowd.settle(cluster, APPS)
+        proxy.watches, proxy.lists = watches, lists
+        proxy.cut()
+        wait_until(lambda: proxy.refused >= refusals, PATIENT, "requests refused")
+        proxy.watches = proxy.lists = None
+        taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
+        cluster.api.patch("/api/v1/nodes/crowd-c", {"spec": {"taints": [taint]}})
+        wait_until(lambda: crowd.moved(cluster) == 0, PATIENT, "the node empty")
+        assert server.said("are not received") <= 2
+        assert server.end() == 0
 
 
 def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster, product, serve):

@@ -138,6 +138,20 @@ class Ground:
         pods = operations.pods(self.plane.api, NAMESPACE, f"app={app}")
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
+    def await_unschedulable(self, name: str) -> None:
+        """Wait until the scheduler has said of a pod whose name begins so that no node takes it."""
+
+        def refused() -> bool:
+            pods = operations.pods(self.plane.api, NAMESPACE)
+            return any(
+                pod["metadata"]["name"].startswith(name)
+                and condition.get("reason") == "Unschedulable"
+                for pod in pods
+                for condition in pod["status"].get("conditions", ())
+            )
+
+        wait_until(refused, _PATIENT, f"{name} unschedulable")
+
     def taint(self, node: str) -> None:
         """Give a node a taint that no pod tolerates."""
         taint = {"key": "team", "value": "other", "effect": "NoSchedule"}

@@ -116,6 +116,15 @@ def test_who_declares_it_too_counts_once():
     assert moved(mine, guard) == {"shop/web": 1}
 
 
+@pytest.mark.parametrize("kind", ["Pod", "DaemonSet"])
+def test_who_declares_it_too_leaves_a_pod_that_it_does_not_match(kind):
+    # web keeps its own pods apart; the guard, which web does not match, says the same of web.
+    mine = web(nodes=["n0", "n1"], spec=repels("web"))
+    assert moved(mine, _staying(kind, spec=repels("web"))) == {"shop/web": 1}
+    named = _staying(kind, name="twin", on="n1", labels={"app": "web"}, spec=repels("web"))
+    assert moved(mine, _staying(kind, spec=repels("web")), named) == {"shop/web": 2}
+
+
 def test_who_repels_itself_is_not_drawn_in_by_another_that_says_the_same():
     # Both declare the very same matches: web for itself, api against it.
     mine = web(nodes=["n0", "n1", "n2"], spec=repels("web", everywhere=False))

@@ -81,4 +81,4 @@ def test_nodes_that_could_hold_a_pod_or_hold_one_are_feasible(changed, spec, fea
     (term,) = Duplicates().terms(view, Duplicates.Params())
     (group,) = term.groups_of(np.zeros(1, np.int32))
     assert f"(5 pods, {feasible} feasible nodes)" in group.label
-    assert group.cap == -(-5 // feasible)
+    assert term.potential() == max(0, 2 - -(-5 // feasible))

@@ -29,7 +29,9 @@ def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
-        if not isinstance(command, click.Group) or command.invoke_without_command:
+        if (
+            not isinstance(command, click.Group) or command.invoke_without_command
+        ) and not command.hidden:
             yield " ".join((*path, name)), command
         if isinstance(command, click.Group):
             yield from every(command, (*path, name))

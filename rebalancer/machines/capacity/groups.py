@@ -138,7 +138,7 @@ class Groups:
         """
         live = self._live(group)
         if live is not None:
-            return self._like(group, live)
+            return self.template_of_node(group, live)
         given = provider_template(group)
         return None if given is None else self._of_template(group, given)
 
@@ -162,7 +162,8 @@ class Groups:
         passing |= taint.key in {*LEAVING.taints, SCALE_IN} or self._is_startup(taint)
         return not passing and not is_mark(taint.key, taint.effect)
 
-    def _like(self, group: NodeGroup, node: int) -> GroupTemplate:
+    def template_of_node(self, group: NodeGroup, node: int) -> GroupTemplate:
+        """Return the template of a new node of a group that is like one of its nodes."""
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         labels = nodes.labels.of(node)
         own = {nodes.names[node], labels.get(HOSTNAME)}

@@ -73,8 +73,11 @@ def assess(
     provider: str,
     machines: Machines,
     inputs: Callable[[Snapshot, Groups, Machines], ScaleOutInputs],
+    with_asked: Callable[[NodeGroup, float], NodeGroup] = lambda group, _: group,
 ) -> CapacityReport:
     """Return the report on the machines; ``provider`` is the name of ``machines`` in the policy.
+
+    ``with_asked``: returns a group with the size that was requested of it, at a time.
 
     A node that scale-in drains is judged as if it were schedulable. If it can no longer be removed, it is room for
     the pending pods.
@@ -85,7 +88,7 @@ def assess(
     if not settings.buffers:
         snapshot = replace(snapshot, buffers=None)
     read = [
-        within(group, settings.groups.get(group.name))
+        with_asked(within(group, settings.groups.get(group.name)), snapshot.captured_at)
         for group in machines.groups(known_nodes(snapshot))
     ]
     if asking := rules.find_asking_machines():
@@ -222,7 +225,14 @@ def _assess(
     capacity = run.loaded.policy.capacity
     with collector_paused():
         report = assess(
-            run.rules, run.history, capacity, snapshot, name, machines, group_states.inputs
+            run.rules,
+            run.history,
+            capacity,
+            snapshot,
+            name,
+            machines,
+            group_states.inputs,
+            group_states.with_asked,
         )
     if asks:
         run.notes.extend(explain_bounds(capacity.groups, report.groups.groups))
@@ -292,7 +302,13 @@ def _scalers(
     keep_groups: Callable[[], None],
 ) -> Iterator[tuple[str, Scaler]]:
     policy = run.loaded.policy
-    guarded = Guarded(machines, known_nodes(reading.snapshot), policy.capacity.groups)
+    guarded = Guarded(
+        machines,
+        known_nodes(reading.snapshot),
+        policy.capacity.groups,
+        group_states.asked,
+        _find_ending(reading.snapshot),
+    )
     whole = size_of_cluster(seen.snapshot, seen.groups)
     conditions, client = conditions_of(run), source.client
     for name, scales in scaling_strategies(policy):
@@ -330,6 +346,16 @@ def _scalers(
             gives_back=asked,
         )
         yield name, _SCALERS[scales](context)
+
+
+def _find_ending(snapshot: Snapshot) -> frozenset[str]:
+    """Return the machines whose end was requested by an earlier run."""
+    nodes = snapshot.nodes
+    return frozenset(
+        nodes.provider_id[node] or nodes.names[node]
+        for node, state in scale_ins(nodes).items()
+        if state.phase is Phase.ENDING
+    )
 
 
 def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:

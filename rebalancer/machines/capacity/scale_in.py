@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -123,9 +124,11 @@ class ScaleInNodes:
         """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
         at = rfc3339(self.context.now())
         by, release = self.context.by, self.context.release
-        left = ScaleInRecord(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
+        before = self.states.get(node)
+        failures = 1 if before is None else before.failures + 1
+        left = ScaleInRecord(Phase.FAILED, at, at, by, release=release, why=why, failures=failures)
         code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
-        act = self.write(node, left, code, why, gives_back=True)
+        act = self.write(node, left if failed else None, code, why, gives_back=True)
         if failed and act.status is ActStatus.DONE:
             return replace(act, status=ActStatus.FAILED)
         return act
@@ -200,13 +203,18 @@ def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
 
 
 def note(
-    nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None
+    nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None, failures: int = 0
 ) -> Iterator[MachineAct]:
-    """Record since when a node is unneeded. The time starts again after a long pause between runs."""
+    """Record since when a node is unneeded. The time starts again after a long pause between runs.
+
+    ``failures``: how often its scale-in has failed before.
+    """
     at, needed = rfc3339(nodes.now), nodes.unneeded_time(node)
     if state is None or nodes.is_past(state.at, needed):
+        failures = failures if state is None else state.failures
+        context = nodes.context
         fresh = ScaleInRecord(
-            Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release
+            Phase.UNNEEDED, at, at, context.by, release=context.release, failures=failures
         )
         text = f"{nodes.removal[node].message}; it is drained once it is unneeded for {format_duration(needed)}"
         if state is not None:
@@ -290,10 +298,27 @@ def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
     youngest = max(groups.of_node, key=lambda one: (created[one], one), default=None)
     if youngest is not None and nodes.now - created[youngest] < after.total_seconds():
         return f"{names[youngest]} has joined less than {format_duration(after)} ago"
+    pause = nodes.options.cool_down_after_failure
     for one, state in nodes.states.items():
-        if state.phase is Phase.FAILED:
+        if state.phase is Phase.FAILED and not nodes.is_past(state.at, pause):
             return f"the scale-in of {names[one]} has failed at {state.at}"
     return None
+
+
+_PAUSES = tuple(timedelta(minutes=minutes) for minutes in (0, 10, 20, 60))
+"""For how long a node is left alone after its scale-in has failed, the first time and the next ones; a cool-down at least."""
+
+
+def _pause_after(state: ScaleInRecord) -> timedelta:
+    return _PAUSES[min(max(state.failures, 1), len(_PAUSES)) - 1]
+
+
+def end_cool_down(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
+    """Judge a node again whose scale-in has failed; how often is forgotten once it is needed."""
+    text = "its cool-down is over"
+    yield nodes.write(node, None, ScaleInCode.COOLDOWN, text)
+    if nodes.removal[node].removable and node not in nodes.states:
+        yield from note(nodes, node, failures=state.failures)
 
 
 _CORDONED = 5.0
@@ -301,7 +326,9 @@ _CORDONED = 5.0
 _LATEST = 20.0
 """Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
 _SETTLED = timedelta(minutes=1)
-"""Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+"""Until a machine whose termination was requested, without an answer, is known as such: DescribeAutoScalingGroups may lag behind."""
+_ACCEPTED, _ACCEPTED_UNREADY = timedelta(minutes=10), timedelta(hours=1)
+"""The same after the provider has accepted the request, of a node that is Ready, and of one that is not: it is ending."""
 
 
 def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
@@ -361,7 +388,10 @@ def terminating(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> Machine
 
 def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> bool:
     """Return whether a machine is still in its group long after its termination was requested."""
-    return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
+    time = _SETTLED
+    if state.accepted:
+        time = _ACCEPTED if nodes.snapshot.nodes.ready[node] else _ACCEPTED_UNREADY
+    return nodes.is_past(state.accepted or state.at, time) and nodes.group(node) is not None
 
 
 def try_again(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
@@ -370,7 +400,12 @@ def try_again(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAc
     if state.why:
         return nodes.cancel(node, text, failed=True)
     again = msgspec.structs.replace(
-        state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
+        state,
+        phase=Phase.LEAVING,
+        at=rfc3339(nodes.now),
+        by=nodes.context.by,
+        why=text,
+        accepted="",
     )
     return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
 
@@ -415,10 +450,21 @@ def _terminate(
         refused = _last_look(client, nodes, node, state)
         text = f"its machine has left {group.name}: the cloud controller removes the node"
         return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+    if refused is None:
+        nodes.context.group_states.note_end(group.name)
+        _note_accepted(client, nodes, node)
     text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
     if despite is not None:
         text += f", although {despite} after {MAX_DELAY:.0f} s"
     return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+
+
+def _note_accepted(client: Client, nodes: ScaleInNodes, node: int) -> None:
+    """Write on a node that the end of its machine was accepted; without that it counts as not answered."""
+    accepted = msgspec.structs.replace(nodes.states[node], accepted=rfc3339(nodes.context.now()))
+    with suppress(ClusterReadError):
+        if write_state(client, nodes.name(node), accepted, Phase.ENDING) is not None:
+            nodes.states[node] = accepted
 
 
 def _last_look(
@@ -480,8 +526,8 @@ class NodeScaleIn:
                 yield nodes.write(node, None, ScaleInCode.NEEDED, removal.message)
             case Phase.UNNEEDED:
                 yield from note(nodes, node, state)
-            case Phase.FAILED if nodes.is_past(state.at, cool_down):
-                yield nodes.write(node, None, ScaleInCode.COOLDOWN, "its cool-down is over")
+            case Phase.FAILED if nodes.is_past(state.at, max(cool_down, _pause_after(state))):
+                yield from end_cool_down(nodes, node, state)
             case Phase.LEAVING | Phase.ENDING if not nodes.snapshot.nodes.unschedulable[node]:
                 yield nodes.cancel(node, "another client has uncordoned it")
             case Phase.LEAVING if not nodes.may_go_on(node):

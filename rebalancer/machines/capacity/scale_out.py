@@ -6,8 +6,9 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.base.plain_text import count
+from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.scale_out_plan import CLUSTER_LIMITS, ScaleOutPlan
 from rebalancer.machines.capacity.scaling import ScalerContext
 from rebalancer.machines.capacity.state import REFUSED
@@ -25,7 +26,7 @@ class ScaleOutCode(enum.StrEnum):
     DECREASED = "DecreasedTargetSize"
     """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
     BLOCKED = "GroupMayNotGrow"
-    """It would be increased, but it is in a back-off after a failure, launches no machines now, or cools down."""
+    """It would be increased, but it is in a back-off after a failure, launches no machines now, cools down, or its last machines did not help."""
     LIMITED = "ClusterLimitReached"
     """It would be increased, but the cluster is as large as ``capacity.maxNodes`` or ``capacity.total`` allows."""
 
@@ -70,7 +71,7 @@ class GroupScaleOut:
             yield self._increase(one)
         held: dict[str, tuple[ScaleOutCode, str]] = {}
         for refusal in (refusal for pod in report.scale_out.pods for refusal in pod.refusals):
-            if refusal.group in report.inputs.blocked:
+            if refusal.group in report.inputs.blocked or refusal.code is GroupCode.NO_HELP:
                 held.setdefault(refusal.group, (ScaleOutCode.BLOCKED, refusal.message))
             elif refusal.code in CLUSTER_LIMITS:
                 held.setdefault(refusal.group, (ScaleOutCode.LIMITED, refusal.message))
@@ -87,13 +88,19 @@ class GroupScaleOut:
         if context.suspended is not None:
             text = f"{text}; {context.suspended}"
             return self._act(ScaleOutCode.SCALED_OUT, ActStatus.PLANNED, name, text)
+        states = context.group_states
+        before = states.groups[name]
+        # Kept first: whoever looks next may be answered with the size of before, and must not ask for less.
+        states.note_request(name, one.to, context.now())
         self._keep_groups()
         try:
             asked = context.guarded.increase(name, one.to)
         except ProviderError as error:
-            context.group_states.note_failed(name, REFUSED, str(error), context.now())
+            if isinstance(error, ProviderRefusalError):
+                states.groups[name] = before
+            states.note_failed(name, REFUSED, str(error), context.now())
             return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
-        context.group_states.note_scaled_out(name, context.now())
+        states.note_scaled_out(name, context.now())
         if not asked:
             text += "; as many were requested meanwhile"
         return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)

@@ -23,6 +23,7 @@ from rebalancer.machines.capacity.groups import (
     Groups,
     GroupTemplate,
     ProviderTemplate,
+    zone_of,
 )
 from rebalancer.machines.capacity.limits import Ceiling
 from rebalancer.machines.capacity.packing import (
@@ -33,6 +34,7 @@ from rebalancer.machines.capacity.packing import (
     pending_pods,
     weighed_rows,
 )
+from rebalancer.machines.capacity.unhelped import EarlierIncreases, NoHelps, Unhelped, drop_old
 from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
 from rebalancer.policy.prices import Prices
 from rebalancer.providers.contract import NodeGroup
@@ -83,6 +85,17 @@ class ScaleOutInputs:
     """uid of a pending pod -> the group that was scaled out for it: while its machines are upcoming, no other one is."""
     seed: str = ""
     """What the expander ``random`` draws from."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """uid of a pending pod in ``triggered`` -> the zone in which a machine was wanted for it."""
+    scaled_out_at: Mapping[str, float] = field(default_factory=dict)
+    """Group -> Unix seconds of its last increase."""
+    no_help: NoHelps = field(default_factory=dict)
+    """The increases that brought machines which were of no use."""
+
+    @property
+    def earlier(self) -> EarlierIncreases:
+        """What earlier runs have increased groups for."""
+        return EarlierIncreases(self.triggered, self.zones, self.scaled_out_at, self.no_help)
 
 
 NO_INPUTS = ScaleOutInputs()
@@ -99,6 +112,8 @@ class PodVerdict:
     """The node that would take it."""
     group: str | None = None
     """The group of that node, where it is a new or an upcoming one."""
+    zone: str = ""
+    """The zone of that node, where it is a new one and has one."""
     refusals: tuple[GroupRefusal, ...] = ()
     """Where no group helps it: why not, by group."""
 
@@ -111,6 +126,8 @@ class ScaleOutPlan:
     """In the order in which they were chosen; a group may stand in several."""
     pods: tuple[PodVerdict, ...]
     """In the scheduler's order."""
+    no_help: NoHelps = field(default_factory=dict)
+    """The increases that brought machines which were of no use, as far as they count still."""
 
     @property
     def needed(self) -> dict[str, int]:
@@ -143,6 +160,8 @@ class Decisions:
     """Names that stand for the upcoming machines."""
     group_of: dict[str, str] = field(default_factory=dict)
     """Name of a node -> its group."""
+    zone_of: dict[str, str] = field(default_factory=dict)
+    """Name of a node -> its zone, where it has one."""
     numbers: Counter[str] = field(default_factory=Counter)
     """Group -> the highest number in a name of its nodes."""
     _steps: list[tuple[NewNode, ...]] = field(default_factory=list)
@@ -166,6 +185,7 @@ class Decisions:
 
     def _name(self, nodes: Sequence[NewNode]) -> None:
         self.group_of |= {one.node.name: one.template.group for one in nodes}
+        self.zone_of |= {one.node.name: one.zone for one in nodes if one.zone is not None}
         self.numbers.update(one.template.group for one in nodes)
 
     def drop(self, names: Collection[str]) -> None:
@@ -209,8 +229,9 @@ class NewNodes:
         inputs: ScaleOutInputs,
         decisions: Decisions,
         settings: CapacitySettings,
+        unhelped: Unhelped,
     ) -> None:
-        self._pods = len(snapshot.pods)
+        self._pods, self._unhelped = len(snapshot.pods), unhelped
         self._groups, self._templates = groups, templates
         self._upcoming, self._decisions = inputs.upcoming, decisions
         self._ceiling = Ceiling(snapshot, groups, templates, settings)
@@ -246,8 +267,11 @@ class NewNodes:
         """Return how many nodes to try for one pod until one fits, see :class:`Packing`."""
         return 1 + 2 * max(0, len(self._groups.zones(group)) - 1)
 
-    def candidates(self, group: NodeGroup, most: int) -> list[NewNode]:
-        """Return the next nodes of a group, each in the zone with the fewest nodes of the group."""
+    def candidates(self, group: NodeGroup, most: int, *, everywhere: bool = False) -> list[NewNode]:
+        """Return the next nodes of a group, each in the zone with the fewest nodes of the group.
+
+        ``everywhere``: also in zones in which its last machines did not come.
+        """
         template = self._templates[group.name]
         if template is None:
             return []
@@ -255,14 +279,31 @@ class NewNodes:
         for one in self._decisions.nodes_of(group.name):
             if one.zone is not None:
                 zones[one.zone] = zones.get(one.zone, 0) + 1
+        limits = {} if everywhere else self._limit_zones(group, zones)
         first = self._decisions.numbers[group.name] + 1
         nodes: list[NewNode] = []
         for number in range(first, first + most):
-            zone = min(zones, key=lambda name: (zones[name], name), default=None)
-            if zone is not None:
-                zones[zone] += 1
+            if not zones:
+                nodes.append(NewNode(template, template.node(number, None)))
+                continue
+            open_to = [name for name in zones if limits.get(name) != 0]
+            if not open_to:
+                break
+            zone = min(open_to, key=lambda name: (zones[name], name))
+            zones[zone] += 1
+            if zone in limits:
+                limits[zone] -= 1
             nodes.append(NewNode(template, template.node(number, zone)))
         return nodes
+
+    def _limit_zones(self, group: NodeGroup, zones: Iterable[str]) -> dict[str, int]:
+        """Return zone -> how many nodes of a group may still be added there, for zones with a limit."""
+        new = Counter(one.zone for one in self._decisions.new if one.template.group == group.name)
+        return {
+            zone: max(0, most - new[zone])
+            for zone in zones
+            if (most := self._unhelped.limit_zone(group.name, zone)) is not None
+        }
 
 
 def refusals_of(
@@ -271,17 +312,18 @@ def refusals_of(
     packing: Packing | None,
     inputs: ScaleOutInputs,
     limit: GroupRefusal | None = None,
+    unhelped: Unhelped | None = None,
 ) -> dict[int, GroupRefusal]:
     """Return class -> why the group helps none of its pods.
 
-    ``limit``: why the cluster may add none of its nodes. ``packing``: has candidates of the group, at least one per zone;
+    ``limit``: why the cluster may add none of its nodes. ``unhelped``: the increases that were of no use. ``packing``: has candidates of the group, at least one per zone;
     None if the group's template is unknown.
     """
     if packing is None:
         text = "it has no live node, and the provider does not say what a new one would be"
         return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
     rows = packing.open_all()
-    return {cls: _refusal(group, cls, packing, rows, inputs, limit) for cls in classes}
+    return {cls: _refusal(group, cls, packing, rows, inputs, limit, unhelped) for cls in classes}
 
 
 def _refusal(
@@ -291,12 +333,17 @@ def _refusal(
     rows: Sequence[int],
     inputs: ScaleOutInputs,
     limit: GroupRefusal | None,
+    unhelped: Unhelped | None,
 ) -> GroupRefusal:
     evaluation = packing.model.evaluate(packing.state, cls)
     feasible = evaluation.feasible[rows]
     if (feasible & ~packing.foreign(cls)[rows]).any():
         if (blocked := inputs.blocked.get(group.name)) is not None:
             return blocked
+        labels = packing.snapshot.nodes.labels
+        zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
+        if unhelped is not None and (why := unhelped.why_not(group.name, cls, zones)) is not None:
+            return GroupRefusal(group.name, GroupCode.NO_HELP, why)
         if limit is not None and (group.desired is None or group.desired != group.maximum):
             return limit
         text = f"it has {group.desired} nodes and may have {group.maximum}"
@@ -421,6 +468,7 @@ _BLOCKED_CODES = frozenset(
         GroupCode.UNHEALTHY,
         GroupCode.SUSPENDED,
         GroupCode.COOLDOWN,
+        GroupCode.NO_HELP,
     }
 )
 
@@ -443,7 +491,8 @@ def plan_scale_out(
     """
     pending = pending_pods(snapshot, profile, inputs.triggering)
     if not any(one.code in (None, PodCode.UNPREDICTABLE) for one in pending):
-        return ScaleOutPlan((), tuple(_settle(one) for one in pending))
+        no_help = drop_old(inputs.no_help, snapshot.captured_at)
+        return ScaleOutPlan((), tuple(_settle(one) for one in pending), no_help)
     templates = {
         group.name: groups.template_of(group, provider_template) for group in groups.groups
     }
@@ -454,7 +503,9 @@ def plan_scale_out(
     planner = _Planner(snapshot, profile, groups, templates, settings, inputs, prices)
     decisions = planner.decisions
     decisions.pods |= {one.pod: one.node for one in pending if one.node is not None}
-    left = planner.expand(planner.fill_upcoming(triggering))
+    left = planner.fill_upcoming(triggering)
+    planner.unhelped.judge(left, inputs.upcoming)
+    left = planner.expand(left)
     while planner.drop_redundant() and left:
         left = planner.expand(left)
     refusals = planner.refusals(left)
@@ -466,6 +517,7 @@ def plan_scale_out(
             else _verdict(one, decisions, refusals.get(int(snapshot.pods.cls[one.pod]), ()))
             for one in pending
         ),
+        planner.unhelped.no_help,
     )
 
 
@@ -494,7 +546,8 @@ def _verdict(
     node = decisions.pods.get(one.pod)
     if node is not None:
         code = PodCode.UPCOMING if node in decisions.upcoming else PodCode.TRIGGERED
-        return PodVerdict(one.pod, code, one.message, node, decisions.group_of.get(node))
+        zone = "" if code is PodCode.UPCOMING else decisions.zone_of.get(node, "")
+        return PodVerdict(one.pod, code, one.message, node, decisions.group_of.get(node), zone)
     codes = {refusal.code for refusal in refusals}
     code = PodCode.NO_GROUP
     if codes & _BLOCKED_CODES:
@@ -527,7 +580,15 @@ class _Planner:
         self.decisions = Decisions()
         self._fitting: dict[str, frozenset[int]] = {}
         """Group -> the classes of which a pod could be on an empty new node of it, as far as it was asked for."""
-        self._new = NewNodes(snapshot, groups, templates, inputs, self.decisions, settings)
+        self.unhelped = Unhelped(
+            snapshot,
+            groups,
+            inputs.earlier,
+            lambda candidates: Packing(snapshot, profile, (), {}, candidates),
+        )
+        self._new = NewNodes(
+            snapshot, groups, templates, inputs, self.decisions, settings, self.unhelped
+        )
 
     def _packing(self, candidates: Sequence[NewNode] = ()) -> Packing:
         decisions = self.decisions
@@ -541,7 +602,9 @@ class _Planner:
             [
                 node
                 for group in self._groups.groups
-                for node in self._new.candidates(group, upcoming.get(group.name, 0))
+                for node in self._new.candidates(
+                    group, upcoming.get(group.name, 0), everywhere=True
+                )
             ]
         )
         if not decisions.nodes:
@@ -586,6 +649,7 @@ class _Planner:
     def _option(self, group: NodeGroup, pods: Sequence[int]) -> Option | None:
         if group.name in self._inputs.blocked:
             return None
+        pods = self.unhelped.limit_pods(group.name, pods, self._count_taken(group.name))
         fitting = self._find_fitting(group)
         able = sum(int(self._snapshot.pods.cls[pod]) in fitting for pod in pods)
         most = min(able * self._new.tries(group), self._new.headroom(group))
@@ -594,6 +658,15 @@ class _Planner:
             return None
         packed = self._packing(candidates).pack(pods)
         return (group.name, packed) if packed.nodes and packed.pods else None
+
+    def _count_taken(self, group: str) -> Counter[int]:
+        """Return class -> its pods for which the group is increased already."""
+        decisions, classes = self.decisions, self._snapshot.pods.cls
+        return Counter(
+            int(classes[pod])
+            for pod, node in decisions.pods.items()
+            if node not in decisions.upcoming and decisions.group_of.get(node) == group
+        )
 
     def _find_fitting(self, group: NodeGroup) -> frozenset[int]:
         """Return the pending classes of which a pod could be on an empty new node of a group, in some zone."""
@@ -627,6 +700,8 @@ class _Planner:
         """Return whether nodes for ``chosen`` may also be added to ``other``: the expander rates both equal."""
         ours, theirs = self._templates[chosen], self._templates[other.name]
         if ours is None or theirs is None or other.name in self._inputs.blocked:
+            return False
+        if not {chosen, other.name}.isdisjoint(self.unhelped.no_help):
             return False
         by_price = Expander.PRICE in self._settings.expander
         ranks = {
@@ -671,12 +746,19 @@ class _Planner:
         """Return class of ``pods`` -> why each group does not help it, given all decisions."""
         classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
         of_groups = [
-            refusals_of(group, classes, self._open(group), self._inputs, self._new.limit(group))
+            refusals_of(
+                group,
+                classes,
+                self._open(group),
+                self._inputs,
+                self._new.limit(group),
+                self.unhelped,
+            )
             for group in (self._groups.groups if classes else ())
         ]
         return {cls: tuple(of_group[cls] for of_group in of_groups) for cls in classes}
 
     def _open(self, group: NodeGroup) -> Packing | None:
         """Return a packing with one more node in each zone of a group; None if its template is unknown."""
-        candidates = self._new.candidates(group, self._new.tries(group))
+        candidates = self._new.candidates(group, self._new.tries(group), everywhere=True)
         return self._packing(candidates) if candidates else None

@@ -10,7 +10,7 @@ The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from rebalancer.machines.capacity.group_options import GroupOptions
 from rebalancer.machines.capacity.groups import Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
+from rebalancer.machines.capacity.unhelped import NoHelp
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import STARTUP
@@ -28,6 +29,8 @@ from rebalancer.wire.times import LAST_SECOND, rfc3339
 
 INITIAL, MAXIMUM = 300.0, 1800.0
 """Seconds of the first back-off, which doubles, and of the longest."""
+SETTLED = 60.0
+"""Seconds within which an answer of the provider may be older than a request, also after a newer answer."""
 RESET_AFTER = 3 * 3600.0
 """Seconds after which a failure is no reason for a longer back-off any more."""
 TIMEOUT, REFUSED, NOT_LAUNCHED = "timeout", "cloudProviderError", "launchFailed"
@@ -58,6 +61,10 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
     unknown_since: _Moment = 0
     """Since when it has machines of which none is a node of this cluster."""
+    asked: _Count = 0
+    """The size that was requested last, until the provider shows it; 0: none."""
+    asked_at: _Moment = 0
+    """When it was requested, or was about to be."""
 
     def is_foreign(self, now: float) -> bool:
         """Return whether the machines probably belong to another cluster.
@@ -69,6 +76,19 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     def in_backoff(self, now: float) -> bool:
         """Return whether the group must not be scaled up yet. A back-off that is too long (wrong clock) is ignored."""
         return now < self.backoff_until <= now + MAXIMUM
+
+    def find_unseen(self, desired: int, now: float) -> int:
+        """Return the size that was requested last, while an answer of the provider that says ``desired`` may be older; else 0.
+
+        A request whose end is not known counts for a minute, or for the back-off that it has led to.
+        """
+        if not self.asked or now < self.asked_at - SETTLED:
+            return 0
+        may_be_late = now - self.asked_at <= SETTLED
+        if desired < self.asked and not may_be_late:
+            failed = self.failed_at >= self.asked_at
+            may_be_late = self.in_backoff(now) if failed else self.scaled_out_at >= self.asked_at
+        return self.asked if may_be_late else 0
 
     def is_paused(self, now: float) -> bool:
         """Return whether no machines can be expected now: the group is in a back-off, or its launches are suspended."""
@@ -89,7 +109,12 @@ def note_sizes(
         succeeded = state.upcoming_since > 0 and not sizes.unready
         is_reset = now - state.failed_at > RESET_AFTER
         if succeeded or is_reset:
-            return GroupState(scaled_out_at=state.scaled_out_at, suspended=suspended)
+            return GroupState(
+                scaled_out_at=state.scaled_out_at,
+                suspended=suspended,
+                asked=state.asked,
+                asked_at=state.asked_at,
+            )
         return msgspec.structs.replace(state, upcoming_since=0)
     if state.in_backoff(now) and not state.upcoming_since:
         return state
@@ -119,7 +144,19 @@ def note_failure(state: GroupState, code: str, why: str, now: float) -> GroupSta
 
 def note_decrease(state: GroupState) -> GroupState:
     """Return the state of a group decreased to its existing machines: none is upcoming, but that is no success."""
-    return msgspec.structs.replace(state, upcoming_since=0)
+    return msgspec.structs.replace(state, upcoming_since=0, asked=0, asked_at=0)
+
+
+def note_request(state: GroupState, size: int, now: float) -> GroupState:
+    """Return the state of a group of which a larger size is about to be requested."""
+    return msgspec.structs.replace(state, asked=size, asked_at=now)
+
+
+def note_seen(state: GroupState, desired: int | None, now: float) -> GroupState:
+    """Return the state of a group of which the provider says the size ``desired`` now."""
+    if desired is not None and state.find_unseen(desired, now):
+        return state
+    return msgspec.structs.replace(state, asked=0, asked_at=0)
 
 
 def note_scale_out(state: GroupState, now: float) -> GroupState:
@@ -129,7 +166,16 @@ def note_scale_out(state: GroupState, now: float) -> GroupState:
 
 KEY = "state.json"
 """Key of the ConfigMap's data."""
-VERSION = 1
+VERSION = 2
+"""Of what is written. Version 1 is read, too, also with the keys that it had first."""
+_EARLIER_KEYS = {
+    "grown": "scaledOutAt",
+    "missing": "upcomingSince",
+    "failed": "failedAt",
+    "until": "backoffUntil",
+    "unknown": "unknownSince",
+    "promised": "triggered",
+}
 
 
 class StatusCondition(msgspec.Struct, frozen=True, rename="camel"):
@@ -143,7 +189,8 @@ class StatusCondition(msgspec.Struct, frozen=True, rename="camel"):
 class CapacityState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of machines for later runs."""
 
-    version: int = VERSION
+    version: int = 1
+    """Where none is written, it is the first one."""
     groups: dict[str, GroupState] = {}
     conditions: dict[str, StatusCondition] = {}
     """``GROUP/condition``, without a group of the cluster -> what it was."""
@@ -153,6 +200,10 @@ class CapacityState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """uid of a pending pod -> its code."""
     triggered: dict[str, str] = {}
     """uid of a pending pod -> the group that was scaled out for it."""
+    zones: dict[str, str] = {}
+    """uid of such a pod -> the zone in which a machine was wanted for it."""
+    no_help: dict[str, dict[str, NoHelp]] = {}
+    """Group -> what a pod needs of it -> the increases that did not bring it."""
 
     def of(self, group: str) -> GroupState:
         """Return the state of a group."""
@@ -173,17 +224,36 @@ def decode(data: Mapping[str, str]) -> tuple[CapacityState, str | None]:
     if not text:
         return CapacityState(), None
     try:
-        state = msgspec.json.decode(text, type=CapacityState)
+        raw = msgspec.json.decode(text, type=dict[str, Any])
+        version = raw.get("version", 1)
+        if version not in (1, VERSION):
+            return (
+                CapacityState(),
+                f"{KEY} is of version {version}, this program knows {VERSION} and 1",
+            )
+        return msgspec.convert(raw if version == VERSION else _rename(raw), CapacityState), None
     except (ValueError, TypeError, RecursionError) as error:
         return CapacityState(), f"{KEY} could not be understood: {error}"
-    if state.version != VERSION:
-        return CapacityState(), f"{KEY} is of version {state.version}, this program knows {VERSION}"
-    return state, None
+
+
+def _rename(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document of version 1 with the keys of today."""
+    renamed = {_EARLIER_KEYS.get(key, key): value for key, value in raw.items()}
+    groups = renamed.get("groups")
+    if isinstance(groups, dict):
+        renamed["groups"] = {
+            name: {_EARLIER_KEYS.get(key, key): value for key, value in of.items()}
+            if isinstance(of, dict)
+            else of
+            for name, of in groups.items()
+        }
+    return renamed
 
 
 def encode(state: CapacityState) -> dict[str, str]:
     """Return the data of the ConfigMap. Equal states give equal bytes."""
-    return {KEY: msgspec.json.encode(state, order="sorted").decode()}
+    written = msgspec.structs.replace(state, version=VERSION)
+    return {KEY: msgspec.json.encode(written, order="sorted").decode()}
 
 
 _BEHIND = 10.0
@@ -222,6 +292,20 @@ class GroupStates:
     warn: Callable[[str], None] = lambda _: None
     """Is given what could not be asked."""
 
+    def with_asked(self, group: NodeGroup, now: float) -> NodeGroup:
+        """Return a group with the size that was requested of it, where the provider's answer may be older than that."""
+        if group.desired is None:
+            return group
+        state = note_seen(self.earlier.of(group.name), group.desired, now)
+        self.groups[group.name] = state
+        most = state.asked if group.maximum is None else min(state.asked, group.maximum)
+        return replace(group, desired=max(group.desired, most))
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Group -> the size that was requested, and that the provider may not show yet."""
+        return {name: state.asked for name, state in self.groups.items() if state.asked}
+
     def inputs(self, snapshot: Snapshot, groups: Groups, machines: Machines) -> ScaleOutInputs:
         """Return the inputs of scale-out, after updating the states from the groups' machines."""
         for text in groups.unread:
@@ -232,7 +316,7 @@ class GroupStates:
             group.name: self._note_failed_launches(
                 group,
                 note_sizes(
-                    self.earlier.of(group.name),
+                    self.groups.get(group.name, self.earlier.of(group.name)),
                     sizes[group.name],
                     now,
                     times.of_group(groups.options_named(group.name)),
@@ -255,6 +339,9 @@ class GroupStates:
             },
             blocked=dict(self._find_blocked(now, sizes)),
             triggered=self.earlier.triggered,
+            zones=self.earlier.zones,
+            scaled_out_at={name: state.scaled_out_at for name, state in self.groups.items()},
+            no_help=self.earlier.no_help,
             seed=rfc3339(now),
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
@@ -322,6 +409,15 @@ class GroupStates:
     def note_decreased(self, group: str) -> None:
         """Record that a group was decreased to its existing machines."""
         self.groups[group] = note_decrease(self.groups[group])
+
+    def note_request(self, group: str, size: int, now: float) -> None:
+        """Record that a larger size is about to be requested."""
+        self.groups[group] = note_request(self.groups[group], size, now)
+
+    def note_end(self, group: str) -> None:
+        """Record that the end of a machine was requested, which makes its group smaller by one."""
+        if (state := self.groups.get(group)) is not None and state.asked:
+            self.groups[group] = msgspec.structs.replace(state, asked=state.asked - 1)
 
     def note_scaled_out(self, group: str, now: float) -> None:
         """Record that the size of a group was increased."""

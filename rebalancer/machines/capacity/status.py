@@ -32,6 +32,7 @@ from rebalancer.machines.capacity.state import (
     NOT_LAUNCHED,
     SUSPENDED,
     TIMEOUT,
+    VERSION,
     CapacityState,
     GroupState,
     StatusCondition,
@@ -39,6 +40,7 @@ from rebalancer.machines.capacity.state import (
     decode,
     encode,
 )
+from rebalancer.machines.capacity.unhelped import NoHelps
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.buffers import find_chunks
@@ -113,29 +115,37 @@ def status_of(
             for group in report.groups.groups
         ],
     }
+    triggering = [*islice(_triggering_pods(report, scaled_out), _TRIGGERED)]
     nodes, of_nodes, nodes_cut = _cut(_node_reasons(report), _NODES)
     pending, of_pods, pods_cut = _cut(_pod_reasons(report), _PODS)
     text = yaml.safe_dump(head, sort_keys=False, width=100)
     text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{pending}\n"
     text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
     state = CapacityState(
+        version=VERSION,
         groups=changed_states(groups),
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,
-        triggered=dict(islice(_triggering_pods(report, scaled_out), _TRIGGERED)),
+        triggered={uid: group for uid, group, _ in triggering},
+        zones={
+            uid: zone or earlier.zones.get(uid, "")
+            for uid, _, zone in triggering
+            if zone or uid in earlier.zones
+        },
+        no_help={group: dict(needs) for group, needs in report.scale_out.no_help.items()},
     )
     return StatusData({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
 
 
 def _triggering_pods(
     report: CapacityReport, scaled_out: Collection[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (pod, group) for the pods that a requested machine will take."""
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (pod, group, zone) for the pods that a requested machine will take; the zone where it is a new one."""
     for one in report.scale_out.pods:
         requested = one.code is PodCode.TRIGGERED and one.group in scaled_out
         if one.group is not None and (requested or one.code is PodCode.UPCOMING):
-            yield report.snapshot.pods.uid[one.pod], one.group
+            yield report.snapshot.pods.uid[one.pod], one.group, one.zone
 
 
 # -- conditions ----------------------------------------------------------------------------------------------
@@ -290,7 +300,7 @@ def _go_time(seconds: float) -> str:
 MAX_EVENTS = 200
 """Events of one run: those of acts come first, and the status names all."""
 _NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
-_SUSPENDED = "ScaleUpSuspended"
+_SUSPENDED, _UNHELPFUL = "ScaleUpSuspended", "ScaleUpDidNotHelp"
 _FAILURES = {TIMEOUT: "ScaleUpTimedOut", NOT_LAUNCHED: "ScaleUpFailed"}
 _STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
 
@@ -321,6 +331,7 @@ def announcements(
     announced = [*_of_groups(acts, status), *_of_removals(report, acts)]
     if not report.autoscalers:
         announced += _failures(earlier.groups, state.groups, status)
+        announced += _no_help(earlier.no_help, state.no_help, status)
         announced += islice(_of_pods(earlier, state, report, acts), MAX_EVENTS)
         announced += islice(_of_nodes(earlier, state, report, acts), MAX_EVENTS)
     return announced[:MAX_EVENTS]
@@ -388,6 +399,16 @@ def _failures(
         if state.suspended and state.suspended != known.suspended:
             note = f"{name}: {state.suspended}; its size stays until it is resumed"
             yield MachineEvent(status, _SUSPENDED, "ScaleUp", note, warning=True)
+
+
+def _no_help(before: NoHelps, after: NoHelps, status: Subject) -> Iterator[MachineEvent]:
+    """Yield Events for the groups whose new machines did not help."""
+    for group, needs in sorted(after.items()):
+        for need, one in sorted(needs.items()):
+            known = before.get(group, {}).get(need)
+            if known is None or known.failed_at != one.failed_at:
+                note = f"{group}: {one.describe(one.failed_at)}"
+                yield MachineEvent(status, _UNHELPFUL, "ScaleUp", note, warning=True)
 
 
 def _of_pods(

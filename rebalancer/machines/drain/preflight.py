@@ -63,7 +63,7 @@ class PodCheck:
     method: Method = Method.EVICT
     """How it would leave."""
     fellows: tuple[Move, ...] = ()
-    """The moves of the pods on nodes that stay which the same restart of a rollout moves, too."""
+    """The moves of the pods on nodes that stay which go with it: by the same restart of a rollout, or with their gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def check(
     (P,) with the others of their gang. ``fellows``: the fates of pods on other nodes that go with some of ``pods``.
     """
     look = _Check(
-        snapshot, room, without_landing=without_landing, together=together, fellows=fellows
+        snapshot, names, room, without_landing=without_landing, together=together, fellows=fellows
     )
     by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
     for one in pods:
@@ -130,6 +130,7 @@ class _Check:
     def __init__(
         self,
         snapshot: Snapshot,
+        names: Sequence[str],
         room: Plan,
         *,
         without_landing: bool,
@@ -149,6 +150,11 @@ class _Check:
             of_class = snapshot.classes[int(snapshot.pods.cls[one.pod])]
             if of_class.membership.surge:
                 self._fellows.setdefault((of_class.namespace, of_class.gang), []).append(one)
+        self._elsewhere: dict[str, list[Move]] = {}
+        """Gang -> the moves of its pods on nodes that stay."""
+        for move in room.moves:
+            if move.of_gang and move.method is Method.EVICT and move.node not in names:
+                self._elsewhere.setdefault(move.gang, []).append(move)
         self._at_once: dict[str, Counter[int]] = {}
         """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
         of_gangs = {move.uid: move.gang for move in room.moves if move.of_gang}
@@ -164,8 +170,11 @@ class _Check:
         of_class = self._snapshot.classes[int(self._snapshot.pods.cls[one.pod])]
         method = Method.RESTART if of_class.restarts else Method.EVICT
         uids = (self._snapshot.pods.uid[other.pod] for other in self._fellows_of(of_class))
-        fellows = tuple(self._moves[uid] for uid in uids if uid in self._moves)
-        return replace(self._check(one), method=method, fellows=fellows)
+        fellows = [self._moves[uid] for uid in uids if uid in self._moves]
+        checked = self._check(one)
+        if checked.fate is Fate.EVICT and checked.move is not None:
+            fellows += self._elsewhere.get(checked.move.gang, ())
+        return replace(checked, method=method, fellows=tuple(fellows))
 
     def _fellows_of(self, of_class: PodClass) -> Sequence[Triaged]:
         """Return the pods elsewhere that the restart of a rollout with pods of the class moves, too."""

@@ -14,7 +14,6 @@ from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodChec
 from rebalancer.machines.drain.triage import Fate
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.times import rfc3339
 
 _SHOWN = 5
 """So many pods of a node are shown per reason."""
@@ -59,7 +58,7 @@ class DrainReport:
             "kind": self.kind,
             "dryRun": self.dry_run,
             "source": self.source,
-            "capturedAt": rfc3339(self.snapshot.captured_at),
+            "capturedAt": self.snapshot.known_time,
             "nodes": [self._node(check) for check in self.checks],
             "outcomes": [_outcome(self.outcomes[uid]) for uid in sorted(self.outcomes)],
             "ended": self.ended,
@@ -88,23 +87,15 @@ class DrainReport:
             "message": one.message,
             "method": one.method.value,
             "landings": _data_of_landings(move),
-            "alsoRestarted": [
-                {
-                    "namespace": other.namespace,
-                    "pod": other.pod,
-                    "uid": other.uid,
-                    "from": other.node,
-                    "landings": _data_of_landings(other),
-                }
-                for other in one.fellows
-            ],
+            "alsoRestarted": _data_of_fellows(one, Method.RESTART),
+            "alsoEvicted": _data_of_fellows(one, Method.EVICT),
         }
 
     def _lines(self) -> Iterator[str]:
         what = "Replacement" if self.kind == "ReplaceReport" else "Drain"
         yield f"{what} of {count(len(self.checks), 'node')}{' (dry run)' if self.dry_run else ''}"
-        major, minor = self.snapshot.version
-        yield f"{self.source}, Kubernetes {major}.{minor}, {rfc3339(self.snapshot.captured_at)}"
+        time = self.snapshot.known_time or "time unknown"
+        yield f"{self.source}, {self.snapshot.version_words}, {time}"
         if self.checks:
             yield ""
         width = max((len(check.name) for check in self.checks), default=0)
@@ -159,6 +150,21 @@ class DrainReport:
         if self.dry_run:
             return "Nothing was cordoned or evicted: this is a dry run."
         return "Empty: all of them."
+
+
+def _data_of_fellows(check: PodCheck, method: Method) -> list[dict[str, Any]]:
+    """Return the pods on other nodes that go with a pod by ``method``."""
+    return [
+        {
+            "namespace": other.namespace,
+            "pod": other.pod,
+            "uid": other.uid,
+            "from": other.node,
+            "landings": _data_of_landings(other),
+        }
+        for other in check.fellows
+        if other.method is method
+    ]
 
 
 def _data_of_landings(move: Move | None) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
+from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
@@ -36,7 +37,7 @@ from rebalancer.machines.drain.triage import (
 )
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.node_record.records import Order
-from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome
+from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome, Status
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.methods import with_methods
@@ -268,6 +269,7 @@ def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) ->
     )
 
 
+_NO_PODS = freeze(np.zeros(0, np.int32))
 _LATER = frozenset({Code.BUDGET.value, Code.PDB.value})
 """What holds for a time only: the next round asks again."""
 
@@ -578,6 +580,30 @@ class EmptyingRounds:
             return execution.stopped
         failed = [one for one in execution.outcomes if not one.status.may_have_evicted]
         return failed[0].message if failed else None
+
+    def find_missing(self, before: Snapshot) -> list[str]:
+        """Return a sentence for each gang that has left and has fewer pods now than ``before``.
+
+        Raises:
+            ClusterReadError: the cluster could not be read.
+        """
+        left = {
+            outcome.move.gang
+            for outcome in self.outcomes.values()
+            if outcome.move.of_gang and outcome.move.landings and outcome.landed is None
+            if outcome.status.may_have_evicted or outcome.status is Status.GONE
+        }
+        gangs = [gang for gang in before.gangs if unit_of(gang) in left]
+        if not gangs:
+            return []
+        now, _ = self.look()
+        living = now.pods.living
+        missing = {gang: int(living[now.gangs.get(gang, _NO_PODS)].sum()) for gang in gangs}
+        return [
+            f"{gang[0]}: {there} of {count(len(before.gangs[gang]), 'pod')} of {gang[1]} have a node again"
+            for gang, there in missing.items()
+            if there < len(before.gangs[gang])
+        ]
 
     # -- the nodes themselves ----------------------------------------------------------------------
 

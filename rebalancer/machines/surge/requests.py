@@ -35,9 +35,13 @@ class SurgeRequests:
         self._make_guarded().increase(group, size)
         self._unsettle()
 
-    def decrease_to_existing(self, group: str, least: int) -> int | None:
-        """Ask for no machines that are not there yet; return the size, or None; raises ProviderError."""
-        return self._make_guarded().decrease_to_existing(group, least)
+    def decrease_to_existing(self, group: str, least: int, asked: int) -> int | None:
+        """Ask for no machines that are not there yet; return the size, or None; raises ProviderError.
+
+        ``asked``: the size that was requested last.
+        """
+        unseen = {} if self.is_known() else {group: asked}
+        return Guarded(self._machines, (), asked=unseen).decrease_to_existing(group, least)
 
     def end(self, group: str, instance: str, may: Callable[[], str | None]) -> str | None:
         """Ask for the end of a machine, which makes its group smaller by one; return why that failed, or None.

@@ -411,6 +411,9 @@ class Surge:
         return self._increase(at, at.desired + 1)
 
     def _increase(self, at: _Look, size: int) -> str:
+        if not self._requests.is_known():
+            # The answer may be older than the last request, and a smaller size would end machines of the provider's choice.
+            size = max(size, min(at.note.size, at.group.maximum or size))
         self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
         at = self._write(at, size=size, since=int(at.now))
         self._requests.increase(at.group.name, size)
@@ -453,7 +456,7 @@ class Surge:
         if any(one in busy for one in self._groups.nodes(name)):
             return f"the end of old machines of {name}"
         if len(at.group.instances) < at.desired:
-            size = self._requests.decrease_to_existing(name, target)
+            size = self._requests.decrease_to_existing(name, target, at.note.size)
             if size is not None:
                 self._cluster.say("shrunk", f"shrink   {name} to {size} machines")
             return f"launches of {name} to end"

@@ -66,6 +66,7 @@ class Items:
     def __init__(self, draft: Draft, closed: Bools) -> None:
         """``closed`` (N,): nodes on which no pod that leaves is to land."""
         self._snapshot, self._scheduler, self._closed = draft.snapshot, draft.scheduler, closed
+        self._usable = draft.view.usable
         self._known: dict[tuple[int, int, bool], Item] = {}
 
     def waiting(self, number: int, ask: Ask) -> Item:
@@ -121,9 +122,6 @@ class Items:
             needs=requests[asked, None],
         )
         return made
-
-    def _usable(self, cls: int) -> Bools:
-        return self._snapshot.without_foreign(self._scheduler.static_mask(cls), cls)
 
     def _requests_of(self, cls: int) -> Ints:
         rows = self._scheduler.filters_of(cls).resources.requested_rows(cls)

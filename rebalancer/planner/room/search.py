@@ -61,7 +61,7 @@ class RoomSearch:
 
         ``stop`` returns why planning must end, or None. ``gangs``: of which others leave with a pod.
         """
-        self._scheduler, self._closed = draft.scheduler, closed
+        self._usable, self._closed = draft.view.usable, closed
         self._stop, self._effort, self.gangs = stop, effort, gangs
         self.snapshot = draft.snapshot
         self.items = Items(draft, closed)
@@ -118,8 +118,7 @@ class RoomSearch:
         """Return the nodes (N,) that allow ``item`` apart from room, under the current rules between pods."""
         nodes = item.nodes.copy()
         if item.source >= 0:
-            usable = self._snapshot.without_foreign(self._scheduler.static_mask(item.cls), item.cls)
-            nodes = usable & ~self._closed
+            nodes = self._usable(item.cls) & ~self._closed
         if not item.ruled:
             return nodes
         if item.source < 0:

@@ -25,6 +25,7 @@ from rebalancer.kube.evict import (
     evict,
     read_disruptions_allowed,
     read_pod,
+    recreates_group,
 )
 from rebalancer.kube.read import Kept
 from rebalancer.kube.view import RunView, view_first
@@ -34,6 +35,7 @@ from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace, WaveProgress
 from rebalancer.run.execution.landing import NamedController, PodFeed
 from rebalancer.run.execution.marks import Marker
+from rebalancer.snapshot.membership import LWS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -94,6 +96,10 @@ class ClusterActor:
     def read_disruptions_allowed(self, budget: str) -> int | None:
         """Return what a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
         return read_disruptions_allowed(self._client, budget, seconds=_READ)
+
+    def recreates_group(self, namespace: str, name: str) -> bool:
+        """Return whether the LeaderWorkerSet starts whole groups again, see :meth:`Actor.recreates_group`."""
+        return recreates_group(self._client, namespace, name, seconds=_READ)
 
     def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
         """Ask for the restart of the pods' rollout, and wait for the new ReplicaSet."""
@@ -200,15 +206,15 @@ def _pauses(snapshot: Snapshot, uids: Collection[str]) -> dict[str, float]:
     }
 
 
-def find_leaders(snapshot: Snapshot, moves: Sequence[Move]) -> frozenset[str]:
-    """Return the uids of the pods that lead their groups: once others of its group have left, the controller starts it again once."""
+def find_leaders(snapshot: Snapshot, moves: Sequence[Move]) -> dict[str, str]:
+    """Return the uids of the pods that lead their groups -> the names of their LeaderWorkerSets, empty for others."""
     uids = {move.uid for move in moves if move.gang}
     pods = snapshot.pods
-    return frozenset(
-        pods.uid[pod]
+    leaders = (
+        (pods.uid[pod], snapshot.classes[int(pods.cls[pod])])
         for pod in (pods.uid.rows_of(uids).tolist() if uids else ())
-        if snapshot.classes[int(pods.cls[pod])].membership.leads
     )
+    return {uid: of.labels.get(LWS, "") for uid, of in leaders if of.membership.leads}
 
 
 def _classes_of(snapshot: Snapshot, uids: Collection[str]) -> list[PodClass]:
@@ -325,7 +331,7 @@ class Acting:
             marks=self.marker,
             ordered=self.ordered,
             spans=self.timings.spans,
-            last=find_leaders(planned.snapshot, moves),
+            leaders=find_leaders(planned.snapshot, moves),
         )
         check = WaveCheck(
             planned,

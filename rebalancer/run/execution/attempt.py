@@ -43,6 +43,9 @@ class Actor(Protocol):
         ``after_stop``: also works for a moment after the run had to end.
         """
 
+    def recreates_group(self, namespace: str, name: str) -> bool:
+        """Return whether the LeaderWorkerSet starts a whole group again once one pod of it has gone; raises ClusterReadError."""
+
     def announce(self, move: Move) -> None:
         """Write events about an eviction for the owners of the pod."""
 
@@ -117,6 +120,11 @@ class Attempt:
                 # What happened to it is to be known soon, whatever a proxy says of when to come back.
                 asked = min(asked, _MAX_WAIT)
             self._stop.wait(min(asked, left))
+
+    def is_ending(self, move: Move) -> bool:
+        """Return whether the pod of a move is gone or terminating; what cannot be read is not known to be."""
+        outcome = self._look(move, None, lost=False)
+        return outcome is not None and outcome.status in (Status.GONE, Status.CHANGED)
 
     def refusal(self, move: Move) -> Outcome | None:
         """Return the outcome of a move that must not be made as the pod is now, or since the run must end; else None."""
@@ -232,8 +240,11 @@ class GangAttempt:
             actor, stop, unready_sibling=unready_sibling, ordered=ordered, rehearses=True
         )
 
-    def carry_out(self, moves: Sequence[Move]) -> Iterator[Outcome]:
-        """Yield the outcome of each of ``moves`` as soon as it is final."""
+    def carry_out(self, moves: Sequence[Move], *, others_follow: bool = False) -> Iterator[Outcome]:
+        """Yield the outcome of each of ``moves`` as soon as it is final.
+
+        ``others_follow``: once the first has gone, its controller ends the others. They are asked to leave only if it does not.
+        """
         started = self._stop.now()
         refused = self._rehearse(moves) or self._ends_too_soon(moves[0], started)
         if refused is not None:
@@ -255,11 +266,21 @@ class GangAttempt:
                     yield outcome
                     yield from _leave_all(outcome, moves)
                     return
+                if others_follow and move is moves[0]:
+                    self._await_end(moves[1:], until)
                 if outcome.status in _AGAIN and not patience:
                     again.append(move)
                 else:
                     yield outcome
             left = again
+
+    def _await_end(self, moves: Sequence[Move], until: float) -> None:
+        """Wait until the pods of ``moves`` end, until the clock time ``until`` at most, or until the run has to end."""
+        backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
+        while self._stop.reason() is None and self._stop.now() < until:
+            if all(self._rehearsal.is_ending(move) for move in moves):
+                return
+            self._stop.wait(backoff.take())
 
     def _evict(self, move: Move, seconds: float, *, begun: bool, lost: bool) -> Outcome:
         attempt = Attempt(

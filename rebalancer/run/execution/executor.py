@@ -7,17 +7,19 @@ one by one within each, since concurrent evictions under one budget only conflic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import count
 from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Stop
-from rebalancer.plan.plan import IN_ORDER, Method, Move, Outcome, Status
+from rebalancer.plan.plan import IN_ORDER, Cause, Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt, RolloutAttempt
@@ -47,6 +49,7 @@ class WaveProgress(Protocol):
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 """Given the moves that are left, returns each as expected now, and why it no longer pays or None."""
 
+_NO_LEADERS: Mapping[str, str] = MappingProxyType({})
 _POLL_INTERVAL = 0.25
 """Longest wait for news of pods: after that it is asked whether the run must end."""
 _MISSES = 0.05
@@ -115,13 +118,13 @@ class Executor:
         ordered: bool = False,
         marks: Marks | None = None,
         spans: Spans = NO_SPANS,
-        last: Collection[str] = (),
+        leaders: Mapping[str, str] = _NO_LEADERS,
     ) -> None:
         """``domains`` returns the labels of a node, to compare landings by domain; ``ordered``: see Attempt.
 
-        ``marks``: None if no move needs any. ``last``: uids of the pods that leave after the others of their gang.
+        ``marks``: None if no move needs any. ``leaders``: uids of the pods that lead their groups -> the names of their LeaderWorkerSets.
         """
-        self._marks, self._spans, self._last = marks, spans, last
+        self._marks, self._spans, self._leaders = marks, spans, leaders
         self._actor, self._stop, self._pace = actor, stop, pace
         self._ordered = ordered
         self._progress, self._domains = progress, domains
@@ -272,8 +275,7 @@ class Executor:
             if outcome is not None:
                 return self._all_stay(moves, outcome)
         done: list[Outcome] = []
-        in_order = sorted(moves, key=lambda move: move.uid in self._last)
-        for outcome in self._attempt(moves).carry_out(in_order):
+        for outcome in self._outcomes_of(moves):
             done.append(outcome)
             self._take(outcome)
         gone = (Status.GONE, Status.CHANGED)
@@ -293,6 +295,29 @@ class Executor:
                 self._until_let_in(left)
             self._unmark()
         return done
+
+    def _outcomes_of(self, moves: Sequence[Move]) -> Iterator[Outcome]:
+        """Move the pods of a gang in the order in which each of them starts once, or all pods of a Deployment by a restart.
+
+        A leader goes last: once others of its group are gone its controller starts all of it again. If that does so only once the leader
+        is gone, it goes first.
+        """
+        attempt = self._attempt(moves)
+        if isinstance(attempt, RolloutAttempt):
+            yield from attempt.carry_out(moves)
+            return
+        first = next((move for move in moves if self._goes_first(move)), None)
+        last = [move for move in moves if move is not first and move.uid in self._leaders]
+        others = [move for move in moves if move is not first and move not in last]
+        in_order = [*([first] if first is not None else ()), *others, *last]
+        yield from attempt.carry_out(in_order, others_follow=first is not None)
+
+    def _goes_first(self, move: Move) -> bool:
+        """Return whether a pod leads a group that is started again only with it; it does not where that cannot be read."""
+        name = self._leaders.get(move.uid)
+        with suppress(ClusterReadError):
+            return bool(name) and not self._actor.recreates_group(move.namespace, str(name))
+        return False
 
     def _attempt(self, moves: Sequence[Move]) -> GangAttempt | RolloutAttempt:
         """Return what moves the pods of a gang, or all pods of a Deployment by a restart."""
@@ -461,7 +486,7 @@ class Executor:
         Where those of a rollout land depends on which old pods have gone then, which is not the scheduler's choice.
         """
         landed = [
-            o.predicted
+            bool(o.predicted) or any(one.node == o.landed for one in o.move.landings)
             for o in self._outcomes.values()
             if o.predicted is not None and not _is_of_rollout(o.move)
         ]
@@ -633,8 +658,11 @@ def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
 def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
     """Return whether a replacement on ``node`` landed where the move expected it.
 
-    ``domains``: the node's topology labels. The topology key of the move's terms decides; without one, the node.
+    ``domains``: the node's topology labels. The topology key of the move's terms decides; without one, the node. A pod that
+    is moved for its place, and whose replacement is on its own node, has not moved, however likely that was.
     """
+    if node == move.node and move.cause is Cause.PLACE:
+        return False
     if any(landing.node == node for landing in move.landings):
         return True
     listed = sum(landing.probability for landing in move.landings)

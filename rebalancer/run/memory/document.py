@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from rebalancer.plan.plan import Status
 from rebalancer.plan.totals import Count, Totals
 from rebalancer.wire.times import LAST_SECOND
 
@@ -51,6 +52,11 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """What the last strike was for."""
     given_up: str = ""
     """Why it is not tried any more; empty while it is."""
+    feasible: Count = 0
+    """Nodes that its pods could use when the last strike was that replacements stayed where their victims had been; else 0.
+
+    Then only the strategy rests, and only until there are more such nodes.
+    """
     last: _Seconds = 0
     """When something last happened."""
     trail: tuple[tuple[str, str], ...] = ()
@@ -117,6 +123,45 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whether the run itself is counted."""
 
 
+class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What came of one move that was tried."""
+
+    pod: str
+    """``namespace/name``."""
+    owner: str
+    node: str
+    """Where the pod was."""
+    strategy: str
+    reason: str
+    outcome: str
+    """A value of :class:`rebalancer.plan.plan.Status`."""
+    message: str = ""
+    landed: str = ""
+    """Node of the replacement; empty while it has none, or it is not known."""
+    predicted: bool | None = None
+    """Whether it landed where the move expected it; None while it has not landed."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the pod was moved, or may have been."""
+        return self.outcome in (Status.EVICTED, Status.RESTARTED, Status.LOST)
+
+
+class ActingRun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A run that has tried moves."""
+
+    run: str
+    """Id of the run."""
+    at: _Seconds
+    """When the last of its outcomes was known."""
+    by: str = ""
+    """Name of its pod; empty outside of a cluster."""
+    moves: tuple[MoveRecord, ...] = ()
+    """In the plan's order."""
+    more: Count = 0
+    """How many further moves it has tried."""
+
+
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
     """The whole memory."""
 
@@ -134,6 +179,8 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     totals: Totals = Totals()
     parts: tuple[RunPart, ...] = ()
     """Of the runs that wrote last, the newest at the end."""
+    history: tuple[ActingRun, ...] = ()
+    """The last runs that tried moves, the newest at the end. Programs before it ignore it, and write without it."""
 
     def part_of(self, run: str) -> RunPart:
         """Return the part of the run with this id; an empty part if there is none."""
@@ -158,6 +205,7 @@ class _Parts(msgspec.Struct):
     nodes: msgspec.Raw = msgspec.Raw(b"null")
     totals: msgspec.Raw = msgspec.Raw(b"{}")
     parts: msgspec.Raw = msgspec.Raw(b"[]")
+    history: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
@@ -187,6 +235,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
         nodes=_part(parts.nodes, NodeCountMemory | None, "nodes", lost),
         totals=_part(parts.totals, Totals, "totals", lost) or Totals(),
         parts=_part(parts.parts, tuple[RunPart, ...], "parts", lost) or (),
+        history=_part(parts.history, tuple[ActingRun, ...], "history", lost) or (),
     )
     if not lost:
         return document, None
@@ -228,6 +277,23 @@ def shorten(document: Document, now: float) -> Document:
             break
         kept[ref] = owner
     return msgspec.structs.replace(document, owners=dict(sorted(kept.items())))
+
+
+MAX_HISTORY = 100_000
+"""Bytes of JSON of the runs in the history; a run of one move takes about 500."""
+
+
+def with_acting_run(document: Document, run: ActingRun) -> Document:
+    """Return the document with ``run``, also in place of an earlier state of it; the oldest go where there are too many."""
+    kept: list[ActingRun] = []
+    room = MAX_HISTORY
+    others = (one for one in document.history if one.run != run.run)
+    for one in sorted((*others, run), key=lambda one: (one.at, one.run), reverse=True):
+        room -= len(msgspec.json.encode(one)) + 1
+        if room < 0:
+            break
+        kept.append(one)
+    return msgspec.structs.replace(document, history=tuple(reversed(kept)))
 
 
 # -- the tally of the last hour ----------------------------------------------------------------------

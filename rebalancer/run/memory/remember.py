@@ -10,19 +10,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
 from rebalancer.plan.totals import Remembered
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
+    ActingRun,
     Document,
+    MoveRecord,
     OwnerMemory,
     StreakMemory,
     TermMemory,
     count_evictions,
     shorten,
+    with_acting_run,
 )
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
@@ -121,6 +127,8 @@ _STRIKES = (
 class _Verdict:
     result: PredictionResult
     why: str
+    stayed: bool = False
+    """Whether the replacement is on the node of its victim: nothing has moved, and only the chance was missed."""
 
 
 def term_of(move: Move) -> str:
@@ -154,13 +162,39 @@ def forget_stale(document: Document, snapshot: Snapshot) -> Document:
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     kept = {
-        ref: owner
+        ref: _without_lifted(owner, ref, snapshot)
         for ref, owner in document.owners.items()
         if owner.zones == zones and fingerprints.get(ref, owner.fingerprint) == owner.fingerprint
     }
     now = snapshot.captured_at
     recent = without_old(msgspec.structs.replace(document, owners=kept), now)
     return count_evictions(shorten(recent, now), 0, now)
+
+
+def _without_lifted(owner: OwnerMemory, ref: str, snapshot: Snapshot) -> OwnerMemory:
+    """Return the record without cool-downs from when the owner's pods had fewer nodes to go to than they have now."""
+    resting = [name for name, term in owner.terms.items() if term.feasible and term.until]
+    if not resting:
+        return owner
+    now = count_feasible(snapshot, ref)
+    lifted = {
+        name: msgspec.structs.replace(owner.terms[name], until=0)
+        for name in resting
+        if now > owner.terms[name].feasible
+    }
+    return msgspec.structs.replace(owner, terms={**owner.terms, **lifted})
+
+
+def count_feasible(snapshot: Snapshot, ref: str) -> int:
+    """Return the number of nodes that pods of an owner may use, whatever room these have; 0 if none of its pods is known."""
+    classes = {
+        cls.replacement
+        for cls in snapshot.classes
+        if cls.owner >= 0 and snapshot.owners[cls.owner].ref == ref
+    }
+    model = SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version))
+    masks = [model.static_mask(cls) for cls in sorted(classes)]
+    return int(np.count_nonzero(np.any(masks, axis=0))) if masks else 0
 
 
 def remember(
@@ -189,7 +223,10 @@ def remember(
         if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
             known = OwnerMemory(fingerprint, zones, int(now))
         before = known.terms.get(term, TermMemory())
-        terms = {**known.terms, term: _after(before, of_term, created, now)}
+        after = _after(before, of_term, created, now)
+        if after.feasible:
+            after = msgspec.structs.replace(after, feasible=count_feasible(snapshot, ref))
+        terms = {**known.terms, term: after}
         owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
     changed = msgspec.structs.replace(document, owners=owners)
     return shorten(count_evictions(changed, evicted, now), now)
@@ -228,14 +265,15 @@ def _after(
         last=int(now),
         trail=trail,
     )
-    strike = next((one for one in verdicts if one.result in _STRIKES), None)
-    if strike is not None:
-        return add_strike(after, strike.why[:_MAX_TEXT], now)
+    strikes = [one for one in verdicts if one.result in _STRIKES]
+    if strikes:
+        struck = add_strike(after, strikes[0].why[:_MAX_TEXT], now)
+        return msgspec.structs.replace(struck, feasible=int(all(one.stayed for one in strikes)))
     if count[PredictionResult.AS_PREDICTED] and after.vain:
         # It landed where it should, as it did before, when that did not help.
         return after
     if count[PredictionResult.AS_PREDICTED]:
-        return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
+        return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="", feasible=0)
     return after
 
 
@@ -262,7 +300,8 @@ def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     if landed is None:
         return _Verdict(PredictionResult.OPEN, "")
     if move.cause is Cause.PLACE and landed == move.node:
-        return _Verdict(PredictionResult.CAME_BACK, f"{move.pod} came back to {landed}")
+        why = f"{move.pod} came back to {landed}"
+        return _Verdict(PredictionResult.CAME_BACK, why, stayed=True)
     if move.cause is Cause.PLACE and (landed, move.node) in trail:
         return _Verdict(
             PredictionResult.CAME_BACK,
@@ -285,6 +324,55 @@ def add_strike(known: TermMemory, why: str, now: float) -> TermMemory:
         return msgspec.structs.replace(known, strikes=strikes, until=0, why=why, given_up=given_up)
     until = int(now) + FIRST_COOL_DOWN * 2 ** (strikes - 1)
     return msgspec.structs.replace(known, strikes=strikes, until=until, why=why, given_up="")
+
+
+# -- the history of runs ---------------------------------------------------------------------------
+
+_MAX_MOVES = 100
+"""Of one run in the history."""
+_NOT_TRIED = (Status.NOT_ATTEMPTED, Status.OBSERVED, Status.PLANNED)
+
+
+def with_history(
+    document: Document, run: str, by: str, outcomes: Iterable[Outcome], now: float
+) -> Document:
+    """Return the document with a run and the ``outcomes`` of all of its moves; unchanged if it has tried none.
+
+    ``run``: its id; ``by``: name of its pod.
+    """
+    tried = [one for one in outcomes if one.status not in _NOT_TRIED]
+    if not tried:
+        return document
+    moves = tuple(map(_record, tried[:_MAX_MOVES]))
+    return with_acting_run(
+        document, ActingRun(run, int(now), by, moves, max(0, len(tried) - _MAX_MOVES))
+    )
+
+
+def _record(outcome: Outcome) -> MoveRecord:
+    move = outcome.move
+    return MoveRecord(
+        pod=move.ref,
+        owner=move.owner,
+        node=move.node,
+        strategy=move.strategy,
+        reason=move.reason[:_MAX_TEXT],
+        outcome=outcome.status.value,
+        message=outcome.message[:_MAX_TEXT],
+        landed=outcome.landed or "",
+        predicted=outcome.predicted,
+    )
+
+
+def describe_result(move: MoveRecord) -> str:
+    """Return what came of a move: ``node-c1, as predicted``."""
+    if move.outcome not in (Status.EVICTED, Status.RESTARTED):
+        return f"{move.outcome}{f': {move.message}' if move.message else ''}"
+    if not move.landed:
+        return "not seen yet where"
+    if move.landed == move.node:
+        return f"{move.landed}, where it came from"
+    return f"{move.landed}, {'as predicted' if move.predicted else 'not as predicted'}"
 
 
 # -- expectations ------------------------------------------------------------------------------------
@@ -325,7 +413,8 @@ class _Judge:
         if hot := [node for node in term.hopes if node in self._seen.runs]:
             vain = term.vain + 1
             why = f"{hot[0]}, where it went, is over-used now"
-            after = add_strike(msgspec.structs.replace(term, strikes=vain - 1), why, self._now)
+            before = msgspec.structs.replace(term, strikes=vain - 1, feasible=0)
+            after = add_strike(before, why, self._now)
             return msgspec.structs.replace(after, hopes=(), vain=vain)
         if self._now - term.last > FULFILLED_AFTER:
             return msgspec.structs.replace(term, hopes=(), vain=0)
@@ -377,7 +466,7 @@ def is_resting(term: TermMemory, now: float) -> bool:
 def state_words(term: TermMemory, now: float) -> str:
     """Return a phrase on what happens next with a term."""
     if not is_resting(term, now):
-        return "tried again when it pays" if term.strikes else "fine"
+        return "moved again when it pays" if term.strikes else "no cool-down"
     if term.given_up:
         until = rfc3339(term.last + FORGOTTEN_AFTER)
         return f"given up until its spec or the zones change, or {until}: {term.given_up}"
@@ -391,10 +480,30 @@ def describe_cooling(document: Document, now: float) -> dict[str, str]:
         texts = [
             f"{name} {state_words(term, now)}"
             for name, term in owner.terms.items()
-            if is_resting(term, now)
+            if is_resting(term, now) and not term.feasible
         ]
         if texts:
             reasons[ref] = "; ".join(texts)
+    return reasons
+
+
+def list_resting(document: Document, now: float) -> list[str]:
+    """Return the owners that are not moved again for now, by at least one strategy."""
+    return sorted(
+        ref
+        for ref, owner in document.owners.items()
+        if any(is_resting(term, now) for term in owner.terms.values())
+    )
+
+
+def describe_resting(document: Document, now: float) -> dict[str, dict[str, str]]:
+    """Return strategy -> owner -> why that strategy alone does not move it for now, and until when."""
+    reasons: dict[str, dict[str, str]] = {}
+    for ref, owner in document.owners.items():
+        for name, term in owner.terms.items():
+            if is_resting(term, now) and term.feasible:
+                of_strategy = reasons.setdefault(name.partition("/")[0], {})
+                of_strategy.setdefault(ref, f"{name} {state_words(term, now)}")
     return reasons
 
 

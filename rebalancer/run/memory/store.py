@@ -27,7 +27,7 @@ from rebalancer.run.memory.document import (
     decode,
     encode,
 )
-from rebalancer.run.memory.remember import after_run, forget_stale
+from rebalancer.run.memory.remember import after_run, forget_stale, with_history
 from rebalancer.snapshot.model import Snapshot
 
 _Timed = tuple[tuple[Outcome, ...], float]
@@ -40,6 +40,8 @@ class Journal:
 
     run: str
     """Id of the run: no other run ever has it."""
+    by: str = ""
+    """Name of the pod of the run."""
     outcomes: tuple[Outcome, ...] = ()
     at: float = 0.0
     """When the last of them was known, Unix seconds."""
@@ -111,6 +113,7 @@ def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
     parts = (*others, mine)[-MAX_PARTS:]
     nodes = after.nodes if journal.nodes is None else journal.nodes
     after = msgspec.structs.replace(after, totals=totals, parts=parts, nodes=nodes)
+    after = with_history(after, journal.run, journal.by, journal.outcomes, journal.at)
     return count_evictions(after, journal.reserved, journal.at)
 
 
@@ -170,11 +173,16 @@ class MemoryStore:
     """The memory for one run: the document of earlier runs, and the journal of this run."""
 
     def __init__(
-        self, config_map: ConfigMapStore, snapshot: Snapshot, run: str, warn: Callable[[str], None]
+        self,
+        config_map: ConfigMapStore,
+        snapshot: Snapshot,
+        run: str,
+        warn: Callable[[str], None],
+        by: str = "",
     ) -> None:
-        """``snapshot``: the run's input; ``run``: its id."""
+        """``snapshot``: the run's input; ``run``: its id; ``by``: the name of its pod."""
         self._config_map, self._snapshot, self._warn = config_map, snapshot, warn
-        self._journal = Journal(run)
+        self._journal = Journal(run, by)
         self._base = Document()
         """As earlier runs have left it, or another client has meanwhile: the journal is merged into that."""
         self.document = Document()

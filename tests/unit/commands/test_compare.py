@@ -19,7 +19,7 @@ class World:
         self.policies, self.snapshots = write_policies(folder), folder / "recorded"
         self.snapshots.mkdir()
         for number in range(10):
-            skewed(self.snapshots / f"{number}.json", 1 + number % 3)
+            skewed(self.snapshots / f"{number}.json", 1 + number)
         self.journal, out = folder / "journal", io.StringIO()
         with redirect_stdout(out):
             assert command([*self.words, "--resume", str(self.journal), "-o", "json"]) == 0
@@ -57,11 +57,11 @@ def test_what_is_better_by_construction_is_named_in_each_form(played, resumed, c
     assert resumed() == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "2 policies on 10 snapshots, 20 simulations" in text
-    assert f"{idle} is better: 1.9 fewer evictions" in text
+    assert f"{idle} is better: 5.5 fewer evictions" in text
     assert resumed("-o", "html") == 0
     page = capsys.readouterr().out
     assert page.startswith("<!DOCTYPE html>")
-    assert f"{idle} is better: 1.9 fewer evictions" in page
+    assert f"{idle} is better: 5.5 fewer evictions" in page
     assert page.count("<circle") == 20 * 10
 
 
@@ -80,6 +80,40 @@ def test_processes_and_a_resumed_journal_give_the_same_bytes(played, tmp_path, c
 def test_a_resumed_comparison_plays_nothing_again(played, resumed, capsys):
     assert resumed("-o", "json") == 0
     assert capsys.readouterr().out == played.text
+
+
+def test_a_journal_serves_a_directory_that_grows(played, tmp_path, monkeypatch, capsys):
+    """One snapshot more, one that is gone, and a folder that was moved: only what is new is played."""
+    folder, journal = tmp_path / "moved", tmp_path / "journal"
+    shutil.copytree(played.snapshots, folder)
+    shutil.copy(played.journal, journal)
+    (folder / "3.json").unlink()
+    skewed(folder / "new.json", 12)
+    tasks, work_ = [], work.work
+    monkeypatch.setattr(work, "work", lambda task: tasks.append(task.snapshot) or work_(task))
+    words = ["compare", "--policies", *played.policies, "--snapshots", str(folder), "--draws", "1"]
+    assert command([*words, "--resume", str(journal), "-o", "json"]) == 0
+    resumed = capsys.readouterr().out
+    assert tasks == [str(folder / "new.json")] * 2
+    assert command([*words, "-o", "json"]) == 0
+    assert capsys.readouterr().out == resumed
+
+
+def test_copies_and_recordings_of_one_state_are_no_evidence(played, tmp_path, capsys):
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    for number in range(10):
+        items = json.loads((played.snapshots / "4.json").read_text())
+        if number % 2:
+            at = f"2030-11-2{number}T10:00:00Z"
+            items["metadata"] = {"annotations": {"rebalancer/captured-at": at}}
+        (folder / f"{number}.json").write_text(json.dumps(items))
+    words = ["compare", "--policies", *played.policies, "--snapshots", str(folder), "--draws", "2"]
+    assert command(words) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "10 snapshots count as 1: those of one cluster in one state" in text
+    assert "is better" not in text
+    assert "Neither is shown to be better." in text
 
 
 @pytest.fixture

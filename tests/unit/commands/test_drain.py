@@ -152,6 +152,47 @@ def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too():
         assert pods_on(cluster, node) == []
 
 
+def test_a_dry_run_names_the_pods_of_a_gang_on_other_nodes():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(LLM)
+        cluster.settle()
+        where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.objects("Pod")}
+        (_, goes), (other, stays) = where.items()
+        assert goes != stays
+        table = drained(cluster, goes, dry_run="client", output="table").out
+        assert f"with it default/{other} on {stays} -> " in table
+        (pod,) = drained(cluster, goes, dry_run="client").report["nodes"][0]["pods"]
+        assert [(one["pod"], one["from"]) for one in pod["alsoEvicted"]] == [(other, stays)]
+        assert pod["alsoRestarted"] == []
+        alone = drained(cluster, goes, dry_run="client", evict_gangs=True).report
+        assert alone["nodes"][0]["pods"][0]["alsoEvicted"] == []
+
+
+class Withdrawing(io.StringIO):
+    """A stream that lets a gang have no more pods once it says that the first of them is evicted."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self._cluster = cluster
+
+    def write(self, text):
+        if "evicted" in text:
+            self._cluster.apply(deployment("llm", 0, pod_annotations={"pod-group-name": "llm"}))
+        return super().write(text)
+
+
+def test_a_gang_that_does_not_come_back_is_named_and_is_no_success():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(LLM)
+        cluster.settle()
+        (node, *_) = (pod["spec"]["nodeName"] for pod in cluster.objects("Pod"))
+        short = ("safety.maxPendingTime=1s",)
+        done = drained(cluster, node, err=Withdrawing(cluster), settings=short, output="table")
+        assert done.code == 4, done.err
+        assert "Empty: all of them." in done.out
+        assert "default: 0 of 2 pods of PodGroup llm have a node again" in done.out
+
+
 @pytest.mark.parametrize(
     ("budget", "code"),
     [

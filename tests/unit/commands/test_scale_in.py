@@ -1,5 +1,6 @@
 """Scale-in, run after run, on an embedded cluster whose nodes are a group of machines."""
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -333,6 +334,28 @@ def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_pa
         acts = ground.tick()
         assert ("InCooldown", taken, "done") in acts
         assert ("DrainStarted", other, "done") in acts
+
+
+def test_a_node_that_fails_again_and_again_is_closed_ever_more_rarely(tmp_path, monkeypatch):
+    """Agents of DaemonSets that roll out meanwhile do not tolerate the taint."""
+    with grounded(tmp_path, monkeypatch, 2, low=0, options="unneededFor: 4m") as ground:
+        _full(ground, "n1")
+        ground.pool.refuses = "AccessDenied: no"
+        failed = [
+            number * TICK / 60
+            for number in range(120)
+            if ("Failed", "n2", "failed") in ground.tick()
+        ]
+        pauses = [after - before for before, after in itertools.pairwise(failed)]
+        # The pause, and the time for which it has to be unneeded and is closed, in ticks of two minutes.
+        assert pauses[:4] == [10, 16, 26, 66]
+        assert set(pauses[4:]) <= {66}
+        # Needed once, it begins as any other node.
+        ground.cluster.apply(deployment("more", 1, cpu="1500m"))
+        ground.cluster.settle()
+        for _ in range(32):
+            ground.tick()
+        assert ground.state("n2") is None
 
 
 def test_a_node_that_does_not_become_empty_is_given_back(tmp_path, monkeypatch):

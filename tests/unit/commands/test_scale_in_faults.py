@@ -60,6 +60,47 @@ def test_a_lost_reply_to_a_request_that_was_carried_out_ends_one_machine(tmp_pat
         assert ground.nodes == ["n1"]
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_an_end_that_was_accepted_is_not_asked_for_again_though_it_is_shown_late(
+    tmp_path, monkeypatch, ready
+):
+    """The provider lists the group as before for nine minutes: a second request could make it smaller again."""
+    with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "DrainStarted", "n2")
+        late = ground.pool.group
+        ended = _until(ground, "Terminated", "n2")
+        assert ended
+        with monkeypatch.context() as lagging:
+            lagging.setattr(ground.pool, "groups", lambda _: [late])
+            lagging.setattr(ground.pool, "catch_up", lambda: None)
+            if not ready:
+                ground.cluster.break_nodes(["n2"])
+            for _ in range(18):
+                assert ground.tick(30.0) == [("Terminating", "n2", "waits")]
+                assert ground.closed("n2")
+        ground.tick()
+        assert (ground.pool.ended, ground.nodes) == (["n2"], ["n1"])
+
+
+def test_a_machine_that_stays_although_its_end_was_accepted_is_asked_for_once_more(
+    tmp_path, monkeypatch
+):
+    """The provider has ended another one in its place, say."""
+    with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "DrainStarted", "n2")
+        end, asked = ground.pool.terminate, []
+        monkeypatch.setattr(ground.pool, "terminate", lambda _, instance: asked.append(instance))
+        for _ in range(6):
+            ground.tick()
+        assert asked == ["n2"]
+        monkeypatch.setattr(ground.pool, "terminate", end)
+        for _ in range(4):
+            ground.tick()
+        assert (ground.pool.ended, ground.nodes) == (["n2"], ["n1"])
+
+
 def test_a_lost_request_is_sent_again_after_a_new_look(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")

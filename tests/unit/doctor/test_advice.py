@@ -434,3 +434,51 @@ def test_pods_of_several_budgets_are_named_with_them():
         "PodDisruptionBudgets default/guard and default/second select the same pods" in advice.why
     )
     assert advice.left
+
+
+OS = "kubernetes.io/os"
+
+
+def system_nodes(**of):
+    """Return a node for each name, of this operating system and in the zone of its first letter."""
+    return [node(name, name[0], labels={OS: system}) for name, system in of.items()]
+
+
+def test_no_rule_is_advised_over_a_zone_without_nodes_of_the_operating_system():
+    nodes = system_nodes(a0="linux", a1="linux", b0="windows", b1="windows")
+    of = advised([*web(["a0", "a1"], spec={"os": {"name": "linux"}}), BUDGET], nodes=nodes)
+    assert Topic.SPREAD not in topics(of)
+
+
+def test_a_rule_that_would_draw_pods_to_another_operating_system_has_no_patch():
+    nodes = system_nodes(a0="linux", b0="linux", c0="windows")
+    of = advised([*web(["a0", "a0"], spec={}), BUDGET], nodes=nodes)
+    assert {Topic.SPREAD, Topic.NODES} == topics(of)
+    assert of.patch is None
+    assert all("a nodeSelector kubernetes.io/os first" in one.left for one in of.advice)
+    selected = web(["a0", "a0"], spec={"nodeSelector": {OS: "linux"}})
+    assert advised([*selected, BUDGET], nodes=nodes).patch is not None
+
+
+def test_a_key_without_a_value_counts_as_absent():
+    manifest = (
+        b'{"metadata": {"name": "web"}, "spec": {"template": {"metadata": null, "spec": null}}}'
+    )
+    (one,) = decode_workloads([("Deployment", manifest)])
+    assert (one.replicas, one.pod.containers) == (1, ())
+
+
+def test_what_is_no_workload_is_named():
+    manifest = b'{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"replicas": "two"}}'
+    with pytest.raises(
+        msgspec.DecodeError, match=r"Deployment/shop/web: spec\.replicas: has to be"
+    ):
+        decode_workloads([("Deployment", manifest)])
+
+
+def test_patches_have_no_anchors(tmp_path):
+    objects = [*web(["a0", "a0", "a1", "a1"], spec={}), SERVICE]
+    write_folder([advised(objects)], tmp_path / "advice")
+    texts = [path.read_text() for path in (tmp_path / "advice").iterdir()]
+    assert any("topologySpreadConstraints" in text for text in texts)
+    assert not any("&id" in text or "*id" in text for text in texts)

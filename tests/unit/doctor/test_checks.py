@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.doctor.cluster import check_cluster
+from rebalancer.doctor.movers import Seen, Started
 from rebalancer.doctor.report import Grade, check
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
@@ -205,21 +206,27 @@ def test_pod_groups_that_pods_name_and_that_are_not_known_are_named():
     assert not any("PodGroup" in one.message for one in known["pods"].findings)
 
 
+NONE_SEEN = "no other program that moves pods is seen by labels, names and images of"
+
+
 @pytest.mark.parametrize(
     ("jobs", "message"),
     [
         (
             None,
-            "no other program that moves pods is seen; Jobs that have ended are not in the file",
+            f"{NONE_SEEN} pods; not looked at: Jobs that have ended and CronJobs",
         ),
-        ([], "no other program that moves pods is seen"),
+        (
+            [],
+            f"{NONE_SEEN} pods, Jobs; not looked at: CronJobs",
+        ),
         (
             [ObjectMeta("descheduler-29", "ops", labels={"app.kubernetes.io/name": "descheduler"})],
             "the descheduler runs here, too (namespace ops)",
         ),
         (
             [ObjectMeta("descheduler-report-29", "ops")],
-            "no other program that moves pods is seen",
+            f"{NONE_SEEN} pods, Jobs; not looked at: CronJobs",
         ),
         (
             [ObjectMeta("descheduler-29", "kube-system")],
@@ -243,6 +250,46 @@ def test_pod_groups_that_pods_name_and_that_are_not_known_are_named():
 )
 def test_programs_that_a_cron_job_starts_are_seen_by_their_jobs(jobs, message):
     loaded = load_text((HEAD + "strategies: {duplicates: {}}").encode(), "policy", REGISTRY)
-    checks = check_cluster(snapshot_of([*NODES, *WEB]), loaded, REGISTRY, None, jobs)
+    checks = check_cluster(snapshot_of([*NODES, *WEB]), loaded, REGISTRY, None, Seen(jobs))
     (movers,) = (of for of in checks if of.name == "otherMovers")
     assert message in [finding.message for finding in movers.findings]
+
+
+def test_pods_on_unknown_nodes_are_not_counted_as_without_a_node():
+    lost = workload("lost", ["gone"] * 5)
+    pods = checks_on([*NODES, *WEB, *lost, *workload("waits", [""])])["pods"]
+    said = [finding.message for finding in pods.findings]
+    assert "1 pod without a node" in said
+    assert any(text.startswith("5 of 9 pods are on nodes") for text in said)
+    (kept,) = [text for text in said if text.startswith("protections")]
+    assert "unscheduled 1" in kept
+
+
+DIGEST = "@sha256:" + 64 * "0"
+
+
+@pytest.mark.parametrize(
+    ("image", "is_peer"),
+    [
+        ("registry.k8s.io/descheduler/descheduler:v0.36.0", True),
+        ("quay.example:5000/mirror/descheduler", True),
+        (f"descheduler{DIGEST}", True),
+        (f"registry.example/descheduler:v1{DIGEST}", True),
+        ("registry.example/descheduler-exporter:v1", False),
+        ("registry.example/descheduler/dashboard:v1", False),
+    ],
+)
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_descheduler_is_seen_by_its_image_whatever_it_is_called(image, is_peer, quiet):
+    """Also where its CronJob has not fired yet."""
+    tidy = workload("tidy", ["n0"], namespace="night", spec={"containers": [{"image": image}]})
+    seen = Seen([], [Started("night", {"app": "tidy"}, (image,))] if quiet else [])
+    loaded = load_text((HEAD + "strategies: {duplicates: {}}").encode(), "policy", REGISTRY)
+    objects = [*NODES, *WEB, *([] if quiet else tidy)]
+    checks = check_cluster(snapshot_of(objects), loaded, REGISTRY, None, seen)
+    (movers,) = (of for of in checks if of.name == "otherMovers")
+    (message,) = [finding.message for finding in movers.findings]
+    if is_peer:
+        assert message == "the descheduler runs here, too (namespace night)"
+    else:
+        assert message.endswith("images of pods, Jobs, CronJobs")

@@ -201,7 +201,7 @@ def recorded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recorded").mkdir()
     for number in range(10):
-        skewed(tmp_path / "recorded" / f"{number}.json", 1 + number % 3)
+        skewed(tmp_path / "recorded" / f"{number}.json", 1 + number)
     (tmp_path / "observe.yaml").write_text(OBSERVE)
     return tmp_path
 
@@ -216,18 +216,30 @@ def test_the_command_writes_a_policy_that_loads_with_its_reasons(recorded, capsy
     data = json.loads(capsys.readouterr().out)
     assert data["recommended"] == {"mode": "enforce"}
     assert data["check"]["result"] == "confirmed"
-    # 1, 2, 3 and 1 workloads, each with one pod to move for its spread, and one duplicate; one eviction fixes both.
+    # 1, 2, 3 and 4 workloads, each with one pod to move for its spread, and one duplicate; one eviction fixes both.
     assert data["given"] == {
         "settings": {},
         "evictions": 0,
-        "left": 3.5,
-        "total": 3.5,
+        "left": 5,
+        "total": 5,
         "hardLeft": 0,
     }
-    assert data["best"]["total"] == 0.875
+    assert data["best"]["total"] == 1.25
     text = (recorded / "t.yaml").read_text()
-    assert "# mode=enforce: without it the total is 2.62 higher" in text
+    assert "# mode=enforce: without it the total is 3.75 higher" in text
     assert load_text(text.encode(), "t.yaml", Registry.installed()).policy.mode == "enforce"
+
+
+def test_a_state_that_was_searched_is_not_unseen_when_it_is_recorded_again(recorded, capsys):
+    for number in range(10):
+        file = recorded / "recorded" / f"{number}.json"
+        data = json.loads(skewed(file, 2).read_text())
+        at = f"2030-11-20T10:{number:02}:00Z"
+        data["metadata"] = {"annotations": {"rebalancer/captured-at": at}}
+        file.write_text(json.dumps(data))
+    assert command([*ARGS, "--snapshots", "recorded", "--out", "t.yaml"]) == 0
+    assert "Not checked: " in capsys.readouterr().out
+    assert not (recorded / "t.yaml").exists()
 
 
 @pytest.mark.parametrize(

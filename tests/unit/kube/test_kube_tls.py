@@ -1,6 +1,9 @@
 """Whom the client trusts."""
 
 import base64
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +75,28 @@ def test_a_certificate_for_another_address_is_not_trusted(tmp_path: Path, sleeps
 def test_the_user_may_choose_not_to_verify(secure: ScriptedServer, tmp_path: Path) -> None:
     cluster = {"insecure-skip-tls-verify": True}
     assert client_of(secure.url, tmp_path, cluster=cluster).get("/x").ok
+
+
+def test_a_connection_that_is_closed_in_the_handshake_is_no_fault_of_keys(
+    tmp_path: Path, sleeps: Sleeps
+) -> None:
+    """As a load balancer does while the API server behind it starts."""
+
+    def close_each(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1 << 16)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=close_each, args=(listener,), daemon=True).start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(
+            ClusterReadError, match="closed the connection during the TLS"
+        ) as raised:
+            client_of(url, tmp_path, sleeps).get("/x")
+        listener.shutdown(socket.SHUT_RDWR)
+    assert "key" not in str(raised.value)
+    # It is tried again, as an outage is.
+    assert sleeps.waits

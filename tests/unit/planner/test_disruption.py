@@ -70,3 +70,17 @@ def test_two_budgets_forbid_whatever_they_allow():
     assert code is Code.PDB_CONFLICT
     assert text == "default/one and default/two both select it; the API refuses that"
     assert made.disruptions.forbidden_pods().sum() == 2
+
+
+@pytest.mark.parametrize("desired", [1, 2])
+def test_a_budget_whose_status_is_of_an_older_generation_says_so(desired):
+    one = budget("one", "web", 1, desired=desired)
+    one["metadata"]["generation"] = 3
+    made, web, _ = problem(one)
+    assert made.disruptions.forbidden(web) == (
+        Code.PDB,
+        "default/one allows no disruption until its controller has seen it: "
+        "its status is of generation 1, its spec of 3",
+    )
+    # What it would allow for good is not known either.
+    assert made.disruptions.unevictable() == frozenset()

@@ -1,5 +1,7 @@
 """Groups of LeaderWorkerSets and JobSets: what their controllers do with a pod that is evicted decides how they move."""
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,9 +10,11 @@ from hypothesis import strategies as st
 from rebalancer.plan.plan import Code
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.jobs import JobState, job_state
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from rebalancer.wire import objects as o
 from tests.unit.planner.conftest import plan_of
+from tests.unit.planner.room.test_plan import MARKS
 from tests.unit.planner.test_gangs import LEAVES
 
 GOING = node("going", unschedulable=True, labels={"rack": "r1"})
@@ -150,14 +154,19 @@ def test_a_job_that_was_not_read_keeps_its_pods():
     assert "was not read" in plan.skips[0].message
 
 
-def test_a_job_set_with_pods_still_to_be_made_is_left_as_it_is():
-    """As after a failure of its own: its Job makes the fourth pod in a while."""
-    pods = job_of_set("train-w", ["going", "a", "b"], parallelism=4, completions=4)
-    plan = planned(node("a"), node("b"), *pods)
-    assert leave(plan) == set()
-    assert "3 of 4 pods of its Job train-w exist" in plan.skips[0].message
-    ended = job_of_set("train-w", ["going", "a", "b"], succeeded=1)
-    assert len(leave(planned(node("a"), node("b"), *ended))) == 3
+@pytest.mark.parametrize(("job", "pods"), [({}, 1), ({"backoffLimit": 0}, 0), ({"failed": 6}, 0)])
+def test_no_policy_lets_a_run_make_a_job_of_its_own_fail(job, pods):
+    (one, *of) = workload("sum", ["going"], kind="Job", cpu="1")
+    one["spec"] |= {
+        "parallelism": 1,
+        "completions": 1,
+        **{k: v for k, v in job.items() if k != "failed"},
+    }
+    one["status"] = {"failed": job.get("failed", 0)}
+    plan = planned(node("a"), one, *of)
+    assert len(plan.moves) == pods
+    if not pods:
+        assert "its Job sum would fail: it allows " in plan.skips[0].message
 
 
 def test_a_job_set_of_several_jobs_settles():
@@ -283,3 +292,82 @@ def test_the_order_of_objects_changes_nothing(data):
     drawn = data.draw(st.permutations(objects))
     plan = planned(node("a"), node("b"), *drawn)
     assert leave(plan) == {"serve-0", "serve-0-0", "train-w-0", "train-w-1"}
+
+
+def test_a_redacted_file_has_the_rack_of_a_group_as_the_file_has():
+    leader, *_ = (
+        one
+        for one in group("serve", ["a", "going"], topology="rack", leader_node="r1")
+        if one["kind"] == "Pod"
+    )
+    redacted = json.loads(Redactor(b"0123456789abcdef").redact("Pod", json.dumps(leader).encode()))
+    key = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+    assert redacted["metadata"]["annotations"][key] == "rack"
+
+
+# -- pods that wait -------------------------------------------------------------------------------------
+
+
+def refused(objects):
+    """The pods among ``objects``, of which no node takes any."""
+    for one in objects:
+        if one["kind"] == "Pod":
+            one["spec"].pop("nodeName")
+            why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            one["status"] = {"phase": "Pending", "conditions": [why]}
+    return objects
+
+
+WAITING = {
+    "a leader, its two workers to be made": (group("wide", [""], size=3, cpu="3"), 0),
+    "a leader alone": (group("wide", [""], cpu="3"), 1),
+    "the first of two pods of a Job": (
+        job_of_set("wide", [""], parallelism=2, completions=2, cpu="3"), 0,
+    ),
+    "the last pod of a Job": (job_of_set("wide", [""], parallelism=2, completions=2, succeeded=1, cpu="3"), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", WAITING, ids=str)
+def test_room_is_made_for_a_group_once_all_of_its_pods_exist(of):
+    """On each of two nodes of 4 CPUs is a pod of 2, of which one would leave for a pod of 3."""
+    waits, moves = WAITING[of]
+    objects = [node("a", cpu="4"), node("b", cpu="4"), *workload("small", ["a", "b"], cpu="2")]
+    plan = plan_of([*objects, *refused(waits)], settings=MARKS, strategies=["make-room"])
+    assert len(plan.moves) == moves
+    if not moves:
+        (why,) = [skip for skip in plan.skips if skip.pod == "wide-0"]
+        assert why.code is Code.GANG
+        assert "exist: it is not whole now" in why.message
+
+
+def test_followers_of_a_job_go_where_its_leader_goes():
+    """The pod webhook of JobSet writes the rack of the pod with index 0 into the nodeSelector of the others."""
+    key = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-key": "k"}
+    term = {
+        "topologyKey": "rack",
+        "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/job-key": "k"}},
+    }
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    index = "batch.kubernetes.io/job-completion-index"
+    job, leader = workload(
+        "w", ["going"], kind="Job", cpu="2", labels={**labels, index: "0"}, annotations=key, spec={"affinity": near}
+    )  # fmt: skip
+    _, follower = workload(
+        "w", ["going"], kind="Job", cpu="2", labels={**labels, index: "1"}, annotations=key,
+        spec={"nodeSelector": {"rack": "r1"}},
+    )  # fmt: skip
+    follower["metadata"] |= {"name": "w-1", "uid": "w-1"}
+    job["spec"] |= {"parallelism": 2, "completions": 2}
+    job["spec"]["template"]["spec"] = {
+        key: value for key, value in leader["spec"].items() if key not in ("affinity", "nodeName")
+    }
+    job["spec"]["template"]["metadata"]["labels"] = labels
+    plan = planned(
+        node("c", labels={"rack": "r2"}), node("d", labels={"rack": "r2"}), job, leader, follower
+    )
+    assert {move.pod: move.landings[0].node in ("c", "d") for move in plan.moves} == {
+        "w-0": True,
+        "w-1": True,
+    }

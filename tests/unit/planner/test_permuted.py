@@ -114,7 +114,7 @@ def outcome(
         for name, score in when.items()
     ]
     skips = Counter((kind_of[skip.pod], skip.code) for skip in plan.skips)
-    return moves, scores, skips, Counter(rule.rule for rule in plan.unmet), plan.lower_bound
+    return moves, scores, skips, Counter(rule.workload for rule in plan.unmet), plan.lower_bound
 
 
 RULES: Mapping[str, dict[str, Any]] = {

@@ -110,9 +110,39 @@ def test_a_budget_of_zero_is_named(plan):
 
 def test_a_pod_bigger_than_the_threshold_only_moves_the_overload(plan):
     big = workload("big", ["n0", "n0"], cpu="3", kind="ReplicaSet", spec={})
-    nodes = [node("n0", cpu="7"), node("n1", cpu="3500m"), node("n2", cpu="3500m")]
+    nodes = [node("n0", cpu="7"), node("n1", cpu="3200m"), node("n2", cpu="3200m")]
     result = plan([*nodes, *big], strategies=["low-utilisation"])
-    assert result.moves == ()
+    assert (result.moves, codes(result)) == ((), {Code.OVERLOAD_MOVES})
+
+
+def test_a_node_with_room_below_the_threshold_is_not_said_to_be_overloaded_by_what_another_rule_refuses(
+    plan,
+):
+    # The machine of n0 has shrunk. On any other node a pod would be the third replica.
+    nodes = [node("n0", cpu="1"), node("n1", cpu="4"), node("n2", cpu="4")]
+    web = workload("web", ["n0", "n0", "n1", "n1", "n2", "n2"], cpu="500m")
+    result = plan([*nodes, *web], strategies=["duplicates", "low-utilisation"])
+    assert (result.moves, codes(result)) == ((), {Code.NO_GAIN})
+    (message,) = {skip.message for skip in result.skips}
+    assert "better for low-utilisation (" in message
+    assert message.endswith("worse for duplicates (1 soft)")
+    assert len(plan([*nodes, *web], strategies=["low-utilisation"]).moves) == 1
+
+
+def test_a_move_that_trades_one_rule_for_another_names_both(plan):
+    wanted = {"key": "arch", "operator": "In", "values": ["arm64"]}
+    preferred = {"weight": 100, "preference": {"matchExpressions": [wanted]}}
+    rule = {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
+    nodes = [node("n0", labels={"arch": "amd64"}), node("n1", labels={"arch": "arm64"})]
+    web = workload("web", ["n0", "n1"], spec={"affinity": {"nodeAffinity": rule}})
+    strategies = ["duplicates", "node-affinity"]
+    result = plan([*nodes, *web], strategies=strategies)
+    (skip,) = result.skips
+    assert (skip.code, skip.pod) == (Code.NO_GAIN, "web-0")
+    assert skip.message == (
+        "would land on n1 100%: better for node-affinity (1 soft), worse for duplicates (1 soft)"
+    )
+    assert len(plan([*nodes, *web], strategies=["node-affinity"]).moves) == 1
 
 
 def test_of_two_candidates_the_one_that_can_move_is_chosen(plan):

@@ -90,3 +90,24 @@ def test_rules_are_as_many_as_the_scores_count_each_with_a_reason(shape, per_run
     named = [(one.strategy, one.rule) for one in unmet_of(draft)]
     assert named == [(one.strategy, one.rule) for one in explained(draft, ())]
     assert len(named) == sum(score.violated for score in draft.scores().values())
+
+
+def test_a_node_that_moves_have_filled_too_far_is_for_the_next_run_to_look_at():
+    # The hard rule takes "a" to m1, where "b" is above the threshold with it.
+    nodes = [node("m0", "a", cpu="2"), node("m1", "b", cpu="2")]
+    pair = workload("a", ["m0", "m0"], cpu="600m", spec=spread("a", ZONE, hard=True))
+    beside = workload("b", ["m1"] * 2, cpu="400m", replicas=2)
+    made = plan_of([*nodes, *pair, *beside], strategies=["topology-spread", "low-utilisation"])
+    assert [move.strategy for move in made.moves] == ["topology-spread"]
+    (rule,) = made.unmet
+    assert (rule.rule, dict(rule.codes)) == ("node m1", {"CameUp": 0})
+    assert rule.why == "it came up by the moves of this run: the next run looks at it"
+    assert made.stopped.startswith("Nothing more can be gained yet: ")
+
+
+def test_a_rule_that_planning_did_not_come_to_says_so():
+    nodes = [node(f"n{i}") for i in range(4)]
+    crowded = [each for i in range(4) for each in workload(f"web-{i}", ["n0", "n0"])]
+    made = plan_of([*nodes, *crowded], strategies=["duplicates"], stop=lambda: "time is up")
+    assert made.moves == ()
+    assert {code for one in made.unmet for code in one.codes} <= {"Budget", "NotExamined"}

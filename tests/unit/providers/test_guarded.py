@@ -228,3 +228,56 @@ def test_no_request_leaves_the_sizes_of_the_policy():
     with pytest.raises(GroupSizeError, match="pool has 3 machines and needs 3"):
         guarded.terminate("pool", "a", _may)
     assert machines.asked == []
+
+
+# -- answers of before -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("desired", "asked"),
+    [(5, []), (7, []), (8, [8]), (4, [])],
+    ids=["below", "as-asked", "above", "as-read"],
+)
+def test_no_size_is_asked_for_that_is_below_what_was_asked_for_before(desired, asked):
+    machines = Lax(replace(_POOL, maximum=9))
+    guarded = Guarded(machines, (), asked={"pool": 7})
+    assert guarded.increase("pool", desired) is bool(asked)
+    assert machines.asked == asked
+
+
+def test_nothing_is_taken_back_while_the_size_that_was_asked_for_is_not_shown():
+    machines = Lax(replace(_POOL, maximum=9, desired=5))
+    assert Guarded(machines, (), asked={"pool": 7}).decrease_to_existing("pool") is None
+    assert Guarded(machines, (), asked={"pool": 5}).decrease_to_existing("pool") == 3
+
+
+@dataclass
+class Late(Lax):
+    """A provider that answers with what was before."""
+
+    def group_named(self, name, nodes):
+        return _POOL
+
+
+@pytest.mark.parametrize("earlier", [(), ("a",)])
+def test_machines_that_are_ended_do_not_count_though_they_are_listed(earlier):
+    """Of three machines two are needed: one may go, also where the answers after that are late."""
+    machines = Late()
+    guarded = Guarded(machines, (), ending=earlier)
+    if not earlier:
+        assert guarded.terminate("pool", "a", _may)
+    with pytest.raises(GroupSizeError, match="pool has 2 machines and needs 2"):
+        guarded.terminate("pool", "b", _may)
+
+
+def test_a_machine_whose_end_was_refused_counts():
+    class Refusing(Late):
+        def terminate(self, group, instance):
+            if instance == "a":
+                raise ProviderRefusalError("not this one")
+            super().terminate(group, instance)
+
+    guarded = Guarded(Refusing(), ())
+    with pytest.raises(ProviderRefusalError):
+        guarded.terminate("pool", "a", _may)
+    assert guarded.terminate("pool", "b", _may)

@@ -137,3 +137,23 @@ def test_a_disruption_budget_that_never_allows_anything_is_named_as_such(report)
         " change it, add replicas, or see `method: {unevictable: restart}`."
     )
     assert second.startswith("1 pod (PodDisruptionBudget): they can move once")
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        (["rebalancer/evict"], "`rebalancer/evict`"),
+        (["descheduler.alpha.kubernetes.io/evict"], "`descheduler.alpha.kubernetes.io/evict`"),
+        (
+            ["rebalancer/evict", "descheduler.alpha.kubernetes.io/evict"],
+            "`rebalancer/evict` or `descheduler.alpha.kubernetes.io/evict`",
+        ),
+    ],
+)
+def test_the_annotation_is_named_that_is_there(report, keys, named):
+    skips = [
+        skip(f"web-{i}", Code.PROTECTED, f'optedOut: annotated {key}: "false"')
+        for i, key in enumerate(keys)
+    ]
+    (step,) = next_steps(report(skips=skips, outcomes=[]))
+    assert f"the annotation {named} on them" in step

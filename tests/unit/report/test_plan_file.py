@@ -1,5 +1,6 @@
 """Plans read back: what is damaged, or no plan at all, is named with its file and key."""
 
+import gzip
 import json
 from dataclasses import replace
 from io import BytesIO
@@ -54,6 +55,19 @@ def test_json_and_yaml_give_the_planned_moves(planned, data, tmp_path):
     assert read_plan(str(path), NOTHING) == plan
 
 
+def test_a_plan_may_be_compressed(data, tmp_path):
+    path = tmp_path / "plan.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
+    assert read_plan(str(path), NOTHING).moves == read(data).moves
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:40], lambda raw: raw[:12] + b"?" * 40])
+def test_a_damaged_gzip_file_is_called_so(data, damage):
+    packed = damage(gzip.compress(json.dumps(data).encode()))
+    with pytest.raises(PolicyError, match="cannot be read"):
+        read_plan("-", BytesIO(packed))
+
+
 def test_a_byte_order_mark_and_what_no_move_needs_do_not_matter(data):
     few = ("apiVersion", "kind", "dryRun", "capturedAt", "policyHash", "moves")
     keys = ("namespace", "pod", "uid", "from", "strategy", "gain", "wave", "makesWayFor")
@@ -90,7 +104,7 @@ def test_the_pod_moved_out_of_the_way_in_vain_need_not_be_in_order(data):
         ("apiVersion", "rebalancer/v2", "apiVersion: is 'rebalancer/v2', a plan has apiVersion: rebalancer/v1"),
         ("dryRun", False, "dryRun: is False: the report of a run that has acted is no plan"),
         ("capturedAt", "yesterday", "capturedAt: 'yesterday' is no time"),
-        ("capturedAt", 5, "capturedAt: expected `str`, got `int`"),
+        ("capturedAt", 5, "capturedAt: expected `str | null`, got `int`"),
         ("policyHash", None, "policyHash: expected `str`, got `null`"),
         ("moves", {}, "moves: expected `array`, got `object`"),
     ],

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.plan.plan import Code, Cost, Score, Status
+from rebalancer.plan.plan import Code, Cost, Score, Status, UnmetRule
 from rebalancer.report import as_json as json_report
 from rebalancer.report import render as rendering
 from rebalancer.report.as_html import as_html
@@ -378,7 +378,7 @@ def test_the_moves_as_csv(full):
     assert {key: rows[0][key] for key in ("from", "fromZone", "to", "toZone", "probability")} == {
         "from": "node-a1",
         "fromZone": "zone-a",
-        "to": "node-c1",
+        "to": "one of 2 nodes",
         "toZone": "zone-c",
         "probability": "0.7",
     }
@@ -395,6 +395,26 @@ def test_no_cell_of_the_csv_is_a_formula(report, first):
     for key in ("pod", "namespace", "reason", "owner"):
         assert row[key].startswith("'")
     assert (row["gainHard"], row["gainImbalance"]) == ("-1", "-0.5")
+
+
+def test_a_landing_that_is_sure_has_its_node_in_the_csv(report):
+    given = report(moves=[move(landings=(landing("node-c1", 1.0),))])
+    (row,) = csv.DictReader(io.StringIO(render(given, "csv")))
+    assert (row["to"], row["toZone"], row["probability"]) == ("node-c1", "zone-c", "1")
+
+
+def test_workloads_that_stand_unevenly_and_are_not_moved_are_counted_beside_those_that_are(report):
+    moves = [leaves("app0", "node-c1"), leaves("app1", "node-b1")]
+    left = [
+        UnmetRule("topology-spread", f"{name} over topology.kubernetes.io/zone (soft)", name)
+        for name in (
+            "Deployment/default/app1",
+            "Deployment/default/app2",
+            "Deployment/default/app3",
+        )
+    ]
+    given = report(moves=moves, snapshot=pods_of("app0", "app1"), dry_run=True, unmet=left)
+    assert Summary(given).why == "2 of 4 workloads that stand unevenly over 3 zones are moved."
 
 
 # -- Markdown ------------------------------------------------------------------------------------------
@@ -524,14 +544,17 @@ def leaves(name, target, **more):
     [
         (
             ["node-c1", "node-c1"],
-            "zone-c has no pod of 2 workloads, which lean on zone-a.",
+            "zone-c has no pod of 2 workloads that this run moves, and zone-a too many.",
         ),
         (
             ["node-c1", "node-c1", "node-b1"],
-            "zone-c has no pod of 2 workloads, which lean on zone-a.",
+            "zone-c has no pod of 2 workloads that this run moves, and zone-a too many.",
         ),
-        (["node-c1", "node-b1"], "2 workloads stand unevenly over 3 zones."),
-        (["node-b1"], "zone-b has too few pods of 1 workload, which leans on zone-a."),
+        (["node-c1", "node-b1"], "2 of 2 workloads that stand unevenly over 3 zones are moved."),
+        (
+            ["node-b1"],
+            "zone-b has too few pods of 1 workload that this run moves, and zone-a too many.",
+        ),
         (["node-a1"], "The moves are of 1 workload, for anti-affinity (1)."),
         ([], None),
     ],

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score, Status
+from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score, Status, UnmetRule
 from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
 DRY = """\
 1 eviction to fix all of 1 unmet rule; it cannot be done with fewer than 1.
-zone-c has no pod of 1 workload, which leans on zone-a.
+zone-c has no pod of 1 workload that this run moves, and zone-a too many.
 After these moves every rule holds.
 
 Dry run with policy policy.yaml (mode enforce, eagerness careful)
@@ -74,7 +74,7 @@ def test_a_run_reports_what_happened_and_where_the_pod_landed(report):
     text = as_table(report(moves=[move()], outcomes=[done], now=now))
     assert text.startswith(
         "1 pod evicted of 1 planned: 1 of 1 unmet rule fixed.\n"
-        "zone-c had no pod of 1 workload, which leaned on zone-a.\n"
+        "zone-c had no pod of 1 workload that this run moved, and zone-a too many.\n"
         "1 evicted, 1 of 1 landed on the predicted node.\n"
         "Every rule holds now.\n\n"
         "Run with policy"
@@ -422,3 +422,14 @@ def test_a_move_for_another_one_says_for_which(report):
     helper = move(reason=reason, makes_way_for="uid-web-1", gain=Cost(imbalance=0.2))
     text = " ".join(as_table(report(moves=[helper])).split())
     assert "anti-affinity, 0.2 imbalance; frees room for shop/web-1 " in text
+
+
+def test_wide_names_each_pod_and_each_rule_on_a_line_of_its_own(report):
+    pods = [skip(f"api-{i:05}") for i in range(3_000)]
+    rules = [
+        UnmetRule("x", f"Deployment/shop/w{i:05}", f"Deployment/shop/w{i:05}") for i in range(500)
+    ]
+    lines = as_table(report(skips=pods, unmet=rules, outcomes=[]), wide=True).splitlines()
+    assert max(map(len, lines)) < 500
+    assert sum("shop/api-" in line for line in lines) == 3_000
+    assert sum("Deployment/shop/w" in line for line in lines) == 500

@@ -20,7 +20,7 @@ def rule(name=WEB, codes=None, why="", **more):
         ((Status.DROPPED, "NoGain: no"), (), "dropped", "NoGain: no"),
         ((Status.EVICTED, ""), (rule(codes={"Unsure": 3}, why="half"),), "Unsure", "half"),
         ((Status.EVICTED, ""), (), "MovedNow", "a replacement has no node yet"),
-        (None, (), "NotExamined", "it came up while the run acted"),
+        (None, (), "CameUp", "it came up while the run acted"),
     ],
 )  # fmt: skip
 def test_what_is_unmet_after_a_run_has_the_reason_of_its_moves_or_of_the_plan(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rebalancer.scheduler.profile import DEFAULT_WEIGHTS
-from rebalancer.scheduler.sampling import Windows, distribution
+from rebalancer.scheduler.profile import DEFAULT_WEIGHTS, KNOWN_VERSIONS, SchedulerProfile
+from rebalancer.scheduler.search_order import search_order
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.random_worlds import NAMESPACES, clusters, namespaces
 from tests.unit.scheduler.worlds import Json, World
@@ -50,26 +51,39 @@ def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluste
         world.state.reap()
 
 
-@settings(max_examples=50, deadline=None)
-@given(clusters(least=4, most=9))
-def test_windows_give_what_evaluating_every_start_gives(made: Cluster) -> None:
+class _Narrow(SchedulerProfile):
+    """Samples three nodes, so that small clusters are sampled, too."""
+
+    def nodes_to_find(self, nodes: int) -> int:
+        return min(3, nodes)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    clusters(least=2, most=9),
+    st.booleans(),
+    st.sampled_from(({}, {"PodTopologySpread": 7_000_000_000}, {"InterPodAffinity": 0})),
+    st.sampled_from(KNOWN_VERSIONS),
+)
+def test_predictions_are_what_evaluating_every_start_of_the_search_gives(
+    made: Cluster, sampled: bool, weights: dict[str, int], version: tuple[int, int]
+) -> None:
     nodes, standing, new = made
-    world = World(nodes, [*standing, new], namespaces=namespaces())
+    profile = (_Narrow if sampled else SchedulerProfile).for_version(version, weights=weights)
+    world = World(nodes, [*standing, new], profile=profile, namespaces=namespaces())
     cls = world.cls("new")
     feasible = world.model.feasible(world.state, cls)
-    size = 3
-    if feasible.sum() <= size:
+    actual, prediction = np.zeros(len(nodes)), world.model.predict(world.state, cls)
+    actual[prediction.nodes] = prediction.probability
+    if prediction.unmodelled:
+        assert not len(prediction.nodes) or (actual > 0).tolist() == feasible.tolist()
         return
-    order = np.random.default_rng(len(standing)).permutation(len(nodes)).astype(np.int32)
     expected = np.zeros(len(nodes))
-    for start in range(len(nodes)):
+    order, size = search_order(world.snapshot.nodes), profile.nodes_to_find(len(nodes))
+    for start in range(len(nodes)) if feasible.any() else ():
         searched = np.roll(order, -start)
         sample = np.sort(searched[feasible[searched]][:size])
         total = world.model.evaluate(world.state, cls, among=sample).total
         best = sample[total[sample] == total[sample].max()]
         expected[best] += 1 / len(best) / len(nodes)
-    windows = Windows(order, feasible, size)
-    actual = np.zeros(len(nodes))
-    raw = world.model._scorer.raw(world.state, cls)
-    actual[windows.nodes] = distribution(raw, DEFAULT_WEIGHTS, windows)[0]
     assert np.abs(actual - expected).max() < 1e-9

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.scheduler.sampling import Windows
 from rebalancer.snapshot.model import PodFlag
 from rebalancer.snapshot.state import ClusterState
 from tests.unit.scheduler.journeys import Step, go, steps
@@ -151,20 +150,3 @@ def test_what_the_scheduler_is_shown_for_a_moment_leaves_the_stamp_as_it_was() -
     state.evict(0)
     state.unevict(0)
     assert state.stamp(cls) != before
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(-3, 3), min_size=2, max_size=12), st.data())
-def test_windows_that_agree_in_an_extreme_are_distinguished_from_those_that_do_not(
-    values: list[int], data: st.DataObject
-) -> None:
-    size = data.draw(st.integers(1, len(values) - 1))
-    windows = Windows(np.arange(len(values), dtype=np.int32), np.ones(len(values), bool), size)
-    slices = [(values + values)[start : start + size] for start in range(len(values))]
-    for column, of in ((windows.most, max), (windows.least, min)):
-        actual, expected = column(np.array(values)), [of(one) for one in slices]
-        if isinstance(actual, int):
-            assert set(expected) == {actual}
-        else:
-            assert actual.tolist() == expected
-            assert len(set(expected)) > 1

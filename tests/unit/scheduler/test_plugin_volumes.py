@@ -299,6 +299,36 @@ def test_what_is_attached_and_used_by_no_pod_counts(
     assert world.filters("p") == {"a": expected}
 
 
+@pytest.mark.parametrize(
+    ("limit", "standing", "expected"),
+    [
+        # It is attached, and counts as new as well: csi.go takes only volumes of pods out of the new ones.
+        (2, [], "NodeVolumeLimits"),
+        (3, [], ""),
+        # A pod on the node uses it: nothing is new.
+        (2, ["want"], ""),
+        (1, ["want"], ""),
+        (2, ["more"], "NodeVolumeLimits"),
+    ],
+)
+def test_a_new_volume_that_is_attached_for_no_pod_counts_twice(
+    limit: int, standing: list[str], expected: str
+) -> None:
+    on = node("a")
+    on["status"]["volumesAttached"] = [
+        {"name": f"kubernetes.io/csi/d^{name}", "devicePath": ""} for name in ("want", "more")
+    ]
+    names = ("want", "more")
+    world = World(
+        [on],
+        [*(using(f"old-{name}", name, on="a") for name in standing), using("p", "want")],
+        claims=[claim(name, f"v-{name}") for name in names],
+        volumes=[volume(f"v-{name}", csi={"driver": "d", "volumeHandle": name}) for name in names],
+        csi_nodes=limited("d", limit),
+    )
+    assert world.filters("p") == {"a": expected}
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(2, "NodeVolumeLimits"), (3, "")])
 def test_each_pod_s_generic_ephemeral_volumes_count(limit: int, expected: str) -> None:
     scratch: Json = {"volumes": [{"name": "scratch", "ephemeral": {}}]}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rebalancer.scheduler.sampling import Windows, search_order
+from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.topology import HOSTNAME, ZONE
 from tests.unit.scheduler.worlds import Json, World, node, pod, snapshot, spread
 
@@ -90,20 +90,6 @@ def test_deprecated_zone_labels_and_regions_make_zones_too() -> None:
     )
     names = [made.nodes.names[i] for i in search_order(made.nodes)]
     assert names == ["n0", "n2", "n1", "n3"]
-
-
-def test_windows_know_their_extremes_sums_and_distinct_values() -> None:
-    order = np.arange(6, dtype=np.int32)
-    feasible = np.array([True, True, False, True, True, True])
-    windows = Windows(order, feasible, 3)
-    values = np.array([5, 1, 4, 4, 2])
-    kept = np.array([True, True, True, True, False])
-    assert windows.nodes.tolist() == [0, 1, 3, 4, 5]
-    assert np.allclose(windows.weight, np.array([1, 1, 2, 1, 1]) / 6)
-    assert windows.largest(values).tolist() == [5, 4, 4, 5, 5]
-    assert windows.smallest(values).tolist() == [1, 1, 2, 2, 1]
-    assert windows.total(kept).tolist() == [3, 3, 2, 2, 2]
-    assert windows.distinct(values, kept).tolist() == [3, 2, 1, 2, 2]
 
 
 @pytest.mark.parametrize("count", [100, 130, 250])

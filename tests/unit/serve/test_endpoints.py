@@ -17,6 +17,8 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.plan.plan import Outcome, Status
 from rebalancer.report.model import RunReport
+from rebalancer.run.memory.document import Document
+from rebalancer.run.memory.remember import with_history
 from rebalancer.run.one_run import run_unpublished
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import (
@@ -277,6 +279,22 @@ def test_the_first_screen_shows_the_last_moves_what_comes_next_and_how_to_stop_i
         "2027-01-15T08:04:00Z, or when the cluster changes",
     )
     assert json.loads(page.state(stands_by=True))["next"] == ""
+
+
+def test_a_process_that_has_just_begun_shows_the_moves_that_are_remembered(report):
+    moved = [
+        Outcome(one.move, Status.EVICTED, "", one.move.landings[0].node, predicted=True)
+        for one in report.outcomes
+    ]
+    before = with_history(Document(), "earlier", "", moved, 1_800_000_000.0)
+    page = LivePage()
+    for second in (1, 2):
+        page.keep(report, 1_800_000_000.0 + second, before)
+    text = page.last_page(stands_by=False).decode()
+    head = text[: text.index("<header>")]
+    assert head.count("2027-01-15 08:00:00") == 5
+    assert moved[-1].move.ref in head
+    assert f"{moved[-1].landed}, as predicted" in head
 
 
 def test_what_led_before_shows_no_numbers_of_its_last_run(report):

@@ -42,12 +42,12 @@ class Scene:
         clock = SystemClock()
         self.environment = Environment(clock, {}, io.StringIO(), self.err)
         self.health = Health(clock, deadline=120)
+        self.stop: Any = Stop(clock, signalled=self.environment.stop)
         self.waits: list[float] = []
         self.looks = 0
-        stop: Any = Stop(clock)
-        stop.wait = self.waits.append
+        self.stop.wait = self.waits.append
         monkeypatch.setattr(loop, "Lease", lambda *_, **__: like(acquire=acquire))
-        self.leading = Leading(lease, self.environment, stop, self.health, lambda: follows)
+        self.leading = Leading(lease, self.environment, self.stop, self.health, lambda: follows)
 
     def term(self):
         return self.leading.term(like(), self._look)
@@ -89,6 +89,17 @@ def test_a_lease_that_is_refused_ends_what_has_not_led_yet(monkeypatch, error, f
     assert "it is tried again" in scene.err.getvalue()
     assert scene.waits == [2.0]
     assert not scene.health.stands_by
+
+
+def test_what_a_signal_ends_while_it_asks_for_the_lease_is_not_said_to_be_tried_again(monkeypatch):
+    def acquire(_):
+        scene.environment.stop.set()
+        raise DOWN
+
+    scene = Scene(monkeypatch, acquire)
+    with scene.term() as lost:
+        assert lost is None
+    assert scene.err.getvalue() == ""
 
 
 def test_it_stands_by_while_another_leads_and_says_so_once(monkeypatch):

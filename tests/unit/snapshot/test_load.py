@@ -119,6 +119,13 @@ def test_kinds_that_do_not_matter_are_passed_over_and_empty_lists_are_fine(tmp_p
         assert "Pod: none in the file" in snapshot.missing
 
 
+def test_yaml_documents_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
+    others = ["kind: ConfigMap\ndata: {since: 2026-01-01}", "kind: CronJob\nspec: 7"]
+    listed = yaml.safe_dump(kubectl_list())
+    for text in ("\n---\n".join([*others, listed]), "\n---\n".join([listed, *others])):
+        assert len(load_snapshot(as_file(tmp_path, text)).pods) == 2
+
+
 WHOLE = json.dumps(kubectl_list(), indent=4)
 OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
 
@@ -149,6 +156,7 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         ("just text", "no list of API objects"),
         ("- a\n- b", "no list of API objects"),
         ("kind: Policy\nmode: off", "kind Policy: expected"),
+        ("kind: Policy\n---\nkind: Secret", "kind Policy: expected"),
         ("kind: List\nitems:\n- kind: Pod\n  metadata: {name: 7}", r"object 1 \(Pod\): .*name"),
     ],
 )

@@ -2,11 +2,14 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +19,10 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command
 from rebalancer.snapshot.load import SnapshotArchive, split_lines
 from rebalancer.snapshot.redact import Redactor
-from rebalancer.snapshot.store import JSON_END
+from rebalancer.snapshot.store import JSON_END, slim
+from rebalancer.wire import kinds, pods
+from rebalancer.wire import objects as o
+from rebalancer.wire.lists import DECODED
 
 REDACTOR = Redactor(b"0123456789abcdef")
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
@@ -170,8 +176,158 @@ def test_what_plans_need_stays_and_equal_names_stay_equal():
     assert container["resources"] == {"requests": {"cpu": "250m", "memory": "1Gi"}}
     node = {"kind": "Node", "status": {"images": [{"names": ["acme.example/web:latest"]}]}}
     assert redact(REDACTOR, node)["status"]["images"][0]["names"] == [container["image"]]
-    assert pod["status"] == {"phase": "Running", "startTime": "2026-11-20T10:00:00Z"}
+    assert pod["status"] == {"phase": "Running"}  # nothing reads the other fields
     assert "s3cret" not in json.dumps(pod)
+
+
+class Planted:
+    """An object of a kind in which every field that is read, and others, hold a text of their own."""
+
+    def __init__(self, kind):
+        self.places: dict[str, str] = {}
+        self.object = self.of_struct(DECODED.get(kind, pods.Pod), kind)
+        self.object |= {"kind": kind, "apiVersion": "v1"}
+
+    def text(self, place):
+        name = f"canary{len(self.places)}q"
+        self.places[name] = place
+        return name
+
+    def of_struct(self, struct, place):
+        fields = {
+            field.encode_name: self.of_type(
+                RAW.get(field.name, field.type), f"{place}.{field.encode_name}"
+            )
+            for field in msgspec.structs.fields(struct)
+        }
+        return fields | {
+            "unknownField": self.text(f"{place}.unknownField"),
+            self.text(f"{place}{{key}}"): {"name": self.text(f"{place}.unknown.name")},
+            # Beside a field that is read there may be anything in a version to come.
+            "items": [{"key": self.text(f"{place}.items.key"), "path": self.text(f"{place}.path")}],
+        }
+
+    def of_type(self, kind, place):
+        origin, of = get_origin(kind), get_args(kind)
+        if origin is UnionType:
+            kinds = [one for one in of if one is not type(None)]
+            return self.of_type(next((one for one in kinds if one is str), kinds[0]), place)
+        if origin is tuple:
+            return [self.of_type(of[0], f"{place}[]"), self.of_type(of[0], f"{place}[]")]
+        if origin is dict:
+            kind_of_value = of[1] if of[1] is not Any else dict[str, str]
+            return {
+                self.text(f"{place}{{key}}"): self.of_type(kind_of_value, f"{place}{{}}"),
+                f"{self.text(f'{place}{{key}}')}.example/{self.text(f'{place}{{key}}')}": 3
+                if kind_of_value is int
+                else "4711990",
+            }
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self.of_struct(kind, place)
+        if kind in (int, float):
+            return 5
+        if kind is bool:
+            return True
+        if kind in (Any, msgspec.Raw):
+            return {"names": [self.text(f"{place}.any")], self.text(f"{place}{{key}}"): "4711990"}
+        assert kind is str, kind
+        return self.text(place)
+
+
+RAW = {
+    field.name: field.type
+    for one in (o.Container, o.SchedulingSpec)
+    for field in msgspec.structs.fields(one)
+    if field.name not in ("containers", "init_containers", "volumes")
+} | {"labels": o.Labels, "annotations": o.Labels}
+"""What pods have in the place of text that is decoded later."""
+DOCUMENTED = re.compile(
+    r"\.uid$|\.(labels|matchLabels|nodeSelector)\{key\}$|\.selector\{key\}$"
+    r"|\.(key|topologyKey)$|\.(mismatchLabelKeys|matchLabelKeys)\[\]$"
+    r"|\.driver$|\.provisioner$|\.drivers\[\]\.name$"
+)
+"""What docs/record.md says that stays: keys of labels and taints, uids, drivers of volumes."""
+
+
+@pytest.mark.parametrize("kind", [one.kind for one in kinds.IN_SNAPSHOTS])
+def test_no_text_that_is_planted_in_any_field_of_any_kind_stays(kind):
+    planted = Planted(kind)
+    assert len(planted.places) > 5
+    text = slim(kind, REDACTOR.redact(kind, json.dumps(planted.object).encode())).decode()
+    stay = {planted.places[name] for name in re.findall(r"canary\d+q", text)}
+    assert not [place for place in stay if not DOCUMENTED.search(place)]
+    # A number may be a customer's: those of labels on nodes are compared as numbers, and stay.
+    numbers = json.dumps(json.loads(text)).count("4711990")
+    assert not numbers or kind == "Node" or planted_amounts(json.loads(text)) == numbers
+
+
+def planted_amounts(value):
+    """How often the number is a quantity, or what nodes are selected by."""
+    if not isinstance(value, dict | list):
+        return 0
+    pairs = value.items() if isinstance(value, dict) else [("", one) for one in value]
+    found = 0
+    for key, one in pairs:
+        amounts = isinstance(one, dict) and key in AMOUNTS
+        found += json.dumps(one).count("4711990") if amounts else planted_amounts(one)
+    return found
+
+
+AMOUNTS = "requests limits capacity allocatable overhead hard used usage nodeSelector allocatedResources".split()
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "expected"),
+    [
+        ("Pod", {"metadata": {"labels": {"customer": "4711990"}}}, False),
+        ("Pod", {"metadata": {"name": "4711990", "namespace": "4711990"}}, False),
+        ("Pod", {"spec": {"nodeSelector": {"cores": "4711990"}}}, True),
+        ("Node", {"metadata": {"labels": {"cores": "4711990"}}}, True),
+        ("Node", {"metadata": {"name": "4711990"}}, False),
+        ("Node", {"metadata": {"labels": {"kubernetes.io/hostname": "4711990"}}}, False),
+        ("Node", {"status": {"capacity": {"cpu": "4711990"}}}, True),
+        ("Node", {"status": {"capacity": {"4711990": "1"}}}, False),
+        ("PodDisruptionBudget", {"status": {"disruptedPods": {"4711990": "now"}}}, False),
+        ("ResourceQuota", {"spec": {"hard": {"count/4711990.acme.example": "2"}}}, False),
+        ("Event", {"action": "4711990", "reason": "4711990"}, False),
+    ],
+)
+def test_numbers_stay_where_they_are_amounts_or_are_compared(kind, part, expected):
+    assert ("4711990" in json.dumps(redact(REDACTOR, {"kind": kind, **part}))) is expected
+
+
+def test_kinds_versions_and_resources_of_others_are_hidden_and_stay_equal():
+    name = REDACTOR.pseudonym
+    owners = [
+        {"kind": "Rollout", "apiVersion": "argoproj.io/v1alpha1", "name": "a", "controller": True},
+        {"kind": "AcmeApp", "apiVersion": "acme.example/v2beta1", "name": "a"},
+        {"kind": "ReplicaSet", "apiVersion": "apps/v1", "name": "a"},
+    ]
+    pod = redact(REDACTOR, {"kind": "Pod", "metadata": {"ownerReferences": owners}})
+    shown = [(one["kind"], one["apiVersion"]) for one in pod["metadata"]["ownerReferences"]]
+    assert shown == [
+        ("Rollout", "argoproj.io/v1alpha1"),
+        (name("AcmeApp"), f"{name('acme.example')}/v2beta1"),
+        ("ReplicaSet", "apps/v1"),
+    ]
+    fpga = f"{name('acme.example')}/{name('fpga')}"
+    amounts = {"acme.example/fpga": "1", "nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"}
+    container = {"name": "c", "resources": {"requests": amounts}}
+    pod = redact(REDACTOR, {"kind": "Pod", "spec": {"containers": [container]}})
+    requests = pod["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == {fpga: "1", "nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"}
+    node = redact(REDACTOR, {"kind": "Node", "status": {"allocatable": amounts}})
+    assert node["status"]["allocatable"] == requests
+    quota = redact(
+        REDACTOR,
+        {"kind": "ResourceQuota", "spec": {"hard": {"requests.acme.example/fpga": "1"}}},
+    )
+    hard = {f"requests.{fpga}": "1"}
+    assert quota["spec"]["hard"] == hard
+    node = redact(
+        REDACTOR, {"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.36.2-acme.7"}}}
+    )
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.2"
 
 
 def test_the_same_key_gives_the_same_pseudonyms_and_another_key_others():

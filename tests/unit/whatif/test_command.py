@@ -12,7 +12,7 @@ from rebalancer.cli import command
 from rebalancer.commands.simulate import SimulateOptions, snapshots
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.store import Capture, SnapshotWriter
-from rebalancer.testing.snapshots import apart, node, workload
+from rebalancer.testing.snapshots import ZONE, apart, node, spread, workload
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 
 OBJECTS = [
@@ -70,7 +70,44 @@ def test_a_zone_that_joins_is_one_eviction_in_any_form_of_file(tmp_path, capsys,
 def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, capsys):
     text = simulated(capsys, "--snapshot", str(path), "--cycles", "5")
     assert "0 evictions in 1 cycle;" in text
-    assert "Silent from now on, even without memory a day later: Nothing to do" in text
+    assert "No more moves, also of a run a day later and without memory: Nothing to do" in text
+
+
+ROOMY = [
+    *(node(f"r{i}", zone) for i, zone in enumerate("ppqq")),
+    *workload("till", ["r0", "r1", "r2"], cpu="1", spec=spread("till", ZONE)),
+]
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (["--lose-zone", "p"], "p is lost: 2 pods land on 2 nodes (q 2), 0 wait; then"),
+        (["--remove-node", "node/r0"], "r0 is gone: 1 pod lands on 1 node (q 1), 0 wait; then"),
+        (["--cordon", "r3"], "r3 is cordoned: no pod has to be recreated; then the runs make 0"),
+        (["--scale", "Deployment/default/till=5"], ": 2 pods land on "),
+    ],
+)
+def test_the_answer_to_what_if_is_first_where_pods_are_then(tmp_path, capsys, edit, says):
+    file = tmp_path / "roomy.json"
+    file.write_text(json.dumps({"kind": "List", "items": ROOMY}))
+    text = " ".join(simulated(capsys, "--snapshot", str(file), *edit).split())
+    assert says in text
+    assert text.index(says) < text.index("The fullest node is then r") < text.index("CYCLE")
+    data = json.loads(simulated(capsys, "--snapshot", str(file), *edit, "-o", "json"))["whatIf"]
+    assert sum(data["nodes"].values()) + data["waiting"] == data["pods"]
+    assert says.split(":")[0] in data["changes"][0] or says.startswith(":")
+    page = simulated(capsys, "--snapshot", str(file), *edit, "-o", "html")
+    assert "The fullest node is then r" in page
+
+
+def test_the_reason_at_the_end_is_that_of_the_run_a_day_later(tmp_path, capsys):
+    """Who has just been placed is young then no more."""
+    file = tmp_path / "roomy.json"
+    file.write_text(json.dumps({"kind": "List", "items": ROOMY}))
+    text = simulated(capsys, "--snapshot", str(file), "--lose-zone", "p", "--cycles", "2")
+    assert "a day later" in text
+    assert "young" not in text
 
 
 def test_the_page_shows_before_what_if_and_the_end(path, capsys):

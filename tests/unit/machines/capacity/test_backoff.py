@@ -14,7 +14,9 @@ from rebalancer.machines.capacity.state import (
     GroupState,
     note_decrease,
     note_failure,
+    note_request,
     note_scale_out,
+    note_seen,
     note_sizes,
 )
 
@@ -126,3 +128,50 @@ def test_a_back_off_never_lasts_longer_than_the_longest(looks):
         if grows and not state.in_backoff(now):
             state = note_scale_out(state, now)
         assert state.backoff_until <= now + MAXIMUM
+
+
+# -- sizes that were requested ---------------------------------------------------------------------
+
+_REQUESTED = note_request(GroupState(), 7, _NOW)
+_DONE = note_scale_out(_REQUESTED, _NOW + 1)
+_LOST = note_failure(_REQUESTED, REFUSED, "no answer", _NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "desired", "seconds", "unseen"),
+    [
+        # Right after the request no answer counts, whatever it says: the next one may be older.
+        (_DONE, 2, 5, 7),
+        (_DONE, 7, 5, 7),
+        (_DONE, 2, 59, 7),
+        # Later, one that shows the size ends it, also a larger one.
+        (_DONE, 2, 600, 7),
+        (_DONE, 7, 61, 0),
+        (_DONE, 9, 61, 0),
+        # Of a process that was killed around the request it is not known whether it was sent.
+        (_REQUESTED, 2, 30, 7),
+        (_REQUESTED, 2, 61, 0),
+        # The same of a lost answer, for its back-off.
+        (_LOST, 2, 200, 7),
+        (_LOST, 2, 302, 0),
+        # The clock was set back.
+        (_DONE, 2, -300, 0),
+        (GroupState(), 2, 5, 0),
+    ],
+)
+def test_how_long_a_size_counts_that_the_provider_does_not_show(state, desired, seconds, unseen):
+    now = _NOW + seconds
+    assert state.find_unseen(desired, now) == unseen
+    assert note_seen(state, desired, now).asked == unseen
+
+
+def test_a_size_whose_machines_do_not_come_counts_until_its_back_off_is_over():
+    state = _lived(_DONE, (120, Sizes(ready=2, unregistered=5)), (1030, _ONE))
+    assert state.code == TIMEOUT
+    assert state.find_unseen(2, _NOW + 1031) == 7
+    assert state.find_unseen(2, _NOW + 1030 + INITIAL) == 0
+
+
+@pytest.mark.parametrize("sizes", [_ALL, _ONE, Sizes(ready=3)])
+def test_what_was_requested_is_not_forgotten_by_a_success(sizes):
+    assert _lived(_DONE, (20, sizes), (40, sizes)).asked == 7

@@ -1,5 +1,7 @@
 """The status ConfigMap: the fields of Cluster Autoscaler, times that stand still, reasons for each node and pod."""
 
+import json
+
 import msgspec
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from rebalancer.machines.capacity.state import (
     CapacityState,
     GroupState,
     decode,
+    encode,
     note_failure,
 )
 from rebalancer.machines.capacity.status import KEY, UPDATED, status_of
@@ -210,6 +213,67 @@ def test_a_state_that_cannot_be_understood_is_an_empty_one(text):
     state, flaw = decode({STATE_KEY: text})
     assert state == CapacityState()
     assert (flaw is None) == (text == "")
+
+
+_FIRST = {
+    "groups": {
+        "w": {
+            "grown": 1.8e9,
+            "missing": 1.8e9,
+            "failures": 2,
+            "failed": 1.8e9,
+            "until": 1800000600.0,
+            "code": "timeout",
+            "why": "late",
+        },
+        "x": {"unknown": 1.8e9},
+    },
+    "promised": {"uid-1": "w"},
+    "conditions": {"w/health": {"status": "Healthy", "since": 1.8e9}},
+}
+_SECOND = {
+    "groups": {
+        "w": {
+            "scaledOutAt": 1.8e9,
+            "upcomingSince": 1.8e9,
+            "failures": 2,
+            "failedAt": 1.8e9,
+            "backoffUntil": 1800000600.0,
+            "code": "timeout",
+            "why": "late",
+        },
+        "x": {"unknownSince": 1.8e9},
+    },
+    "triggered": {"uid-1": "w"},
+    "conditions": {"w/health": {"status": "Healthy", "since": 1.8e9}},
+}
+
+
+@pytest.mark.parametrize(
+    "document", [_FIRST, {"version": 1, **_FIRST}, _SECOND, {"version": 2, **_SECOND}]
+)
+def test_a_state_of_an_earlier_program_is_read(document):
+    """The first versions wrote no number; one of them had other keys."""
+    state, flaw = decode({STATE_KEY: json.dumps(document)})
+    assert flaw is None
+    assert state.groups["w"] == GroupState(
+        scaled_out_at=1.8e9,
+        upcoming_since=1.8e9,
+        failures=2,
+        failed_at=1.8e9,
+        backoff_until=1.8e9 + 600,
+        code="timeout",
+        why="late",
+    )
+    assert state.groups["x"].unknown_since == 1.8e9
+    assert state.triggered == {"uid-1": "w"}
+    assert json.loads(encode(state)[STATE_KEY])["version"] == 2
+
+
+def test_a_state_of_a_later_program_is_named():
+    state, flaw = decode({STATE_KEY: json.dumps({"version": 3, "groups": {}})})
+    assert state == CapacityState()
+    assert flaw == "state.json is of version 3, this program knows 2 and 1"
 
 
 def test_reasons_are_left_out_where_they_would_not_fit_and_counted(machines):

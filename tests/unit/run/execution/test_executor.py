@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind
-from rebalancer.plan.plan import Landing, Method, Status
+from rebalancer.plan.plan import Cause, Landing, Method, Status
 from rebalancer.run.execution.executor import contradicts
 from tests.unit.run.execution.world import (
     RecordedProgress,
@@ -25,6 +25,20 @@ def test_an_eviction_lands_where_it_was_predicted():
     (outcome,) = done.outcomes
     assert (outcome.status, outcome.landed, outcome.predicted) == (Status.EVICTED, "n2", True)
     assert not done.failed
+    assert done.stopped is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "predicted"), [(Cause.PLACE, False), (Cause.AGE, True), (Cause.STATE, True)]
+)
+def test_a_replacement_that_stays_has_not_moved_as_predicted_however_likely_it_was(
+    cause, predicted
+):
+    likely = tuple(Landing(name, 0.5, {}) for name in ("n1", "n2"))
+    gambles = [replace(move(name), cause=cause, landings=likely) for name in "abcdef"]
+    done = execute(World(lands="n1"), gambles)
+    assert {(one.landed, one.predicted) for one in done.outcomes} == {("n1", predicted)}
+    # It was one of the landings: the model is not contradicted.
     assert done.stopped is None
 
 

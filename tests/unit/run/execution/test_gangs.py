@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -117,11 +118,27 @@ def test_a_gang_that_does_not_come_back_whole_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("leader", ABC)
-def test_a_leader_leaves_after_the_others_of_its_gang(leader: str) -> None:
-    world = World()
-    done = execute(world, gang(), last=[f"uid-{leader}"])
-    assert world.evictions == [*(name for name in ABC if name != leader), leader]
+@pytest.mark.parametrize(("name", "recreates"), [("serve", True), ("serve", None), ("", False)])
+def test_a_leader_leaves_after_the_others_of_its_gang(
+    leader: str, name: str, recreates: bool | None
+) -> None:
+    """Also where the LeaderWorkerSet cannot be read, and where there is none."""
+    world = World(recreates=recreates)
+    done = execute(world, gang(), leaders={f"uid-{leader}": name})
+    assert world.evictions == [*(one for one in ABC if one != leader), leader]
     assert {one.move.pod for one in done.outcomes} == set(ABC)
+
+
+@pytest.mark.parametrize(("follow_at", "asked"), [(20.0, ["b"]), (math.inf, ["b", "a", "c"])])
+def test_where_only_its_end_starts_the_group_again_the_leader_leaves_first(
+    follow_at: float, asked: list[str]
+) -> None:
+    """The others are asked to leave only if their controller has not ended them for all the time."""
+    world = World(recreates=False, follow_at=follow_at)
+    done = execute(world, gang(), leaders={"uid-b": "serve"})
+    assert world.evictions == asked
+    assert [one.landed for one in done.outcomes] == ["n2"] * 3
+    assert not done.failed
 
 
 @pytest.mark.parametrize(("pause", "stopped"), [(80.0, None), (0.0, True)])

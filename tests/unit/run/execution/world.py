@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from rebalancer.base.errors import ClusterReadError
@@ -92,6 +93,10 @@ class World:
     """uid -> seconds for which its controller makes no pod again; what is evicted comes after the longest of them."""
     waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
     """uid -> (name, until when) of a pod without a node for which room is made."""
+    recreates: bool | None = True
+    """Whether LeaderWorkerSets start whole groups again once a pod has gone; None: they cannot be read."""
+    follow_at: float = math.inf
+    """When the controller ends the pods of a group whose leader has gone."""
     never: Collection[str] = ()
     """Names of the pods that nothing replaces."""
     unready: str | None = None
@@ -124,6 +129,8 @@ class World:
         self.clock.seconds += self.reading_takes
         if self.clock.seconds >= self.unreadable:
             raise ClusterReadError("no answer")
+        if self.evictions and self.clock.seconds >= self.follow_at and name not in self.pods:
+            self.carry_out(name)
         return self.pods.get(name, pod(name))
 
     def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
@@ -148,6 +155,11 @@ class World:
         if answer.kind in (AnswerKind.EVICTED, AnswerKind.GONE) and name not in self.never:
             self.carry_out(name)
         return answer
+
+    def recreates_group(self, namespace: str, name: str) -> bool:
+        if self.recreates is None:
+            raise ClusterReadError("no answer")
+        return self.recreates
 
     def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
         first = moves[0].pod
@@ -240,7 +252,7 @@ def executor_of(
     in_order: int = 50,
     progress: RecordedProgress | None = None,
     marks: Marks | None = None,
-    last: Collection[str] = (),
+    leaders: Mapping[str, str] = MappingProxyType({}),
 ) -> Executor:
     return Executor(
         world,
@@ -250,7 +262,7 @@ def executor_of(
         progress or RecordedProgress(),
         domains=lambda node: {"zone": "z" + node[-1]},
         marks=marks,
-        last=last,
+        leaders=leaders,
     )
 
 
@@ -267,10 +279,10 @@ def execute(
     in_order: int = 50,
     stop: Stop | None = None,
     marks: Marks | None = None,
-    last: Collection[str] = (),
+    leaders: Mapping[str, str] = MappingProxyType({}),
 ) -> Execution:
     stop = stop or stop_of(world.clock, deadline=deadline, signal_at=signal_at)
-    executor = executor_of(world, stop, in_order=in_order, marks=marks, last=last)
+    executor = executor_of(world, stop, in_order=in_order, marks=marks, leaders=leaders)
     return executor.run(moves, recheck or (lambda left: [(m, None) for m in left]))
 
 

@@ -1,6 +1,7 @@
 """Moves and outcomes in a few words."""
 
 from rebalancer.plan.plan import Cost, Landing, Move, Outcome, Status
+from rebalancer.run.memory.remember import describe_cooling, describe_resting
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 NOW = 1_800_000_000.0
@@ -45,3 +46,9 @@ def cluster(*more, zones="ab", names=("web", "api")):
     for item in objects:
         item["metadata"].setdefault("generation", 1)
     return snapshot_of([*nodes, *objects, *more], now=NOW)
+
+
+def rests(document, now):
+    """Owner -> why it is not moved again, by all strategies or by topology-spread."""
+    alone = describe_resting(document, now).get("topology-spread", {})
+    return {**alone, **describe_cooling(document, now)}

@@ -13,8 +13,11 @@ from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
     KEY,
     MAX_BYTES,
+    MAX_HISTORY,
     MAX_OWNERS,
+    ActingRun,
     Document,
+    MoveRecord,
     OwnerMemory,
     StreakMemory,
     TermMemory,
@@ -23,6 +26,7 @@ from rebalancer.run.memory.document import (
     decode,
     encode,
     shorten,
+    with_acting_run,
 )
 from rebalancer.run.memory.remember import describe_cooling, recall_streaks, without_old
 from tests.unit.run.memory.outcomes import well
@@ -271,3 +275,33 @@ def test_the_oldest_go_first_when_they_are_too_large():
 def test_owners_that_were_not_moved_for_a_week_are_forgotten():
     document = filled(10, seen=lambda i: NOW - FORGOTTEN_AFTER + 5 - i)
     assert len(shorten(document, NOW).owners) == 6
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, NOW), st.integers(0, 60)), max_size=30))
+def test_the_history_is_bounded_and_keeps_the_newest(runs):
+    document = Document()
+    for run, at, moves in runs:
+        record = MoveRecord("p" * 100, "o" * 100, "n" * 60, "s", "r" * 200, "evicted")
+        before = document
+        document = with_acting_run(document, ActingRun(str(run), at, "by", (record,) * moves))
+        assert sum(len(msgspec.json.encode(one)) for one in document.history) <= MAX_HISTORY
+        times = [one.at for one in document.history]
+        assert times == sorted(times)
+        assert len({one.run for one in document.history}) == len(times)
+        gone = (
+            {one.run for one in before.history} - {one.run for one in document.history} - {str(run)}
+        )
+        assert all(one.at <= min(times, default=NOW) for one in before.history if one.run in gone)
+    assert decode(encode(document)) == (document, None)
+
+
+def test_a_program_that_knows_no_history_reads_the_rest():
+    run = ActingRun(
+        "one", NOW, "", (MoveRecord("d/p", "Deployment/d/p", "n", "s", "r", "evicted"),)
+    )
+    written = json.loads(encode(with_acting_run(Document(), run))[KEY])
+    older = {key: value for key, value in written.items() if key != "history"}
+    assert decode({KEY: json.dumps(older)}) == (Document(), None)
+    newer = {**written, "history": [{**written["history"][0], "later": 1}], "later": {}}
+    assert decode({KEY: json.dumps(newer)})[0].history == (run,)

@@ -6,7 +6,7 @@ import yaml
 
 from rebalancer.commands.history import render_history
 from rebalancer.run.memory.document import Document, StreakMemory
-from rebalancer.run.memory.remember import remember
+from rebalancer.run.memory.remember import remember, with_history
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 
 API = "Deployment/default/api"
@@ -19,14 +19,14 @@ def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
         "2 evictions in the last hour.",
         "",
         "The last 24 hours, newest first (UTC)",
-        f"  LAST              WORKLOAD                FOR{' ' * (len(TERM) - 3)}  MOVES  LAST MOVE  NOW",
-        f"  2027-01-15 08:00  {API}  {TERM}  1      n0 -> n1   free",
-        f"  2027-01-15 08:00  {WEB}  {TERM}  1      n0 -> n0   cools down until 08:10",
+        f"  LAST              WORKLOAD                FOR{' ' * (len(TERM) - 3)}  MOVES  LAST MOVE  COOL-DOWN",
+        f"  2027-01-15 08:00  {API}  {TERM}  1      n0 -> n1   none",
+        f"  2027-01-15 08:00  {WEB}  {TERM}  1      n0 -> n0   until 08:10",
         "",
         API,
         f"  {TERM}: 1 move (1 as predicted), last 2027-01-15T08:00:00Z",
         "    n0 -> n1",
-        "    fine",
+        "    no cool-down",
         "",
         WEB,
         f"  {TERM}: 1 move (1 came back), last 2027-01-15T08:00:00Z",
@@ -79,3 +79,33 @@ def test_what_was_seen_on_nodes_is_reported_with_its_runs():
         {"strategy": "low-utilisation", "node": "n0", "runs": 3, "at": at},
         {"strategy": "low-utilisation", "node": "n1", "runs": 2, "at": at},
     ]
+
+
+def test_runs_that_tried_moves_are_first_with_pod_landing_and_reason():
+    document = Document()
+    for hour, outcome in enumerate((well(owner=API, pod="api-0"), badly())):
+        document = with_history(document, f"run{hour}", "mover-1", [outcome], NOW + 3600 * hour)
+    lines = render_history(document, NOW + 7200, "table").splitlines()
+    start = lines.index("Runs that tried moves, newest first (UTC)")
+    api, web = well(owner=API, pod="api-0").move, badly().move
+    assert lines[start + 1 : start + 7] == [
+        "  2027-01-15 09:00:00  1 move by mover-1, run run1",
+        f"    {web.ref}: n0 -> n0, where it came from",
+        f"      {web.strategy}: {web.reason}",
+        "  2027-01-15 08:00:00  1 move by mover-1, run run0",
+        f"    {api.ref}: n0 -> n1, as predicted",
+        f"      {api.strategy}: {api.reason}",
+    ]
+    data = json.loads(render_history(document, NOW, "json"))
+    assert data == yaml.safe_load(render_history(document, NOW, "yaml"))
+    assert [run["run"] for run in data["runs"]] == ["run1", "run0"]
+    assert [run["moves"][0]["pod"] for run in data["runs"]] == [web.ref, api.ref]
+
+
+def test_a_long_run_is_cut_in_the_table_and_says_how_many_are_left():
+    outcomes = [well(owner=API, pod=f"api-{number}") for number in range(120)]
+    document = with_history(Document(), "run", "", outcomes, NOW)
+    assert (len(document.history[0].moves), document.history[0].more) == (100, 20)
+    text = render_history(document, NOW, "table")
+    assert "120 moves, run run" in text
+    assert "... and 100 more" in text

@@ -7,19 +7,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Cause, Cost, Method, Status
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import History, RunRules
+from rebalancer.policy.load import load_text
+from rebalancer.registry import Registry
 from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document, count_last_hour
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
     STRIKES,
     describe_cooling,
+    describe_resting,
     forget_stale,
+    list_resting,
     remember,
     term_of,
     zones_of,
 )
+from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
-from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, move, outcome, well
+from tests.unit.run.memory.outcomes import (
+    NOW,
+    TERM,
+    WEB,
+    badly,
+    cluster,
+    move,
+    outcome,
+    rests,
+    well,
+)
 
 SNAPSHOT = cluster()
 
@@ -40,7 +58,7 @@ def test_a_move_that_went_as_predicted_leaves_no_cool_down():
     document = after([well()])
     assert of_web(document).moves == of_web(document).as_predicted == 1
     assert of_web(document).trail == (("n0", "n1"),)
-    assert describe_cooling(document, NOW) == {}
+    assert rests(document, NOW) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,15 +73,15 @@ def test_a_move_that_went_as_predicted_leaves_no_cool_down():
 def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(outcome_of_move, why):
     document = after([outcome_of_move])
     assert of_web(document).until == NOW + FIRST_COOL_DOWN
-    said = describe_cooling(document, NOW + FIRST_COOL_DOWN - 1)
+    said = rests(document, NOW + FIRST_COOL_DOWN - 1)
     assert said == {WEB: f"{TERM} cools down until 2027-01-15T08:10:00Z: {why}"}
-    assert describe_cooling(document, NOW + FIRST_COOL_DOWN) == {}
+    assert rests(document, NOW + FIRST_COOL_DOWN) == {}
 
 
 def test_a_landing_outside_an_incomplete_list_says_nothing_against_the_prediction():
     listed = (("n1", 0.3), ("n2", 0.3))
     document = after([outcome(landed="n9", predicted=False, landings=listed)])
-    assert describe_cooling(document, NOW) == {}
+    assert rests(document, NOW) == {}
     assert of_web(document).strikes == 0
 
 
@@ -72,7 +90,7 @@ def test_a_replica_that_goes_back_where_an_earlier_move_came_from_is_a_strike():
     back = outcome(landed="n0", source="n1", pod="web-1", landings=(("n0", 1.0),))
     document = after([there], [back])
     assert of_web(document).came_back == 1
-    assert "where an earlier move came from" in describe_cooling(document, NOW + 60)[WEB]
+    assert "where an earlier move came from" in rests(document, NOW + 60)[WEB]
 
 
 @pytest.mark.parametrize(
@@ -105,11 +123,11 @@ def test_cool_downs_double_and_end_in_giving_up_with_the_reason():
         document = remember(document, SNAPSHOT, [badly()], NOW)
         assert of_web(document).until - NOW == FIRST_COOL_DOWN * 2 ** (strike - 1)
     document = remember(document, SNAPSHOT, [badly()], NOW)
-    said = describe_cooling(document, NOW + 86_400)[WEB]
+    said = rests(document, NOW + 86_400)[WEB]
     assert "given up until its spec or the zones change" in said
     assert f"{STRIKES} runs in a row" in said
     assert "came back to n0" in said
-    assert describe_cooling(document, NOW + FORGOTTEN_AFTER + 1) == {}
+    assert rests(document, NOW + FORGOTTEN_AFTER + 1) == {}
 
 
 def test_one_run_is_one_try_however_many_moves_it_made():
@@ -151,8 +169,8 @@ def renewed(snapshot, **changes):
 )
 def test_a_changed_spec_or_zone_set_starts_afresh(changed):
     document = after([badly()])
-    assert describe_cooling(forget_stale(document, changed), NOW) == {}
-    assert WEB in describe_cooling(forget_stale(document, SNAPSHOT), NOW)
+    assert rests(forget_stale(document, changed), NOW) == {}
+    assert WEB in rests(forget_stale(document, SNAPSHOT), NOW)
 
 
 def of_three(generation, replicas=3, **more):
@@ -166,7 +184,7 @@ def of_three(generation, replicas=3, **more):
 
 def test_a_workload_that_an_autoscaler_scales_keeps_its_memory():
     document = after([badly()], snapshot=of_three(1, replicas=2))
-    assert WEB in describe_cooling(forget_stale(document, of_three(2)), NOW)
+    assert WEB in rests(forget_stale(document, of_three(2)), NOW)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +194,7 @@ def test_a_workload_that_an_autoscaler_scales_keeps_its_memory():
 )
 def test_a_workload_whose_pods_ask_for_something_else_starts_afresh(more):
     document = after([badly()], snapshot=of_three(1))
-    assert describe_cooling(forget_stale(document, of_three(2, **more)), NOW) == {}
+    assert rests(forget_stale(document, of_three(2, **more)), NOW) == {}
 
 
 def test_only_the_changed_owner_is_forgotten_and_outcomes_start_again():
@@ -201,7 +219,7 @@ def test_the_zone_set_is_a_set():
 
 def test_a_cool_down_written_under_a_wrong_clock_does_not_last():
     document = remember(Document(), SNAPSHOT, [badly()], NOW + 10 * 365 * 86_400)
-    assert describe_cooling(document, NOW) == {}
+    assert rests(document, NOW) == {}
 
 
 def test_the_tally_is_of_one_rolling_hour():
@@ -249,7 +267,7 @@ def test_a_pod_replaced_for_its_state_or_age_may_land_where_it_was():
     assert of_web(document).as_predicted == 1
     aged = outcome(landed="n0")
     document = after([replace(aged, move=replace(aged.move, cause=Cause.AGE))])
-    assert describe_cooling(document, NOW) == {}
+    assert rests(document, NOW) == {}
 
 
 def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_up():
@@ -267,7 +285,7 @@ def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_u
 
 
 @pytest.mark.parametrize(
-    ("later", "method", "cause", "rests"),
+    ("later", "method", "cause", "struck"),
     [
         (60, Method.RESTART, Cause.PLACE, True),
         (90_000, Method.RESTART, Cause.PLACE, False),
@@ -275,29 +293,29 @@ def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_u
         (60, Method.EVICT, Cause.PLACE, False),
     ],
 )
-def test_a_restart_that_was_undone_is_a_strike(later, method, cause, rests):
+def test_a_restart_that_was_undone_is_a_strike(later, method, cause, struck):
     """The only replica is where the first restart took it from: a tool has reset the Deployment's template, say."""
     status = Status.RESTARTED if method is Method.RESTART else Status.EVICTED
     first = replace(well(), status=status, move=replace(move(), method=method, cause=cause))
     document = remember(Document(), SNAPSHOT, [first], NOW)
     document = remember(document, SNAPSHOT, [first], NOW + later)
     why = "web-0 went from n0 to n1 once more: what undid the first restart may do so again"
-    assert [
-        said.partition("Z: ")[2] for said in describe_cooling(document, NOW + later).values()
-    ] == [why] * rests
+    assert [said.partition("Z: ")[2] for said in rests(document, NOW + later).values()] == [
+        why
+    ] * struck
 
 
 def test_pods_that_were_there_before_the_first_went_are_no_replacements():
     document = remember(Document(), of_age(7200, NOW), [sick()], NOW)
     document = remember(document, of_age(7320, NOW + 120), [sick("web-1")], NOW + 120)
-    assert describe_cooling(document, NOW + 121) == {}
+    assert rests(document, NOW + 121) == {}
 
 
 def test_a_replacement_that_fared_well_for_a_day_is_no_strike():
     document = remember(Document(), of_age(7200, NOW), [sick()], NOW)
     later = NOW + 90_000
     document = remember(document, of_age(89_000, later), [sick()], later)
-    assert describe_cooling(document, later) == {}
+    assert rests(document, later) == {}
 
 
 def test_a_lifetime_of_minutes_is_no_reason_to_rest():
@@ -307,4 +325,53 @@ def test_a_lifetime_of_minutes_is_no_reason_to_rest():
         aged = replace(aged, move=replace(aged.move, cause=Cause.AGE))
         document = remember(document, of_age(600, at), [aged], at)
         at += 600
-    assert describe_cooling(document, at) == {}
+    assert rests(document, at) == {}
+
+
+def test_a_replacement_that_stayed_where_its_victim_was_holds_back_its_strategy_alone():
+    document = after([badly()])
+    assert describe_cooling(document, NOW + 1) == {}
+    assert list(describe_resting(document, NOW + 1)) == ["topology-spread"]
+    assert list_resting(document, NOW + 1) == [WEB]
+    elsewhere = outcome(landed="n9", predicted=False, pod="web-1")
+    # Something else went wrong in the same run, or in a later one.
+    for mixed in (after([badly(), elsewhere]), after([badly()], [elsewhere])):
+        assert list(describe_cooling(mixed, NOW + 61)) == [WEB]
+        assert describe_resting(mixed, NOW + 61) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "lifted"),
+    [
+        ((), False),
+        ((node("n2", "a"),), True),
+        # It takes no pods of this workload.
+        ((node("n2", "a", unschedulable=True),), False),
+        ((node("n2", "a", cpu="1m"),), False),
+    ],
+)
+def test_more_nodes_for_the_workload_lift_that(more, lifted):
+    document = after([badly()])
+    assert (rests(forget_stale(document, cluster(*more)), NOW + 1) == {}) is lifted
+    # How often it went wrong is not forgotten.
+    assert of_web(forget_stale(document, cluster(*more))).strikes == 1
+
+
+def test_one_strategy_rests_and_the_others_go_on():
+    nodes = [node("n0", "a"), node("n1", "a"), node("n2", "b")]
+    web = workload("web", ["n0", "n0"], spec=spread("web"))
+    text = "strategies: {duplicates: {}, topology-spread: {}}"
+    policy = f"apiVersion: rebalancer/v1\nkind: Policy\n{text}\n".encode()
+    registry = Registry.installed()
+    rules = RunRules(load_text(policy, "policy", registry), registry, Scope())
+    for resting in ("duplicates", "topology-spread"):
+        history = History(resting={resting: {WEB: "it came back"}})
+        made = make_plan(
+            rules, snapshot_of([*nodes, *web]), Timings(SystemClock()), history=history
+        )
+        assert resting not in {move.strategy for move in made.plan.moves}
+        assert made.plan.moves
+    both = History(resting={name: {WEB: "why"} for name in ("duplicates", "topology-spread")})
+    made = make_plan(rules, snapshot_of([*nodes, *web]), Timings(SystemClock()), history=both)
+    assert made.plan.moves == ()
+    assert {skip.message for skip in made.plan.skips} == {"coolDown: why"}

@@ -19,10 +19,10 @@ from rebalancer.run.memory.document import (
     decode,
     encode,
 )
-from rebalancer.run.memory.remember import describe_cooling, recall_streaks, remember
+from rebalancer.run.memory.remember import recall_streaks, remember
 from rebalancer.run.memory.store import MemoryStore, open_config_map, pace_of
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
-from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well
+from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, rests, well
 
 PATH = "/api/v1/namespaces/ops/configmaps/memory"
 SNAPSHOT = cluster()
@@ -65,7 +65,7 @@ def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[MemoryStore, list[st
 
 
 def cooling_of(memory: MemoryStore) -> dict[str, str]:
-    return describe_cooling(memory.document, NOW)
+    return rests(memory.document, NOW)
 
 
 def evictions_before(memory: MemoryStore) -> int:
@@ -78,7 +78,7 @@ def data_of(*outcomes, at=NOW):
 
 
 def without_parts(data: dict[str, str]) -> dict[str, str]:
-    return encode(msgspec.structs.replace(decode(data)[0], parts=()))
+    return encode(msgspec.structs.replace(decode(data)[0], parts=(), history=()))
 
 
 def test_what_one_run_writes_the_next_one_knows(server, tmp_path):
@@ -284,6 +284,27 @@ def test_what_is_reported_wave_after_wave_counts_once(server, tmp_path):
     assert without_parts(stored.data) == data_of(first)
     memory.save([first, second], NOW)
     assert without_parts(stored.data) == data_of(first, second)
+
+
+def test_a_run_that_tried_moves_is_kept_once_with_what_came_of_each(server, tmp_path):
+    stored = StoredMemory(server, {})
+    memory, _ = loaded(server, tmp_path)
+    first, second = badly(), well(owner="Deployment/default/api", pod="api-1")
+    memory.save([first], NOW)
+    memory.save([first, second], NOW + 5)
+    memory.save([first, second], NOW + 5)
+    (run,) = decode(stored.data)[0].history
+    assert (run.at, run.more) == (NOW + 5, 0)
+    assert [(move.pod, move.landed, move.predicted) for move in run.moves] == [
+        (first.move.ref, first.landed, first.predicted),
+        (second.move.ref, second.landed, second.predicted),
+    ]
+    # Runs that do nothing push none out.
+    for _ in range(3):
+        idle, _ = loaded(server, tmp_path)
+        idle.save([], NOW + 60)
+        idle.count_run([], 0, NOW + 60)
+    assert decode(stored.data)[0].history == (run,)
 
 
 def test_what_was_written_before_another_client_wrote_is_not_added_again(server, tmp_path):

@@ -1,0 +1,309 @@
+"""Lowers a snapshot, a profile and the rules of a class to the flat arrays that :mod:`rebalancer.core` reads.
+
+What the rules of a class are is found once, here. What they count is read from the state for each prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.core.counts import DomainCounts, count_per_node, count_pods
+from rebalancer.core.filters import HardSpread
+from rebalancer.core.prediction import Cluster, Pod, find_feasible, predict
+from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring
+from rebalancer.core.scores import Board, Preference, Preferences, SoftSpread, Weights
+from rebalancer.core.views import view_of
+from rebalancer.scheduler.filters import Filters
+from rebalancer.scheduler.interpod import InterPod
+from rebalancer.scheduler.placement import NodePlacement
+from rebalancer.scheduler.prediction import Prediction, likely, uniform
+from rebalancer.scheduler.profile import (
+    BALANCED_ALLOCATION,
+    INTER_POD_AFFINITY,
+    NODE_AFFINITY,
+    NODE_RESOURCES_FIT,
+    POD_TOPOLOGY_SPREAD,
+    TAINT_TOLERATION,
+    SchedulerProfile,
+)
+from rebalancer.scheduler.resources import Resources
+from rebalancer.scheduler.scores import Scorer
+from rebalancer.scheduler.search_order import search_order
+from rebalancer.scheduler.spread import Constraint, Spread, go_log
+from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState
+
+# Of so many classes the rules are kept.
+_KEPT_CLASSES = 1024
+_ROWS = 4
+"""Room for so many soft spread constraints at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The pods that one rule counts."""
+
+    pods: DomainCounts
+    classes: Int32s
+    terminating: bool
+    """Whether terminating ones count."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """A class, as the core reads it."""
+
+    pod: Pod
+    counted: list[_Counted]
+    static: Bools
+    """(N,) the nodes that pass all filters on the pod and the node alone."""
+    unusual: bool
+    """Whether filters of host ports, disks or volumes apply to it."""
+
+
+class Lowering:
+    """Asks the core where the scheduler puts pods."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: SchedulerProfile,
+        placement: NodePlacement,
+        resources: Resources,
+        spread: Spread,
+        interpod: InterPod,
+        filters: Filters,
+        scorer: Scorer,
+    ) -> None:
+        self._snapshot, self._profile, self._placement = snapshot, profile, placement
+        self._resources, self._spread, self._interpod = resources, spread, interpod
+        self._filters, self._scorer = filters, scorer
+        self._topologies = Topologies(snapshot.nodes.labels)
+        self._counted_in = ArrayCache(len(snapshot.nodes))
+        self._lowered: dict[int, _Lowered] = {}
+        self._rooms: list[Ints] = []
+        self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
+        self._numbers = np.arange(len(snapshot.nodes), dtype=np.int64)
+        self._state: ClusterState | None = None
+        self._rows = _ROWS
+
+    def forget(self) -> None:
+        """Find the rules of all classes again."""
+        self._lowered.clear()
+
+    def predict(self, state: ClusterState, cls: int) -> Prediction:
+        """Return the distribution of landings of a pod of the class, whose pods can be predicted, if it is scheduled now."""
+        lowered = self._prepare(state, cls)
+        ring = self._cluster.ring
+        count = predict(self._cluster, lowered.pod)
+        nodes, chance = self._nodes[:count], self._chance[:count]
+        if not count or ring.windows == 1:
+            return uniform(np.sort(nodes[chance > 0]).astype(np.int32))
+        return likely(nodes.astype(np.int32), chance / chance.sum())
+
+    def find_feasible(self, state: ClusterState, cls: int) -> Int32s:
+        """Return the nodes, ascending, that pass all filters."""
+        lowered = self._prepare(state, cls)
+        count = find_feasible(self._cluster, lowered.pod)
+        return np.sort(self._nodes[:count]).astype(np.int32)
+
+    def _prepare(self, state: ClusterState, cls: int) -> _Lowered:
+        """Read from the state what the core needs to predict a class."""
+        lowered = self._lowered.get(cls)
+        if lowered is None:
+            if len(self._lowered) >= _KEPT_CLASSES:
+                self._lowered.clear()
+            lowered = self._lowered[cls] = self._lower(cls)
+        if state is not self._state:
+            self._enter(state)
+        for rule in lowered.counted:
+            nodes = state.nodes_of(rule.classes, terminating=rule.terminating)
+            if nodes is not None:
+                count_pods(rule.pods, nodes.data)
+            else:
+                per_node = state.counts(rule.classes, terminating=rule.terminating)
+                count_per_node(rule.pods, per_node.data)
+        if self._placement.supposed.is_any:
+            lowered.pod.preferences.taints = view_of(self._placement.preferred_taints(cls))
+            # The next prediction may suppose something else.
+            self._lowered.pop(cls, None)
+        if lowered.unusual or self._placement.supposed.is_any:
+            self._feasible[:] = self._filters.passing_apart(state, cls)
+        else:
+            self._feasible[:] = lowered.static
+        return lowered
+
+    def _enter(self, state: ClusterState) -> None:
+        """Read loads from ``state`` from now on."""
+        self._state = state
+        profile, nodes = self._profile, self._snapshot.nodes
+        weights = profile.weights
+        logarithms = np.array([go_log(float(domains + 2)) for domains in range(len(nodes) + 3)])
+        self._cluster = Cluster(
+            Loads(
+                view_of(nodes.allocatable),
+                view_of(state.used),
+                view_of(state.scored_used),
+                view_of(nodes.max_pods.astype(np.int64)),
+                view_of(state.pod_count),
+            ),
+            self._lower_scoring(),
+            Weights(
+                weights.get(TAINT_TOLERATION, 0),
+                weights.get(NODE_AFFINITY, 0),
+                weights.get(INTER_POD_AFFINITY, 0),
+                weights.get(POD_TOPOLOGY_SPREAD, 0),
+            ),
+            view_of(search_order(nodes)),
+            profile.nodes_to_find(len(nodes)),
+            Board(len(nodes), self._rows, view_of(logarithms)),
+            checks_room=self._filters.checks(NODE_RESOURCES_FIT),
+            checks_spread=self._filters.checks(POD_TOPOLOGY_SPREAD),
+            checks_pods=self._filters.checks(INTER_POD_AFFINITY),
+        )
+        self._nodes = np.asarray(self._cluster.ring.nodes)
+        self._chance = np.asarray(self._cluster.ring.chance)
+        self._feasible = np.asarray(self._cluster.feasible)
+
+    def _lower_scoring(self) -> Scoring:
+        profile, resources = self._profile, self._resources
+        return Scoring(
+            STRATEGIES.index(profile.scoring.type),
+            view_of(resources.scored_rows),
+            view_of(resources.weights),
+            view_of(resources.ratios),
+            view_of(resources.balanced_rows),
+            profile.balances_by_improvement,
+            profile.weights.get(NODE_RESOURCES_FIT, 0),
+            profile.weights.get(BALANCED_ALLOCATION, 0),
+        )
+
+    # -- the rules of a class -----------------------------------------------------------------------
+
+    def _lower(self, cls: int) -> _Lowered:
+        counted: list[_Counted] = []
+        relation = self._interpod.relation(cls)
+        repelled = [
+            self._count(counted, self._topologies[key], classes, terminating=True)
+            for key, classes in (*relation.anti, *relation.refused_by)
+        ]
+        attracted = [
+            self._count(counted, self._topologies[key], relation.affinity, terminating=True)
+            for key in relation.affinity_keys
+        ]
+        pod = Pod(
+            self._lower_requests(cls),
+            self._lower_preferences(cls, counted),
+            [self._lower_hard(counted, one) for one in self._spread.hard(cls)],
+            repelled,
+            attracted,
+            first=relation.matches_itself,
+        )
+        return _Lowered(pod, counted, self._filters.static(cls), self._filters.unusual(cls))
+
+    def _lower_requests(self, cls: int) -> Requests:
+        resources = self._resources
+        return Requests(
+            view_of(np.ascontiguousarray(self._snapshot.requests[:, cls])),
+            view_of(np.ascontiguousarray(resources.scored[:, cls])),
+            view_of(np.array(resources.requested_rows(cls), np.int64)),
+            view_of(np.ascontiguousarray(resources.counted[:, cls])),
+            resources.balances(cls),
+        )
+
+    def _lower_hard(self, counted: list[_Counted], constraint: Constraint) -> HardSpread:
+        few = len(constraint.domains) < max(1, constraint.min_domains)
+        domains = constraint.domains[:0] if few else constraint.domains
+        return HardSpread(
+            self._count(counted, constraint.topology, constraint.classes, constraint.eligible),
+            constraint.max_skew - constraint.matches_itself,
+            view_of(domains.astype(np.int64)),
+        )
+
+    def _lower_preferences(self, cls: int, counted: list[_Counted]) -> Preferences:
+        affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
+        ignored = self._spread.ignored(cls)
+        soft = self._spread.soft(cls)
+        if len(soft) > self._rows:
+            self._rows, self._state = len(soft), None
+        return Preferences(
+            view_of(self._placement.preferred_taints(cls)),
+            None if affinity is None else view_of(affinity),
+            None if fixed is None else view_of(fixed),
+            [
+                Preference(
+                    self._count(counted, self._topologies[key], classes, terminating=True), weight
+                )
+                for key, weight, classes in self._interpod.relation(cls).weighted
+            ],
+            [self._lower_soft(counted, one) for one in soft],
+            view_of(ignored),
+            ignores=bool(ignored.any()),
+        )
+
+    def _lower_soft(self, counted: list[_Counted], constraint: Constraint) -> SoftSpread:
+        topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME
+        return SoftSpread(
+            self._count_per_node(counted, topology, constraint.classes)
+            if per_node
+            else self._count(counted, topology, constraint.classes, constraint.eligible),
+            constraint.max_skew - 1,
+            view_of(self._numbers if per_node else topology.named),
+            view_of(self._seen),
+            per_node=per_node,
+        )
+
+    def _count(
+        self,
+        counted: list[_Counted],
+        topology: Topology,
+        classes: Int32s,
+        eligible: Bools | None = None,
+        *,
+        terminating: bool = False,
+    ) -> DomainCounts:
+        """Return the counts of pods of ``classes`` per domain, of those on ``eligible`` nodes (N,) if given."""
+        name: Hashable = (topology.key, id(eligible))
+        domain = topology.domain
+        if eligible is not None:
+            domain = self._counted_in.get(
+                name,
+                # The array whose identity is in the name is kept beside it.
+                lambda: (np.where(eligible, topology.domain, topology.size), eligible),
+            )[0]
+        return self._add(
+            counted, domain, topology.domain, topology.size, classes, terminating=terminating
+        )
+
+    def _count_per_node(
+        self, counted: list[_Counted], topology: Topology, classes: Int32s
+    ) -> DomainCounts:
+        """Return the counts of all pods of ``classes`` per node; 0 for nodes that lack the key."""
+        size = len(self._numbers)
+        domain = self._counted_in.get(
+            ("per node", topology.key), lambda: np.where(topology.present, self._numbers, size)
+        )
+        return self._add(counted, self._numbers, domain, size, classes, terminating=False)
+
+    def _add(
+        self,
+        counted: list[_Counted],
+        counted_in: Ints,
+        domain: Ints,
+        size: int,
+        classes: Int32s,
+        *,
+        terminating: bool,
+    ) -> DomainCounts:
+        """Return counts with room of their own among the rules of one class; classes share it."""
+        if len(counted) == len(self._rooms):
+            self._rooms.append(np.zeros(len(self._snapshot.nodes) + 1, np.int64))
+        room = view_of(self._rooms[len(counted)])
+        pods = DomainCounts(view_of(counted_in), view_of(domain), size, room)
+        counted.append(_Counted(pods, classes, terminating))
+        return pods

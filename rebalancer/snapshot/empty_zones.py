@@ -1,0 +1,69 @@
+"""Zones that the cluster's storage names and that have no node: what an autoscaler has emptied, or an outage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.objects import LabelSelectorRequirement, SchedulingSpec
+
+ZONE = ZONE_KEYS[0]
+
+
+def zones_without_nodes(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the zones in which volumes stand, or are to be made, and that have no node, by name."""
+    labels = snapshot.nodes.labels
+    present = {
+        labels.values(key)[value]
+        for key in ZONE_KEYS
+        for value in set(labels.column(key).tolist())
+        if value >= 0
+    }
+    if not present:
+        return ()
+    return tuple(sorted(set(_zones_of_storage(snapshot)) - present))
+
+
+def _zones_of_storage(snapshot: Snapshot) -> Iterator[str]:
+    for volume in snapshot.volumes.volumes.values():
+        affinity = volume.spec.node_affinity
+        required = affinity.required if affinity is not None else None
+        for term in required.node_selector_terms if required is not None else ():
+            for asked in term.match_expressions or ():
+                if asked.operator == "In" and _is_zone(asked.key):
+                    yield from asked.values or ()
+    for of_class in snapshot.volumes.storage_classes.values():
+        for raw in of_class.allowed_topologies or ():
+            for asked in _label_expressions(raw):
+                if _is_zone(str(asked.get("key"))):
+                    yield from map(str, asked.get("values") or ())
+
+
+def _label_expressions(raw: Any) -> Sequence[dict[str, Any]]:
+    found = raw.get("matchLabelExpressions") if isinstance(raw, dict) else None
+    return [one for one in found or () if isinstance(one, dict)]
+
+
+def _is_zone(key: str) -> bool:
+    """Return whether a label holds a zone; drivers have labels of their own, with the same values."""
+    return key.endswith("/zone")
+
+
+def may_use_zone(spec: SchedulingSpec, zone: str) -> bool:
+    """Return whether nothing that a pod asks of its node's labels excludes ``zone``; of other labels nothing is known."""
+    if (spec.node_selector or {}).get(ZONE, zone) != zone:
+        return False
+    node = spec.affinity.node_affinity if spec.affinity is not None else None
+    if node is None or node.required is None:
+        return True
+    return any(
+        all(_admits(asked, zone) for asked in term.match_expressions or () if asked.key == ZONE)
+        for term in node.required.node_selector_terms
+    )
+
+
+def _admits(asked: LabelSelectorRequirement, zone: str) -> bool:
+    within = zone in (asked.values or ())
+    return {"In": within, "NotIn": not within, "DoesNotExist": False}.get(asked.operator, True)

@@ -1,0 +1,54 @@
+"""The core as Python runs its source, beside the compiled one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import rebalancer
+
+_FOLDER = Path(rebalancer.__file__).parent / "core"
+_LOWERING = "rebalancer.scheduler.lowering"
+
+
+class _Sources:
+    """Finds the modules of the core by their source, where Python would take the extensions."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Return the spec of a module of the core; None for others."""
+        package, _, module = name.rpartition(".")
+        if package != "rebalancer.core":
+            return None
+        return importlib.util.spec_from_file_location(name, _FOLDER / f"{module}.py")
+
+
+def lowering_on_source() -> ModuleType:
+    """Return a copy of the module that lowers, which asks the interpreted core."""
+    with _without_core():
+        return importlib.import_module(_LOWERING)
+
+
+@contextmanager
+def _without_core() -> Iterator[None]:
+    """Let modules of the core be imported again, from their source, for a while."""
+    finder = _Sources()
+    kept = {
+        name: sys.modules.pop(name)
+        for name in list(sys.modules)
+        if name.startswith("rebalancer.core.") or name == _LOWERING
+    }
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name, module in kept.items():
+            sys.modules[name] = module
+            parent, _, child = name.rpartition(".")
+            setattr(sys.modules[parent], child, module)
