@@ -13,6 +13,7 @@ import click
 from rebalancer import __version__
 from rebalancer.base.output import say
 from rebalancer.commands.call import call
+from rebalancer.core import INTERPRETED, is_compiled
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -153,12 +154,26 @@ class _Commands(click.Group):
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="rebalancer")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, asked: _print_version(context) if asked else None,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Move running pods to where they should be.
 
     Begin with `rebalancer plan`, which changes nothing, or without a cluster with `rebalancer demo`.
     """
+
+
+def _print_version(context: click.Context) -> None:
+    """Print the version, and whether the planner is slower than it should be."""
+    how = "" if is_compiled() else f" ({INTERPRETED})"
+    click.echo(f"rebalancer, version {__version__}{how}")
+    context.exit()
 
 
 def command(argv: Sequence[str], program: str = "rebalancer") -> int:

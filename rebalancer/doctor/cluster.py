@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
+from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.doctor.movers import Seen, find_movers
 from rebalancer.doctor.report import Check, Finding, Grade, check
 from rebalancer.doctor.report import not_judged as not_made
@@ -131,6 +132,8 @@ def _scheduler(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
         yield Finding(
             Grade.WARNING, profile.note, "predictions may be wrong: begin with `mode: observe`"
         )
+    if not is_compiled():
+        yield Finding(Grade.WARNING, INTERPRETED)
     if loaded.policy.scheduler.configuration is None:
         yield Finding(
             Grade.NOTE,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
+from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.policy.cluster import ConfigMapKey
@@ -152,6 +153,7 @@ def run_context(
         ),
         notes=[
             *loaded.warnings,
+            *([] if is_compiled() else [INTERPRETED]),
             *([_YES_OFFLINE] if offline and options.yes else []),
         ],
     )
