@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.chart.helm import CHART, FIRST, Release, one, render
-from tests.controlplane import ApiError, drift, objects, operations, wait_until
+from tests.controlplane import ApiError, access, drift, objects, operations, wait_until
 from tests.e2e.installed import NAMESPACE, Installed
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -218,9 +218,12 @@ def test_the_first_chart_is_upgraded_to_this_one(cluster, tmp_path, reuse):
     assert "owners" in cluster.api.get(memory)["data"]["memory.json"]
 
     installed.release.upgrade({"mode": "observe"}, "--reuse-values")
-    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    (binding,) = cluster.api.list_all(f"{bindings}?labelSelector={INSTANCE}")
-    assert binding["roleRef"]["name"].endswith("-observe")
+    eviction = {"verb": "create", "resource": "pods", "subresource": "eviction"}
+    wait_until(
+        lambda: not access.is_allowed(cluster.api, installed.name, NAMESPACE, eviction),
+        30,
+        "no right to evict",
+    )
     installed.release.uninstall()
     wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
 
