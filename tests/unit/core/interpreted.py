@@ -22,7 +22,7 @@ class _Sources:
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """Return the spec of a module of the core; None for others."""
-        package, _, module = name.rpartition(".")
+        package, _dot, module = name.rpartition(".")
         if package != "rebalancer.core":
             return None
         return importlib.util.spec_from_file_location(name, _FOLDER / f"{module}.py")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.phases.families import cluster_of
 from rebalancer import core
+from rebalancer.core.prediction import predict
 from rebalancer.scheduler import lowering
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
@@ -56,7 +57,7 @@ def _agree(model: SchedulerModel, state: ClusterState, classes: set[int]) -> Non
 
 
 def test_what_is_compared_are_an_extension_and_its_source() -> None:
-    assert not isinstance(lowering.predict, FunctionType)
+    assert not isinstance(predict, FunctionType)
     assert isinstance(SOURCE.predict, FunctionType)
 
 
