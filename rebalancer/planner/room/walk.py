@@ -224,6 +224,8 @@ class RoomWalk:
         if isinstance(verdict, tuple):
             return verdict[0], f"{ref} would have to leave: {verdict[1]}"
         target, prediction = self._targets[item.pod], verdict.prediction
+        if (rival := self._find_rival(item, prediction, wave)) is not None:
+            return Code.UNSURE, f"{ref} would have to leave: {rival} may take its place first"
         at = np.flatnonzero(prediction.nodes == target)
         lands = int(at[0]) if len(at) else 0
         chosen = replace(
@@ -235,6 +237,28 @@ class RoomWalk:
             self._quota.take(cls)
         move(draft, chosen, prediction, lands, ready=ready)
         return RoomStep(chosen, prediction, lands, ready, item.root)
+
+    def _find_rival(self, item: Item, prediction: Prediction, wave: int) -> str | None:
+        """Return a pod that moves in the same wave and may land where ``item`` would, if both have no room there; None if none may.
+
+        In the state it is on another of its landings. Between waves moves are judged again, within one they are not.
+        """
+        for step in (*self._made.steps, *self.steps):
+            others = step.prediction.nodes[step.prediction.probability > 1 - _SURE].tolist()
+            if step.chosen.wave != wave or len(others) < 2:
+                continue
+            shared = set(others) & set(prediction.nodes.tolist())
+            here = int(self._draft.state.node_of[step.chosen.pod])
+            if any(not self._holds_both(item, step, node) for node in shared - {here}):
+                return self._draft.snapshot.pod_ref(step.chosen.pod)
+        return None
+
+    def _holds_both(self, item: Item, step: RoomStep, node: int) -> bool:
+        """Return whether a node has room for ``item`` and for the pod of an earlier move."""
+        snapshot, state = self._draft.snapshot, self._draft.state
+        both = item.requests + snapshot.requests[:, snapshot.classes[step.chosen.cls].replacement]
+        free = snapshot.nodes.allocatable[:, node] - state.lasting[:, node]
+        return bool((free[both > 0] >= both[both > 0]).all())
 
     def _steps(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refused:
         """Move the pods of a gang in the draft, or return why they cannot go."""
