@@ -18,7 +18,7 @@ from rebalancer.api import (
     Term,
     View,
 )
-from strategies.priced_nodes import placed_by_scheduler
+from strategies.priced_nodes import restrict_to_profiles
 
 _Bools = NDArray[np.bool_]
 
@@ -84,7 +84,7 @@ def _groups_of_required(view: View) -> Iterator[PriceGroup]:
     names = view.snapshot.nodes.names
     rules = [
         (owner, classes, view.scheduler.node_affinity_mask(classes[0]))
-        for owner, classes in view.replaceable_by(placed_by_scheduler(view, _rule_of_required))
+        for owner, classes in view.replaceable_by(restrict_to_profiles(view, _rule_of_required))
     ]
     broken = _find_broken(view, rules)
     for owner, classes, allowed in rules:
@@ -124,7 +124,7 @@ def _rule_of_preferred(of_class: PodClass) -> Hashable:
 
 def _groups_of_preferred(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
-    for owner, classes in view.replaceable_by(placed_by_scheduler(view, _rule_of_preferred)):
+    for owner, classes in view.replaceable_by(restrict_to_profiles(view, _rule_of_preferred)):
         weights = view.scheduler.node_preference(classes[0])
         replacement = view.snapshot.classes[classes[0]].replacement
         possible = view.usable(replacement)

@@ -15,7 +15,7 @@ def tolerations(of_class: PodClass) -> Hashable:
     return of_class.spec.tolerations or ()
 
 
-def placed_by_scheduler(
+def restrict_to_profiles(
     view: View, rule: Callable[[PodClass], Hashable]
 ) -> Callable[[PodClass], Hashable]:
     """Return ``rule`` without the pods of schedulers that have no profile: only these know which nodes suit them."""

@@ -18,7 +18,7 @@ from rebalancer.api import (
     Term,
     View,
 )
-from strategies.priced_nodes import placed_by_scheduler, tolerations
+from strategies.priced_nodes import restrict_to_profiles, tolerations
 
 # Set by the node controller, the kubelet and cloud providers while a condition is true, and by kubectl
 # cordon (pkg/apis/core: well_known_labels.go, staging/src/k8s.io/cloud-provider/api). Pods that must leave
@@ -137,7 +137,7 @@ def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGrou
     untolerated = _count_untolerated(view, params, effect, 1 if filtered else _ALL)
     if untolerated is None:
         return
-    for owner, classes in view.replaceable_by(placed_by_scheduler(view, tolerations)):
+    for owner, classes in view.replaceable_by(restrict_to_profiles(view, tolerations)):
         price = untolerated(classes[0])
         if not price.any():
             continue

@@ -31,10 +31,17 @@ def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> 
 
 
 def _disjoint_sum(bounds: Sequence[Bound]) -> float:
-    """Return the sum of the minima over groups that share no class, largest first."""
+    """Return the sum of the minima over groups that share no class, largest first, of equal ones that of fewest classes.
+
+    A group of few classes shares them with fewer others, whatever the numbers of the classes are.
+    """
     taken: set[int] = set()
     total = 0.0
-    for bound in sorted(bounds, key=lambda bound: (-bound.moves, bound.classes.tolist())):
+
+    def rank(bound: Bound) -> tuple[float, int, list[int]]:
+        return -bound.moves, len(bound.classes), bound.classes.tolist()
+
+    for bound in sorted(bounds, key=rank):
         classes = bound.classes.tolist()
         if taken.isdisjoint(classes):
             taken.update(classes)

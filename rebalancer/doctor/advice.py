@@ -382,10 +382,15 @@ class Adviser:
             return
         limits = (containers[0].resources or o.ResourceRequirements()).limits or {}
         texts, better = [], {}
-        cls = int(classes[-1])
+        replaced_by, pods = self._replacements(classes), self._snapshot.pods
+        # Each class by its pods: those of a StatefulSet are classes by themselves.
+        weights = np.bincount(pods.cls[pods.living], minlength=len(self._snapshot.classes))[classes]
+        if not weights.any():
+            return
         for place, resource in enumerate(MEASURED):
-            asked = int(self._snapshot.requests[self._snapshot.resources.index(resource), cls])
-            used = int(usage.classes[place, cls])
+            row = self._snapshot.resources.index(resource)
+            asked = int(self._snapshot.requests[row, replaced_by].max())
+            used = int(np.average(usage.classes[place, classes], weights=weights))
             if not usage.measured[place] or not asked or resource in limits:
                 continue
             far = asked > _FAR * max(used, 1) or used > _SPARE * asked
@@ -398,7 +403,7 @@ class Adviser:
         if not better:
             return
         why = f"a pod asks for far more or less than it uses: {'; '.join(texts)} (measured once: look at more)"
-        owner = int(self._owner_of[cls])
+        owner = int(self._owner_of[classes[0]])
         if any(one.owner == owner for one in self._snapshot.autoscalers or ()):
             left = "its HorizontalPodAutoscaler may aim at a share of the request: change both"
             yield Advice(Topic.REQUESTS, why, left=left)

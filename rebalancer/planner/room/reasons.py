@@ -75,7 +75,8 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, st
     model, state = SchedulerModel(started, draft.scheduler.profile), ClusterState(started)
     for number in patient:
         ask = asks[number]
-        able = np.flatnonzero(model.feasible(state, ask.cls) & nodes)
+        feasible = snapshot.without_foreign(model.feasible(state, ask.cls), ask.cls)
+        able = np.flatnonzero(feasible & nodes)
         if len(able):
             name = snapshot.nodes.names[int(able[0])]
             held[number] = Code.MACHINE_COMES, f"{name} takes it once it is ready for pods"

@@ -30,6 +30,9 @@ def bound(entry, moves, *classes, weight=1.0):
         # A light group may be left for a heavy one, but not the other way round.
         ([bound(SOFT, 5, 0, weight=0.1), bound(SOFT, 2, 1)], [bound(SOFT, 5, 0, weight=0.1)], 2),
         ([bound(SOFT, 1, 0)], [bound(SOFT, 3, 1)], 0),
+        # One rule over all classes beside one for each of them, in any order of the classes.
+        ([bound(SOFT, 1, 0, 1, 2), bound(HARD, 1, 1), bound(SOFT, 1, 2)], [], 2),
+        ([bound(SOFT, 1, 0, 1, 2), bound(HARD, 1, 0), bound(SOFT, 1, 1)], [], 2),
         # Parts of moves are moves.
         ([bound(SOFT, 1.2, 0)], [], 2),
     ],

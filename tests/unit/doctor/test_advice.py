@@ -1,6 +1,7 @@
 """Advice on small clusters that a person can check: what is named, what the patch is, and when there is none."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from rebalancer.testing.snapshots import (
     apart,
     disruption_budget,
     node,
+    number_pods,
     snapshot_of,
     spread,
     with_usage,
@@ -482,3 +484,15 @@ def test_patches_have_no_anchors(tmp_path):
     texts = [path.read_text() for path in (tmp_path / "advice").iterdir()]
     assert any("topologySpreadConstraints" in text for text in texts)
     assert not any("&id" in text or "*id" in text for text in texts)
+
+
+@pytest.mark.parametrize("used", [(1900, 20), (20, 1900)])
+def test_requests_are_compared_with_the_use_of_all_pods(used):
+    objects = number_pods(workload("web", ["a0", "b0"], kind="StatefulSet", cpu="2", spec=HARD))
+    snapshot = with_usage(snapshot_of([*NODES, *objects]))
+    classes = snapshot.usage.classes.copy()
+    classes[0, snapshot.pods.cls] = used
+    snapshot = replace(snapshot, usage=replace(snapshot.usage, classes=classes))
+    adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
+    (mine,) = decode_workloads([("StatefulSet", json.dumps(objects[0]).encode())])
+    assert Topic.REQUESTS not in {one.topic for one in adviser.judge(mine)}
