@@ -124,8 +124,6 @@ class Unhelped:
 
     def limit_pods(self, group: str, pods: Sequence[int], taken: Counter[int]) -> list[int]:
         """Return the pods for which a group may be increased; ``taken``: class -> those for which it is already."""
-        if group not in self.no_help:
-            return [*pods]
         taken, kept = Counter(taken), list[int]()
         for pod in pods:
             cls = int(self._snapshot.pods.cls[pod])
