@@ -611,6 +611,32 @@ def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_
         assert set(ground.old) <= set(ground.ended)
 
 
+@pytest.mark.parametrize("more", [1, 2])
+def test_who_increases_the_group_right_before_the_replacement_does_keeps_that(
+    cloud, tmp_path, monkeypatch, more
+):
+    """Between the note of the larger size and the request for it: the group has that size, and it is not the replacement's."""
+    monkeypatch.setattr(requests, "_SETTLED", 0.3)
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        inner, asked = cloud.after_call, list[int]()
+
+        def called(call, form):
+            inner(call, form)
+            if call == REPLACES[0] and f"size={SIZE + 1} " in str(form) and not asked:
+                asked.append(SIZE + more)
+                cloud.client("autoscaling").set_desired_capacity(
+                    AutoScalingGroupName="pool", DesiredCapacity=SIZE + more
+                )
+                ground.join()
+
+        cloud.after_call = called
+        done = ground.replace()
+        assert done.code == 0, done.err
+        assert asked
+        ground.assert_restored(SIZE + more)
+        assert set(ground.old) <= set(ground.ended)
+
+
 def test_a_request_that_fails_is_asked_for_again_by_the_next_call(cloud, tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "_SETTLED", 0.3)
     monkeypatch.setattr(requests, "_POLL_INTERVAL", 0.1)

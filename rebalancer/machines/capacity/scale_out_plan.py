@@ -340,10 +340,11 @@ def _refusal(
     if (feasible & ~packing.foreign(cls)[rows]).any():
         if (blocked := inputs.blocked.get(group.name)) is not None:
             return blocked
-        labels = packing.snapshot.nodes.labels
-        zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
-        if unhelped is not None and (why := unhelped.why_not(group.name, cls, zones)) is not None:
-            return GroupRefusal(group.name, GroupCode.NO_HELP, why)
+        if unhelped is not None and group.name in unhelped.no_help:
+            labels = packing.snapshot.nodes.labels
+            zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
+            if (why := unhelped.why_not(group.name, cls, zones)) is not None:
+                return GroupRefusal(group.name, GroupCode.NO_HELP, why)
         if limit is not None and (group.desired is None or group.desired != group.maximum):
             return limit
         text = f"it has {group.desired} nodes and may have {group.maximum}"
@@ -649,7 +650,8 @@ class _Planner:
     def _option(self, group: NodeGroup, pods: Sequence[int]) -> Option | None:
         if group.name in self._inputs.blocked:
             return None
-        pods = self.unhelped.limit_pods(group.name, pods, self._count_taken(group.name))
+        if group.name in self.unhelped.no_help:
+            pods = self.unhelped.limit_pods(group.name, pods, self._count_taken(group.name))
         fitting = self._find_fitting(group)
         able = sum(int(self._snapshot.pods.cls[pod]) in fitting for pod in pods)
         most = min(able * self._new.tries(group), self._new.headroom(group))

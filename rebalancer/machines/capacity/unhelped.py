@@ -28,7 +28,7 @@ _TRIES = 2
 """Increases without help before a back-off."""
 _INITIAL, _MAXIMUM = 3600.0, 8 * 3600.0
 """Seconds of the first back-off, which doubles, and of the longest: each ends with one machine more."""
-_MOST = 300
+_MAX_NEEDS = 300
 """What is kept of one group at most: the newest."""
 _FORGOTTEN = 24 * 3600.0
 """Seconds after which an increase without help says nothing any more."""
@@ -68,7 +68,7 @@ def drop_old(no_help: NoHelps, now: float) -> dict[str, dict[str, NoHelp]]:
     """Return what still counts: nothing old, and nothing of a wrong clock."""
     kept: dict[str, dict[str, NoHelp]] = {}
     for group, needs in sorted(no_help.items()):
-        newest = sorted(needs.items(), key=lambda item: (-item[1].failed_at, item[0]))[:_MOST]
+        newest = sorted(needs.items(), key=lambda item: (-item[1].failed_at, item[0]))[:_MAX_NEEDS]
         if of := {need: one for need, one in newest if now - _FORGOTTEN < one.failed_at <= now}:
             kept[group] = of
     return kept
@@ -124,8 +124,6 @@ class Unhelped:
 
     def limit_pods(self, group: str, pods: Sequence[int], taken: Counter[int]) -> list[int]:
         """Return the pods for which a group may be increased; ``taken``: class -> those for which it is already."""
-        if group not in self.no_help:
-            return [*pods]
         taken, kept = Counter(taken), list[int]()
         for pod in pods:
             cls = int(self._snapshot.pods.cls[pod])

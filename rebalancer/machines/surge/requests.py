@@ -30,10 +30,12 @@ class SurgeRequests:
         self.ended: set[str] = set()
         """Machines whose end was requested."""
 
-    def increase(self, group: str, size: int) -> None:
-        """Ask for a larger size; raises ProviderError."""
-        self._make_guarded().increase(group, size)
-        self._unsettle()
+    def increase(self, group: str, size: int) -> bool:
+        """Ask for a larger size; return False if the group has it already; raises ProviderError."""
+        requested = self._make_guarded().increase(group, size)
+        if requested:
+            self._unsettle()
+        return requested
 
     def decrease_to_existing(self, group: str, least: int, asked: int) -> int | None:
         """Ask for no machines that are not there yet; return the size, or None; raises ProviderError.

@@ -415,8 +415,13 @@ class Surge:
             # The answer may be older than the last request, and a smaller size would end machines of the provider's choice.
             size = max(size, min(at.note.size, at.group.maximum or size))
         self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
+        # Where nothing that was requested may still be unknown, a larger size than was seen is that of others.
+        is_sure = at.desired == at.note.size and (
+            self._requests.is_known() or at.note.size == at.note.desired
+        )
         at = self._write(at, size=size, since=int(at.now))
-        self._requests.increase(at.group.name, size)
+        if not self._requests.increase(at.group.name, size) and is_sure:
+            self._write(at, desired=at.note.desired + size - at.desired)
         return f"new machines of {at.group.name}"
 
     def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
