@@ -333,7 +333,9 @@ RESTART_RULES = (
     RESTART,
 )
 
-_Object = TypeVar("_Object", "_OwnedPod", "o.Workload", "_ReplicaSets", "_Budgets")
+_Object = TypeVar(
+    "_Object", "_OwnedPod", "o.Workload", "_ReplicaSets", "_Budgets", "_LeaderWorkerSet"
+)
 
 
 class _OwnedPod(msgspec.Struct):
