@@ -175,11 +175,11 @@ class _WorkerTemplate(msgspec.Struct, rename="camel"):
 
 
 class _GroupSpec(msgspec.Struct, rename="camel"):
-    leader_worker_template: _WorkerTemplate = field(default_factory=_WorkerTemplate)
+    leader_worker_template: _WorkerTemplate = msgspec.field(default_factory=_WorkerTemplate)
 
 
 class _LeaderWorkerSet(msgspec.Struct):
-    spec: _GroupSpec = field(default_factory=_GroupSpec)
+    spec: _GroupSpec = msgspec.field(default_factory=_GroupSpec)
 
 
 def recreates_group(client: Client, namespace: str, name: str, *, seconds: float) -> bool:
@@ -333,7 +333,9 @@ RESTART_RULES = (
     RESTART,
 )
 
-_Object = TypeVar("_Object", "_OwnedPod", "o.Workload", "_ReplicaSets", "_Budgets")
+_Object = TypeVar(
+    "_Object", "_OwnedPod", "o.Workload", "_ReplicaSets", "_Budgets", "_LeaderWorkerSet"
+)
 
 
 class _OwnedPod(msgspec.Struct):

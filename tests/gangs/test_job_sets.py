@@ -19,9 +19,9 @@ strategies: {taints: {}}
 DRAIN = ("--ignore-daemonsets", "--evict-batch", "--wait-batch=0s", "-o", "json")
 
 
-def drain(ground, node, *flags):
+def drain(ground, *flags):
     kubeconfig = grant(ground.plane, (*RULES, *DRAIN_RULES))
-    return rebalancer("drain", node, f"--kubeconfig={kubeconfig}", *DRAIN, *flags)
+    return rebalancer("drain", f"--kubeconfig={kubeconfig}", *DRAIN, *flags)
 
 
 def on(ground, app, node):
@@ -112,3 +112,18 @@ def test_a_job_set_that_starts_all_of_its_jobs_again_is_seen_again(ground, tmp_p
     ground.settle("train", 3)
     assert ground.jobs()["train-w-0"].get("failed", 0) == 0
     assert ground.terminal("train") == ""
+
+
+def test_a_job_with_a_rack_to_itself_follows_its_leader_into_another(ground):
+    """The webhook of JobSet writes the rack of the leader's node into the nodeSelector of the other pods."""
+    ground.nodes(["n0", "n1"], cpu="4", labels={"rack": "a"})
+    of = job_set("train", {"w": 2}, cpu="3")
+    of["metadata"]["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+    ground.make(of, 2)
+    ground.nodes(["n2", "n3"], cpu="4", labels={"rack": "b"})
+    assert set(ground.where("train").values()) == {"n0", "n1"}
+    done = drain(ground, "n0", "n1")
+    assert done.code == 0, (done.err, done.out)
+    ground.settle("train", 2)
+    assert set(ground.where("train").values()) == {"n2", "n3"}
+    assert {one["landed"] for one in done.report["outcomes"]} == {"n2", "n3"}

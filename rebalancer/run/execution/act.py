@@ -165,8 +165,11 @@ class ClusterActor:
             self._warn(warning)
 
 
-def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
-    """Return a feed of the pods that will replace those of ``moves``."""
+def open_feed(snapshot: Snapshot, moves: Sequence[Move], *, ordered: bool = False) -> PodFeed:
+    """Return a feed of the pods that will replace those of ``moves``.
+
+    ``ordered``: people wait for nodes to be empty, and for what Jobs make again later only where it is of a gang.
+    """
     controllers, known = _controllers(snapshot, moves)
     restarted = {move.namespace for move in moves if move.method is Method.RESTART}
     return PodFeed(
@@ -176,7 +179,7 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
         unready=_unready(snapshot, known),
         waiting=_waiting(snapshot, moves),
         named=_controllers_of_gangs(snapshot, controllers),
-        pauses=_pauses(snapshot, controllers),
+        pauses=_pauses(snapshot, {move.uid for move in moves if move.gang or not ordered}),
     )
 
 
@@ -317,7 +320,7 @@ class Acting:
         if not moves:
             self.remember(())
             return None
-        feed = open_feed(planned.snapshot, moves)
+        feed = open_feed(planned.snapshot, moves, ordered=self.ordered)
         cache, view = (None, kept) if isinstance(kept, RunView) else self._follow(kept, moves)
         feed.read_all = view.list_pods
         actor = self._actor(planned.snapshot, feed)

@@ -152,6 +152,18 @@ def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too():
         assert pods_on(cluster, node) == []
 
 
+@pytest.mark.parametrize(("wait", "fate"), [(0.0, "evict"), (60.0, "wait")])
+def test_a_dry_run_checks_batch_that_is_evicted_at_once_as_other_pods(wait, fate):
+    with nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
+        cluster.apply(job("sum"))
+        cluster.settle()
+        node = cluster.objects("Pod")[0]["spec"]["nodeName"]
+        looked = drained(cluster, node, dry_run="client", evict_batch=True, wait_batch=wait)
+        pods = looked.report["nodes"][0]["pods"]
+        assert {pod["fate"] for pod in pods} == {fate}
+        assert all(bool(pod["landings"]) is (fate == "evict") for pod in pods)
+
+
 def test_a_dry_run_names_the_pods_of_a_gang_on_other_nodes():
     with nodes("n1", "n2", "n3") as cluster:
         cluster.apply(LLM)

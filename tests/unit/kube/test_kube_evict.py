@@ -11,6 +11,7 @@ from rebalancer.kube.evict import (
     evict,
     read_disruptions_allowed,
     read_pod,
+    recreates_group,
 )
 from tests.unit.kube.scripted import (
     Say,
@@ -227,3 +228,27 @@ def test_an_answer_that_is_no_list_of_budgets_is_an_error_of_the_read(
     server.on("GET", BUDGETS, Say(body))
     with pytest.raises(ClusterReadError, match="is no PodDisruptionBudgetList"):
         read_disruptions_allowed(client_of(server.url, tmp_path), "shop/web", seconds=5.0)
+
+
+def group_policy(policy: str) -> dict[str, object]:
+    return {"spec": {"leaderWorkerTemplate": {"restartPolicy": policy, "size": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "recreates"),
+    [
+        (Say(group_policy("RecreateGroupOnPodRestart")), True),
+        (Say(group_policy("Default")), True),
+        (Say(group_policy("None")), False),
+        (Say({"spec": {}}), True),
+        (Say(status_body(403, "forbidden"), status=403), True),
+        (Say(status_body(404, "not found"), status=404), True),
+    ],
+)
+def test_a_leader_worker_set_starts_whole_groups_again_unless_it_says_otherwise(
+    server: ScriptedServer, tmp_path: Path, answer: Say, recreates: bool
+) -> None:
+    path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/shop/leaderworkersets/serve"
+    server.on("GET", path, answer)
+    client = client_of(server.url, tmp_path)
+    assert recreates_group(client, "shop", "serve", seconds=5.0) is recreates

@@ -8,9 +8,16 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.plan import Explanation, Later, Status
-from rebalancer.run.execution.act import WaveCheck, carry_out, choose_followed, of_next_wave
+from rebalancer.run.execution.act import (
+    WaveCheck,
+    carry_out,
+    choose_followed,
+    find_leaders,
+    of_next_wave,
+    open_feed,
+)
 from rebalancer.run.execution.executor import Executor
-from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.commands.serving import like
 from tests.unit.run.execution.world import World, executor_of, move, pod, stop_of
 
@@ -185,3 +192,40 @@ def test_where_budgets_are_lifted_a_missing_memory_stops_nothing():
 )
 def test_one_wave_follows_its_own_pods_and_several_all_that_was_read(moves, expected):
     assert choose_followed(moves) == expected
+
+
+@pytest.mark.parametrize(
+    ("ordered", "pauses"),
+    [(False, [20.0, 20.0, 10.0]), (True, [20.0, 20.0, 0.0])],
+)
+def test_what_jobs_make_again_later_is_awaited_but_for_pods_of_no_gang_that_people_order_away(
+    ordered, pauses
+):
+    """Two pods of the Job of a gang, and one of another Job."""
+    of_gang = {"app": "train", "scheduling.x-k8s.io/pod-group": "train"}
+    objects = [
+        node("n1"),
+        *workload("train", ["n1", "n1"], kind="Job", labels=of_gang),
+        *workload("sum", ["n1"], kind="Job"),
+    ]
+    moves = [
+        replace(move(name), uid=f"default/{name}", owner=f"Job/default/{name[:-2]}", gang=gang)
+        for name, gang in (("train-0", "train"), ("train-1", "train"), ("sum-0", ""))
+    ]
+    feed = open_feed(snapshot_of(objects), moves, ordered=ordered)
+    assert [feed.pause_of(one.uid) for one in moves] == pauses
+
+
+def test_only_leaders_of_what_moves_with_its_gang_are_leaders():
+    key = "leaderworkerset.sigs.k8s.io"
+    labels = {f"{key}/name": "serve", f"{key}/group-index": "0"}
+    objects = [
+        node("n1"),
+        *workload("serve", ["n1"], kind="StatefulSet", labels={**labels, f"{key}/worker-index": "0"}),
+        *workload("serve-0", ["n1"], kind="StatefulSet", labels={**labels, f"{key}/worker-index": "1"}),
+    ]  # fmt: skip
+    moves = [replace(move(name), uid=f"default/{name}") for name in ("serve-0", "serve-0-0")]
+    snapshot = snapshot_of(objects)
+    assert find_leaders(snapshot, moves) == {}
+    together = [replace(one, gang="serve") for one in moves]
+    assert find_leaders(snapshot, together) == {"default/serve-0": "serve"}
