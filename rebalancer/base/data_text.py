@@ -130,7 +130,7 @@ class _Prefixed:
         return data
 
 
-def most_unpacked(packed: int) -> int:
+def unpack_limit(packed: int) -> int:
     """Return the bytes to which so many packed ones may unpack: lists of a cluster's objects come to a tenth of it."""
     return max(_UNPACKED, _RATIO * packed)
 
@@ -150,7 +150,7 @@ class _Unpacked:
         """
         data = self._stream.read(size)
         self._bytes += len(data)
-        if self._bytes > most_unpacked(self._packed.bytes):
+        if self._bytes > unpack_limit(self._packed.bytes):
             raise gzip.BadGzipFile(f"it unpacks to more than {_RATIO} times its size")
         return data
 
@@ -227,7 +227,7 @@ class _Aliases:
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == name for name, _ in self._open):
                 return "a value contains itself by an alias"
-            size = self._sizes.get(event.anchor, 1)
+            size = self._sizes.get(anchor or "", 1)
             self._aliased += size
         elif isinstance(event, yaml.ScalarEvent):
             size += len(event.value)

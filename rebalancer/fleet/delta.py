@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import most_unpacked
+from rebalancer.base.data_text import unpack_limit
 from rebalancer.snapshot.load import SnapshotArchive, as_value_errors, split_lines
 from rebalancer.snapshot.store import (
     JSON_END,
@@ -235,7 +235,7 @@ def _capture(manifest: Manifest) -> Capture:
 def _read(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     # What it says of itself is checked before memory is taken for it.
     info = archive.getinfo(name)
-    if min(most, info.file_size) > most_unpacked(min(info.compress_size, archive.start_dir)):
+    if min(most, info.file_size) > unpack_limit(min(info.compress_size, archive.start_dir)):
         raise ValueError(f"{name}: it unpacks to far more than objects of a cluster do")
     with archive.open(info) as member:
         data = member.read(most + 1)
