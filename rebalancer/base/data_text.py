@@ -95,6 +95,12 @@ def names_in(template: Any) -> Iterator[str]:
 
 
 _CHUNK = 1 << 21
+_UNPACKED = 1 << 26
+"""Bytes that any file may unpack to."""
+_RATIO = 200
+"""Of what more is unpacked to what is packed."""
+_MAX_ALIASED = 1 << 24
+"""Characters that the aliases of a YAML text may come to."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_DEPTH = 500
 """Levels of nesting. API objects have a few dozen; some hundred thousand overflow the stack of the loader in C."""
@@ -105,8 +111,7 @@ def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
     head = stream.read(len(_GZIP_MAGIC))
     if head != _GZIP_MAGIC:
         return stream, head + stream.read(_CHUNK - len(head))
-    prefixed: Any = _Prefixed(head, stream)
-    packed: Any = gzip.GzipFile(fileobj=prefixed)
+    packed: Any = _Unpacked(_Prefixed(head, stream))
     return packed, packed.read(_CHUNK)
 
 
@@ -115,10 +120,39 @@ class _Prefixed:
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head, self._stream = head, stream
+        self.bytes = 0
+        """Read so far."""
 
     def read(self, size: int = -1) -> bytes:
         head, self._head = self._head, b""
-        return head + self._stream.read(size - len(head) if size >= 0 else -1)
+        data = head + self._stream.read(size - len(head) if size >= 0 else -1)
+        self.bytes += len(data)
+        return data
+
+
+def unpack_limit(packed: int) -> int:
+    """Return the bytes to which so many packed ones may unpack: lists of a cluster's objects come to a tenth of it."""
+    return max(_UNPACKED, _RATIO * packed)
+
+
+class _Unpacked:
+    """What a stream of gzip unpacks to, as long as that is in proportion."""
+
+    def __init__(self, packed: _Prefixed) -> None:
+        given: Any = packed
+        self._packed, self._stream, self._bytes = packed, gzip.GzipFile(fileobj=given), 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most ``size`` bytes.
+
+        Raises:
+            gzip.BadGzipFile: the stream is damaged, or is made to exhaust the memory.
+        """
+        data = self._stream.read(size)
+        self._bytes += len(data)
+        if self._bytes > unpack_limit(self._packed.bytes):
+            raise gzip.BadGzipFile(f"it unpacks to more than {_RATIO} times its size")
+        return data
 
 
 def read_rest(stream: BinaryIO, head: bytes) -> bytes:
@@ -161,11 +195,51 @@ def yaml_documents(text: bytes) -> Iterator[Any]:
     """Yield the documents of a YAML text.
 
     Raises:
-        yaml.YAMLError: the text is not YAML, or is nested too deeply.
+        yaml.YAMLError: the text is not YAML, is nested too deeply, or has aliases that come to very much.
     """
+    aliases = _Aliases()
     for event, depth in yaml_events(text):
         if depth > _MAX_DEPTH:
             raise yaml.MarkedYAMLError(
                 problem=f"nested more than {_MAX_DEPTH} levels deep", problem_mark=event.start_mark
             )
+        if problem := aliases.add(event):
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
     yield from yaml.load_all(text, YamlLoader)
+
+
+class _Aliases:
+    """Counts what the aliases of a YAML text come to where each is written out, before anything is built."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        """Anchor -> characters of its value."""
+        self._open: list[tuple[str | None, int]] = []
+        """Collections that have begun, with their anchors and the characters so far."""
+        self._aliased = 0
+
+    def add(self, event: Any) -> str:
+        """Take the next event; return what is wrong, or empty."""
+        anchor, size = getattr(event, "anchor", None), 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._open.append((anchor, 1))
+            return ""
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == name for name, _ in self._open):
+                return "a value contains itself by an alias"
+            size = self._sizes.get(anchor or "", 1)
+            self._aliased += size
+        elif isinstance(event, yaml.ScalarEvent):
+            size += len(event.value)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = self._open.pop()
+        else:
+            return ""
+        if anchor is not None:
+            self._sizes[anchor] = size
+        if self._open:
+            name, characters = self._open[-1]
+            self._open[-1] = name, characters + size
+        if self._aliased <= _MAX_ALIASED:
+            return ""
+        return f"its aliases come to more than {_MAX_ALIASED >> 20} MiB"

@@ -29,7 +29,8 @@ _MAX_FAILURES = 20
 
 def as_text(comparison: Comparison, judge: str) -> str:
     """Return the comparison as tables and sentences; ``judge`` names the policy that scored what is left."""
-    lines = [title(comparison), *lines_of(repeated(comparison)), ""]
+    counted = describe_repeats(comparison)
+    lines = [title(comparison), *(lines_of(counted) if counted else ()), ""]
     for part in (MEASURES[:5], MEASURES[5:]):
         rows = [("POLICY", *(measure.head for measure in part))]
         rows += [
@@ -73,7 +74,7 @@ def _hours(hours: float) -> str:
     return f"{hours:,.3g} hours" if hours < 1000 else f"{hours / 24:,.0f} days"
 
 
-def repeated(comparison: Comparison) -> str:
+def describe_repeats(comparison: Comparison) -> str:
     """Return a sentence on snapshots that say the same as others; empty if there are none."""
     snapshots, states = len(comparison.snapshots), comparison.states
     if states >= snapshots:
@@ -268,7 +269,7 @@ def as_html(comparison: Comparison, judge: str) -> str:
         "comparison.html.j2",
         ["report.css", "comparison.css"],
         title=title(comparison),
-        legend=f"{repeated(comparison)} {LEGEND.format(judge=judge)}".strip(),
+        legend=f"{describe_repeats(comparison)} {LEGEND.format(judge=judge)}".strip(),
         failures=list(failure_lines(comparison.failures)),
         warnings=[
             f"{of.name}, {count(number, 'task')}: {text}"

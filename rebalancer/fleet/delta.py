@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import unpack_limit
 from rebalancer.snapshot.load import SnapshotArchive, as_value_errors, split_lines
 from rebalancer.snapshot.store import (
     JSON_END,
@@ -143,15 +144,19 @@ def _restore_items(
 ) -> list[bytes]:
     """Return the objects of a list, new ones and those of the base, in order."""
     most = stored.bytes + 16 * stored.objects + 16
-    added = iter(
-        msgspec.msgpack.decode(_read(archive, f"{stored.file}.new", most), type=list[bytes])
-    )
+    new = _read(archive, f"{stored.file}.new", most)
+    if stored.bytes > len(new) + (0 if base is None else base.bytes) + _MAX_HEAD:
+        raise ValueError(f"{stored.file}: it is larger than what its base and the delta hold")
+    added = iter(msgspec.msgpack.decode(new, type=list[bytes]))
     steps = np.frombuffer(_read(archive, f"{stored.file}.from", 4 * stored.objects), "<i4")
     kept = [] if base is None else list(_items(old, base))
     froms = np.cumsum(steps, dtype=np.int64).tolist()
     if len(froms) != stored.objects or any(not _NEW <= place < len(kept) for place in froms):
         raise ValueError(f"{stored.file}: it names objects that its base does not have")
-    return [next(added, b"") if place == _NEW else kept[place] for place in froms]
+    items = [next(added, b"") if place == _NEW else kept[place] for place in froms]
+    if sum(map(len, items)) > stored.bytes:
+        raise ValueError(f"{stored.file}: it has more than its {stored.bytes} bytes")
+    return items
 
 
 def _check_lists(restored: BinaryIO, head: _Delta) -> None:
@@ -228,7 +233,11 @@ def _capture(manifest: Manifest) -> Capture:
 
 
 def _read(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    with archive.open(name) as member:
+    # What it says of itself is checked before memory is taken for it.
+    info = archive.getinfo(name)
+    if min(most, info.file_size) > unpack_limit(min(info.compress_size, archive.start_dir)):
+        raise ValueError(f"{name}: it unpacks to far more than objects of a cluster do")
+    with archive.open(info) as member:
         data = member.read(most + 1)
     if len(data) > most:
         raise ValueError(f"{name}: it has more than {most} bytes")

@@ -31,6 +31,8 @@ from rebalancer.snapshot.model import Snapshot
 S3 = "s3://"
 _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.ASCII)
 _CONNECT, _READ, _ATTEMPTS = 5.0, 60.0, 5
+_MAX_OBJECT = 1 << 30
+"""Bytes of an object, which is in memory as a whole."""
 
 
 class StoredFile(NamedTuple):
@@ -189,6 +191,10 @@ class Bucket:
         """Open an object, which is downloaded as a whole first: an interrupted download is an error, never a shorter file."""
         with _as_os_errors():
             answer = _client().get_object(Bucket=self._bucket, Key=self._prefix + name)
+            if answer["ContentLength"] > _MAX_OBJECT:
+                raise OSError(
+                    f"S3: it is larger than {_MAX_OBJECT >> 30} GiB, which no snapshot is"
+                )
             return BytesIO(answer["Body"].read())
 
     def fetch(self, name: str, work: Path) -> Path:

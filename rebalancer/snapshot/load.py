@@ -27,7 +27,7 @@ import numpy as np
 import yaml
 from msgspec import Raw
 
-from rebalancer.base.data_text import read_rest, unpack, yaml_documents
+from rebalancer.base.data_text import read_rest, unpack, unpack_limit, yaml_documents
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.build import Fold, Settled
@@ -319,6 +319,9 @@ class SnapshotArchive:
             info = self._zip.getinfo(name)
             if info.compress_type not in _METHODS:
                 raise ValueError("it is compressed in a way that snapshots are not")
+            packed = min(info.compress_size, self._zip.start_dir)
+            if min(most, info.file_size) > unpack_limit(packed):
+                raise ValueError("it unpacks to far more than objects of a cluster do")
             with self._zip.open(info) as member:
                 left = most
                 # One byte more than there should be: the end is seen, and the checksum compared.

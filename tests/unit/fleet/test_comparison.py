@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rebalancer.fleet.comparison import LEVEL, adjust, compare_pairs, compare_rows
-from rebalancer.fleet.comparison_report import as_data, repeated, sentences, title
+from rebalancer.fleet.comparison_report import as_data, describe_repeats, sentences, title
 from rebalancer.fleet.measures import MEASURES
 from rebalancer.fleet.task import Failure, LeftByRule, Origin, Row
 
@@ -232,7 +232,7 @@ def test_snapshots_that_say_the_same_count_once(origins, states):
     comparison = compared_at(origins)
     assert comparison.states == states
     assert bool(evictions(comparison).better) is (states >= 9)
-    assert bool(repeated(comparison)) is (states < len(origins))
+    assert bool(describe_repeats(comparison)) is (states < len(origins))
     data = as_data(comparison, "default")
     assert data["states"] == states
 

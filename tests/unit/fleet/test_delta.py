@@ -1,5 +1,6 @@
 """A delta and its base make the very bytes of the snapshot file, and nothing where one of them is damaged."""
 
+import gzip
 import io
 import json
 import zipfile
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.base import data_text
+from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.delta import restore, write_delta
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.store import Capture, SnapshotWriter
@@ -127,3 +130,69 @@ def test_a_base_elsewhere_is_refused(delta, name):
             changed.writestr(each, data)
     with pytest.raises(ValueError, match="is no name of a file"):
         restored(delta)
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """A file may unpack to a thousand bytes, and beyond that to twice its size."""
+    monkeypatch.setattr(data_text, "_UNPACKED", 1000)
+    monkeypatch.setattr(data_text, "_RATIO", 2)
+
+
+@pytest.mark.parametrize("member", ["PodList.json.new", "PodList.json.from", "delta.json"])
+@pytest.mark.parametrize("lies", [False, True])
+def test_what_unpacks_to_too_much_is_refused_before_it_is_read(delta, member, lies, monkeypatch):
+    with zipfile.ZipFile(delta) as archive:
+        texts = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(texts["delta.json"])
+    for of in head["snapshot"]["lists"]:
+        of |= {"bytes": 1 << 32, "objects": 1 << 28}
+    texts["delta.json"] = json.dumps(head).encode()
+    texts[member] = texts[member] + b" " * 200_000
+    with zipfile.ZipFile(delta, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    if lies:
+        # The directory at the end says that the member was much larger when it was packed.
+        whole = bytearray(delta.read_bytes())
+        at = whole.index(
+            member.encode(), whole.rindex(b"PK\x01\x02", 0, whole.rindex(member.encode()))
+        )
+        whole[at - 26 : at - 22] = (1 << 30).to_bytes(4, "little")
+        delta.write_bytes(whole)
+    monkeypatch.setattr(data_text, "_UNPACKED", 100_000)
+    monkeypatch.setattr(data_text, "_RATIO", 2)
+    with pytest.raises(ValueError, match=r"unpacks to far more|is larger than"):
+        restored(delta)
+
+
+def test_a_list_that_repeats_an_object_of_its_base_is_refused(delta):
+    with zipfile.ZipFile(delta) as archive:
+        texts = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(texts["delta.json"])
+    head["snapshot"]["lists"][0] |= {"objects": 100_000, "bytes": 1 << 31}
+    texts["delta.json"] = json.dumps(head).encode()
+    texts["PodList.json.from"] = b"\0" * 400_000
+    with zipfile.ZipFile(delta, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    with pytest.raises(ValueError, match="larger than what its base and the delta hold"):
+        restored(delta)
+
+
+def test_a_whole_snapshot_that_unpacks_to_too_much_is_refused(limited, tmp_path):
+    file = tmp_path / "a.zip"
+    file.write_bytes(archive([("a" * 9000, "x")]))
+    with pytest.raises(PolicyError, match=r"PodList\.json: it unpacks to far more"):
+        load_snapshot(file)
+
+
+def test_gzip_that_unpacks_to_too_much_is_refused(limited, tmp_path):
+    file = tmp_path / "a.json.gz"
+    items = [json.loads(in_json("a", "x")), {"kind": "Node", "metadata": {"name": "n"}}]
+    text = json.dumps({"kind": "List", "items": items})
+    file.write_bytes(gzip.compress(text.encode()))
+    assert len(load_snapshot(file).pods) == 1
+    file.write_bytes(gzip.compress(text.encode() + b" " * 100_000))
+    with pytest.raises(PolicyError, match="it unpacks to more than 2 times its size"):
+        load_snapshot(file)

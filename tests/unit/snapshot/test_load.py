@@ -255,3 +255,40 @@ def test_pods_without_uids_have_names_of_their_own(tmp_path: Path) -> None:
         item["metadata"] = {k: of for k, of in item["metadata"].items() if k != "uid"}
     pods = load_snapshot(str(as_file(tmp_path, json.dumps(listing)))).pods
     assert sorted(pods.uid) == ["default/a", "default/b"]
+
+
+def tower(value: str, levels: int, per_level: int) -> str:
+    lines = [f"x0: &x0 {value}"]
+    for level in range(1, levels):
+        of_level = ",".join([f"*x{level - 1}"] * per_level)
+        lines.append(f"x{level}: &x{level} [{of_level}]")
+    return "\n".join(lines)
+
+
+HEAD_OF_POD = "kind: Pod\nmetadata: {name: a}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (tower("[a,a]", 40, 2), "its aliases come to more than 16 MiB"),
+        (tower(f"'{'a' * 100_000}'", 2, 200), "its aliases come to more than 16 MiB"),
+        ("x: &x [" + "a," * 1000 + "]\ny: [" + "*x," * 9000 + "]", "its aliases come to more than"),
+        ("x: &x {y: *x}", "contains itself by an alias"),
+        ("x: &x [[*x]]", "contains itself by an alias"),
+    ],
+)
+def test_yaml_whose_aliases_come_to_very_much_is_refused_before_it_is_built(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "bomb.yaml"
+    path.write_text(HEAD_OF_POD + text)
+    with pytest.raises(PolicyError, match=says):
+        load_snapshot(path)
+
+
+def test_yaml_with_a_few_aliases_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "few.yaml"
+    labels = "kind: Pod\nmetadata: {name: a, labels: &l {app: web}, annotations: *l}\n---\n"
+    path.write_text(labels + "kind: Node\nmetadata: {name: n}\n")
+    assert load_snapshot(path).classes[0].labels == {"app": "web"}

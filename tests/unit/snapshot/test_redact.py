@@ -273,7 +273,18 @@ def planted_amounts(value):
     return found
 
 
-AMOUNTS = "requests limits capacity allocatable overhead hard used usage nodeSelector allocatedResources".split()
+AMOUNTS = [
+    "requests",
+    "limits",
+    "capacity",
+    "allocatable",
+    "overhead",
+    "hard",
+    "used",
+    "usage",
+    "nodeSelector",
+    "allocatedResources",
+]
 
 
 @pytest.mark.parametrize(
