@@ -316,6 +316,9 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     return None
 
 
+NO_RELEASE = "no release is installed"
+
+
 def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, str]:
     """Return ``state`` with the memory and the Lease of the release in this cluster, where no flag names any.
 
@@ -330,7 +333,7 @@ def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, str]:
     except ClusterReadError as error:
         return state, f"the release was not looked for: {str(error).splitlines()[0]}"
     if not memories:
-        return state, "no release is installed"
+        return state, NO_RELEASE
     if len(memories) > 1:
         return state, f"there are several releases; choose with {list_flags(memories)}"
     (memory,) = memories

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.run.memory.document import ActingRun, Document, MoveRecord, encode, with_acting_run
 from tests.chart.helm import helm
 from tests.controlplane import build
 from tests.docs.pages import ROOT, commands, pages
@@ -92,9 +94,27 @@ def cluster() -> Iterator[EmbeddedCluster]:
         running.catch_up()
         configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-        running.apply(configmap, {**lease, "metadata": {"name": "rebalancer"}})
+        running.apply(
+            configmap, {**lease, "metadata": {"name": "rebalancer"}}, _memory_of_release()
+        )
         running.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
         yield running
+
+
+def _memory_of_release() -> dict[str, Any]:
+    """Return the memory that the chart makes, after a run that moved the pod of docs/operating.md."""
+    move = MoveRecord(
+        "default/api-5f75b8dbc7-hv9jk",
+        "Deployment/default/api",
+        "node-a1",
+        "topology-spread",
+        "zone-a 3, zone-b 3, zone-c 0",
+        "evicted",
+    )
+    document = with_acting_run(Document(), ActingRun("one", int(time.time() - _AGO), "", (move,)))
+    labels = {"app.kubernetes.io/name": "kube-rebalancer"}
+    metadata = {"name": "kube-rebalancer-memory", "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": encode(document)}
 
 
 @pytest.fixture

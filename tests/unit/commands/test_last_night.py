@@ -60,6 +60,8 @@ def test_several_releases_are_listed_and_one_is_to_be_named(cluster, moved):
     assert done.returncode == 2
     assert "--memory default/second-memory or --memory ops/mover-memory" in done.stderr
     assert moved in on(cluster, "history", "--memory=ops/mover-memory").stdout
+    text = " ".join(on(cluster, "explain", "workload", "web").stdout.split())
+    assert "cool-downs are not known: there are several releases" in text
 
 
 def test_a_release_that_is_not_there_is_said_with_what_was_looked_for(cluster):

@@ -42,12 +42,12 @@ class Scene:
         clock = SystemClock()
         self.environment = Environment(clock, {}, io.StringIO(), self.err)
         self.health = Health(clock, deadline=120)
-        self.stop: Any = Stop(clock, signalled=self.environment.stop)
+        stop: Any = Stop(clock, signalled=self.environment.stop)
         self.waits: list[float] = []
         self.looks = 0
-        self.stop.wait = self.waits.append
+        stop.wait = self.waits.append
         monkeypatch.setattr(loop, "Lease", lambda *_, **__: like(acquire=acquire))
-        self.leading = Leading(lease, self.environment, self.stop, self.health, lambda: follows)
+        self.leading = Leading(lease, self.environment, stop, self.health, lambda: follows)
 
     def term(self):
         return self.leading.term(like(), self._look)
