@@ -37,7 +37,7 @@ from rebalancer.run.options import ClusterFlags, PolicyFlags
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""
 
-FORMS = ("text", "json", "yaml", "html")
+FORMS = ("table", "json", "yaml", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class PlayOptions:
     context_name: str | None = None
     request_timeout: float | None = None
     resume: str | None = None
-    output: str = "text"
+    output: str = "table"
     quiet: bool = False
 
     def setting(self, judge: Rules) -> TaskSetting:
@@ -150,8 +150,8 @@ def render(comparison: Comparison, output: str, judge: str) -> str:
     """Return the comparison in the form ``output``, one of ``FORMS``."""
     from rebalancer.fleet import comparison_report as report  # noqa: PLC0415
 
-    if output in ("text", "html"):
-        form = report.as_text if output == "text" else report.as_html
+    if output in ("table", "html"):
+        form = report.as_text if output == "table" else report.as_html
         return form(comparison, judge)
     return data_text(report.as_data(comparison, judge), output)
 

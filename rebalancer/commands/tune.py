@@ -118,7 +118,7 @@ def _split(options: TuneOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _render(tuning: Tuning, search: Search, options: TuneOptions) -> str:
     from rebalancer.fleet import tuning_report  # noqa: PLC0415
 
-    if options.output == "text":
+    if options.output == "table":
         return tuning_report.as_text(tuning, search)
     if options.output == "html":
         return tuning_report.as_html(tuning, search)

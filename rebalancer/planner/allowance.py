@@ -185,8 +185,8 @@ class _Tally:
         if self._lifted or self._run < min(self._per_run, self._hour_left):
             return None
         if self._run >= self._per_run:
-            return f"perRun {self._per_run}"
-        return f"perHour: {self._hour_left} were left of it"
+            return f"perRun {self._per_run:,}"
+        return f"perHour: {self._hour_left:,} were left of it"
 
     def left(self) -> int:
         """Return the number of moves that this run may still make."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 import yaml
@@ -368,7 +370,9 @@ def _problem(
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":
         known = list_keys(model, path[:-1]) | (set(also) if len(path) == 1 else set())
-        message = f"unknown key{did_you_mean(path[-1], known)}"
+        message = (
+            f"unknown key{_elsewhere(model, path[-1], known) or did_you_mean(path[-1], known)}"
+        )
     elif kind == "missing":
         message = "is missing; add it"
     else:
@@ -432,11 +436,58 @@ def list_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
     return {field.alias or name for one in here for name, field in one.model_fields.items()}
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _elsewhere(model: type[BaseModel], key: object, known: Collection[str]) -> str:
+    """Return ``; did you mean protect.minPodAge?`` for a key that stands within other keys; empty if none does.
+
+    ``known``: the keys of the place where it is written, of which one may be more similar.
+    """
+    within: dict[str, tuple[str, ...]] = {}
+    for path in sorted(_paths(model), key=lambda path: (len(path), path)):
+        if len(path) > 1:
+            within.setdefault(path[-1], path)
+    name = closest(key, within)
+    if name is None or name in known:
+        return ""
+    here = closest(key, known)
+    alike = _likeness(key, name)
+    if alike < _ALIKE or (here is not None and _likeness(key, here) >= alike):
+        return ""
+    return f"; did you mean {'.'.join(within[name])}?"
+
+
+_ALIKE = 0.85
+"""Of difflib's ratio: one or two letters of a key."""
+
+
+def _likeness(key: object, name: str) -> float:
+    return SequenceMatcher(None, str(key).lower(), name.lower()).ratio()
+
+
+def _paths(model: type[BaseModel], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each key, as written in the file; a model within itself is not entered again."""
+    for name, of in model.model_fields.items():
+        path = (*before, of.alias or name)
+        yield path
+        if len(path) < _DEEPEST:
+            for nested in _models_in(of.annotation, _ONE):
+                yield from _paths(nested, path)
+
+
+_DEEPEST = 3
+"""Levels of keys that are looked through for one that is written at the wrong place."""
+
+
+_ONE = (typing.Union, types.UnionType, typing.Annotated)
+"""Types of a single section, which has a path of its own; those in lists and under free keys have none."""
+
+
+def _models_in(annotation: Any, within: Collection[Any] | None = None) -> Iterator[type[BaseModel]]:
+    """Yield the models of a type. ``within``: only in types of these origins; None: in all."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation
-    for inner in typing.get_args(annotation):
-        yield from _models_in(inner)
+    if within is None or typing.get_origin(annotation) in within:
+        for inner in typing.get_args(annotation):
+            yield from _models_in(inner, within)
 
 
 __all__ = ["list_keys", "validate"]

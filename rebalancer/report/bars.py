@@ -68,12 +68,17 @@ class _Drawn(Progress):
         yield from super().get_renderables()
 
 
+def _draws_braille(stream: TextIO) -> bool:
+    """Return whether the stream's encoding has the characters of rich's usual spinner."""
+    return (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+
+
 class Bars:
     """Shows the phases of one run on a terminal. Thread-safe; never raises."""
 
     def __init__(self, stream: TextIO, *, color: bool) -> None:
         self._drawn = _Drawn(
-            SpinnerColumn(),
+            SpinnerColumn("dots" if _draws_braille(stream) else "line"),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TextColumn("{task.fields[count]}", markup=False),

@@ -269,7 +269,7 @@ def describe_done(report: RunReport) -> str | None:
 
 
 def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:
-    """Yield how many replacements landed as predicted: on the node, in the zone, or on one of many nodes.
+    """Yield how many replacements landed as predicted; if all are of one kind, how: on the node, in the zone.
 
     A landing on one of many equal nodes counts as a landing in their zone.
     """
@@ -283,7 +283,11 @@ def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:
         else:
             kind = "on one of several likely nodes"
         kinds.setdefault(kind, []).append(bool(one.predicted))
-    for kind, hits in sorted(kinds.items()):
+    if len(kinds) > 1:
+        every = [hit for hits in kinds.values() for hit in hits]
+        yield f"{sum(every):,} of {len(every):,} landed as predicted"
+        return
+    for kind, hits in kinds.items():
         yield f"{sum(hits):,} of {len(hits):,} landed {kind}"
 
 

@@ -13,6 +13,7 @@ from rebalancer.machines.capacity.codes import GroupCode, PodCode, RemovalCode, 
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.drain.preflight import DrainVerdict
 from rebalancer.plan.plan import Code, NodeCode, Status
+from rebalancer.planner.settings import THRESHOLDS
 from rebalancer.policy.cluster import Expander
 from rebalancer.policy.forms import schema
 from rebalancer.policy.load import load_policy
@@ -63,6 +64,27 @@ def strategies() -> str:
         on = "yes" if name in default.strategies else "no"
         rows.append((f"[`{name}`]({name}.md)", text, on))
     return table(("strategy", "what it does", "in the built-in policy"), rows)
+
+
+def eagerness() -> str:
+    """Return what each level of eagerness asks of a move."""
+    heads = (
+        "eagerness",
+        "least gain for an ordinary pod",
+        "better in",
+        "worse in at most",
+        "if worse in none, better in",
+        "least gain of a wave",
+    )
+    rows = [
+        (
+            f"`{level}`",
+            f"{of.pods:g} pods, or {of.imbalance:g} imbalance",
+            *(f"{100 * share:g} %" for share in (of.better, of.worse, of.harmless, of.rest)),
+        )
+        for level, of in THRESHOLDS.items()
+    ]
+    return table(heads, rows)
 
 
 def policy_keys() -> str:

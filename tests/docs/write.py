@@ -8,6 +8,7 @@ from tests.docs.pages import ROOT
 from tests.support.cli import call
 
 _TABLES = {
+    "eagerness": tables.eagerness,
     "exit-codes": tables.exit_codes,
     "metrics": as_markdown,
     "policy-keys": tables.policy_keys,

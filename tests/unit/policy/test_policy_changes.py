@@ -92,6 +92,13 @@ def test_an_item_of_a_list_can_be_set_and_the_last_setting_holds(file):
             "strategies.duplicates.wait=1",
             "--set strategies.duplicates.wait=1: strategies.duplicates.wait: unknown key; did you mean weight?",
         ),
+        (
+            "minPodAge=0s",
+            "--set minPodAge=0s: minPodAge: unknown key; did you mean protect.minPodAge?",
+        ),
+        ("minpodag=0s", "unknown key; did you mean protect.minPodAge?"),
+        ("protect.perRun=3", "unknown key; did you mean budgets.perRun?"),
+        ("modd=off", "unknown key; did you mean mode?"),
         ("scaling.x=1", "--set scaling.x=1: scaling: unknown key"),
         ("budgets.a.b=1", "--set budgets.a.b=1: budgets.a: unknown key"),
         ("budgets.perRun", "--set budgets.perRun: write --set KEY=VALUE, such as budgets.perRun=5"),

@@ -165,3 +165,22 @@ def test_without_bars_there_is_no_picture(stream):
     progress.show_nodes(snapshot_of(NODES), [])
     progress.evicted(move())
     assert plain(stream).count("\n") == 1
+
+
+class _Encoded(io.StringIO):
+    def __init__(self, encoding):
+        super().__init__()
+        self.name_of_encoding = encoding
+
+    @property
+    def encoding(self):
+        return self.name_of_encoding
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "US-ASCII", "latin-1", None])
+def test_a_terminal_that_is_not_unicode_gets_no_other_characters(encoding):
+    stream = _Encoded(encoding)
+    with Bars(stream, color=False).phase("plan"):
+        pass
+    drawn = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", stream.getvalue())
+    assert not re.search("[⠀-⣿]", drawn)
