@@ -20,7 +20,7 @@ from rebalancer.plan.plan import (
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.rendering import cost_of_entries
-from rebalancer.snapshot.columns import Bools, unite
+from rebalancer.snapshot.columns import Bools, Ints, unite
 from rebalancer.snapshot.protect import LEFT_OUT
 
 _Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]
@@ -114,7 +114,7 @@ def pods_of_rules(draft: Draft) -> Bools:
     pods = draft.snapshot.pods
     found = np.zeros(len(pods), bool)
     size = len(draft.snapshot.nodes) + 1
-    of_pods = pods.cls.astype(np.int64) * size + pods.node
+    asked: list[Ints] = []
     for weighted in draft.terms:
         term = weighted.term
         if term.cause is not Cause.PLACE:
@@ -122,13 +122,17 @@ def pods_of_rules(draft: Draft) -> Bools:
             found[judged[draft.state.at_home(judged)]] = True
             continue
         pairs = [(rows.cls, rows.node) for rows in (term.candidates(), term.waiting())]
-        pairs += [
-            (unmet.classes, np.full(len(unmet.classes), _NOWHERE, np.int32))
-            for unmet in term.unmet() or ()
-            if _NOWHERE in unmet.nodes
-        ]
-        for cls, node in pairs:
-            found |= np.isin(of_pods, cls.astype(np.int64) * size + node)
+        if not any(len(cls) for cls, _ in pairs):
+            # Pods that wait leave no node: they are no candidates.
+            pairs += [
+                (unmet.classes, np.full(len(unmet.classes), _NOWHERE, np.int32))
+                for unmet in term.unmet() or ()
+                if _NOWHERE in unmet.nodes
+            ]
+        asked += [cls.astype(np.int64) * size + node for cls, node in pairs]
+    if asked:
+        of_pods = pods.cls.astype(np.int64) * size + pods.node
+        found |= np.isin(of_pods, np.concatenate(asked))
     scoped = draft.problem.scoped
     return found if scoped is None else found & scoped.pods
 
