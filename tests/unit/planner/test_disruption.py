@@ -79,8 +79,10 @@ def test_a_budget_whose_status_is_of_an_older_generation_says_so(desired):
     made, web, _ = problem(one)
     assert made.disruptions.forbidden(web) == (
         Code.PDB,
-        "default/one allows no disruption until its controller has seen it: "
-        "its status is of generation 1, its spec of 3",
+        (
+            "default/one allows no disruption until its controller has seen it: "
+            "its status is of generation 1, its spec of 3"
+        ),
     )
     # What it would allow for good is not known either.
     assert made.disruptions.unevictable() == frozenset()
