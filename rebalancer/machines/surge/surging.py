@@ -421,7 +421,9 @@ class Surge:
         )
         at = self._write(at, size=size, since=int(at.now))
         if not self._requests.increase(at.group.name, size) and is_sure:
-            self._write(at, desired=at.note.desired + size - at.desired)
+            now = self._machines.group_named(at.group.name, ())
+            seen = max(size, 0 if now is None else now.desired or 0)
+            self._write(at, size=seen, desired=at.note.desired + seen - at.desired)
         return f"new machines of {at.group.name}"
 
     def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
