@@ -166,7 +166,7 @@ def test_a_file_is_new_with_its_mode_and_nothing_is_left_of_half_a_file(tmp_path
         stream.write(b"whole")
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"whole", 0o600)
     with pytest.raises(TypeError), create_file(file) as stream:
-        stream.writelines([b"half", "of it"])
+        stream.writelines([b"half", "of it"])  # type: ignore[list-item]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_bytes() == b"whole"
 

@@ -78,7 +78,7 @@ def test_retention_and_what_it_leaves(recorded, monkeypatch):
             store,
             "files",
             lambda listed=listed: {
-                name: of._replace(written=86400 * float(name[9:13]))
+                name: of._replace(written=86400 * float(name[9:13] or 0))
                 for name, of in listed().items()
             },
         )
