@@ -123,6 +123,7 @@ class Described(Protocol):
 class Lacking(Protocol):
     """A group that can say what is missing in the cluster for it to hold."""
 
+    label: str
     without_nodes: Sequence[str]
     """Domains that its pods could be in, if these had nodes."""
 

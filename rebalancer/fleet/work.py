@@ -76,8 +76,8 @@ def origin_of(snapshot: Snapshot) -> Origin:
     nodes, pods = snapshot.nodes, snapshot.pods
     state = hashlib.sha256(repr((nodes.names, *pods.name)).encode())
     for column in (nodes.ready, nodes.unschedulable, nodes.allocatable, pods.node, pods.cls):
-        state.update(np.ascontiguousarray(column))
-    state.update(np.ascontiguousarray(snapshot.requests))
+        state.update(column.tobytes())
+    state.update(snapshot.requests.tobytes())
     if snapshot.server is None:
         return Origin(state.hexdigest())
     # Clusters may have servers of one address: a service's in the pod that records.

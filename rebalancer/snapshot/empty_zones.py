@@ -36,9 +36,9 @@ def _zones_of_storage(snapshot: Snapshot) -> Iterator[str]:
                     yield from asked.values or ()
     for of_class in snapshot.volumes.storage_classes.values():
         for raw in of_class.allowed_topologies or ():
-            for asked in _label_expressions(raw):
-                if _is_zone(str(asked.get("key"))):
-                    yield from map(str, asked.get("values") or ())
+            for given in _label_expressions(raw):
+                if _is_zone(str(given.get("key"))):
+                    yield from map(str, given.get("values") or ())
 
 
 def _label_expressions(raw: Any) -> Sequence[dict[str, Any]]:

@@ -133,7 +133,9 @@ def test_a_second_release_is_warned_of_the_first_and_can_share_its_state(cluster
     served = {"kind": "Deployment", "existingPolicy": "ours", "sharedState": state}
     notes = second.upgrade({**suspended, **named, **served})
     assert "which plans every 2m, and at once when nodes change" in notes
-    assert "WARNING: it cannot start yet: there is no ConfigMap other/ours (existingPolicy)" in notes
+    assert (
+        "WARNING: it cannot start yet: there is no ConfigMap other/ours (existingPolicy)" in notes
+    )
     policy = {"apiVersion": "v1", "kind": "ConfigMap", "data": {}}
     cluster.apply([{**policy, "metadata": {"name": "ours", "namespace": "other"}}])
     assert "WARNING" not in second.upgrade({**suspended, **named, **served})

@@ -89,8 +89,13 @@ def test_a_journal_serves_a_directory_that_grows(played, tmp_path, monkeypatch, 
     shutil.copy(played.journal, journal)
     (folder / "3.json").unlink()
     skewed(folder / "new.json", 12)
-    tasks, work_ = [], work.work
-    monkeypatch.setattr(work, "work", lambda task: tasks.append(task.snapshot) or work_(task))
+    tasks, work_ = list[str](), work.work
+
+    def counted(task):
+        tasks.append(task.snapshot)
+        return work_(task)
+
+    monkeypatch.setattr(work, "work", counted)
     words = ["compare", "--policies", *played.policies, "--snapshots", str(folder), "--draws", "1"]
     assert command([*words, "--resume", str(journal), "-o", "json"]) == 0
     resumed = capsys.readouterr().out

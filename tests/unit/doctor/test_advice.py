@@ -490,6 +490,7 @@ def test_patches_have_no_anchors(tmp_path):
 def test_requests_are_compared_with_the_use_of_all_pods(used):
     objects = number_pods(workload("web", ["a0", "b0"], kind="StatefulSet", cpu="2", spec=HARD))
     snapshot = with_usage(snapshot_of([*NODES, *objects]))
+    assert snapshot.usage is not None
     classes = snapshot.usage.classes.copy()
     classes[0, snapshot.pods.cls] = used
     snapshot = replace(snapshot, usage=replace(snapshot.usage, classes=classes))

@@ -1,5 +1,7 @@
 """A zone is closed, as in a zonal shift: meanwhile only hard rules and nodes that go move pods."""
 
+from typing import Any
+
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
@@ -25,7 +27,7 @@ def zones(**sizes):
 
 def closed(nodes, names, how="cordoned"):
     """The nodes, of which those named take no new pods."""
-    more = {
+    more: dict[str, Any] = {
         "cordoned": {"unschedulable": True},
         "NotReady": {"ready": False},
         "going": {"taints": GOING},

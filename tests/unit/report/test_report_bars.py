@@ -173,7 +173,7 @@ class _Encoded(io.StringIO):
         self.name_of_encoding = encoding
 
     @property
-    def encoding(self):
+    def encoding(self):  # type: ignore[override]
         return self.name_of_encoding
 
 

@@ -90,6 +90,7 @@ def test_what_a_node_counts_of_a_resized_pod(row):
     for record in (*page, *pod_records(in_protobuf(*given))):
         _, spec = record.spec()
         (container,) = spec.containers
+        assert container.resources is not None
         assert container.resources.requests == {"cpu": counts}
 
 
@@ -105,7 +106,9 @@ def test_a_resize_of_the_whole_pod_counts_as_one_of_a_container():
     pod["status"]["resources"] = requests("2")
     page, _ = decode_page(json.dumps({"items": [pod]}).encode())
     (record,) = page
-    assert record.spec()[1].resources.requests == {"cpu": "2"}
+    whole = record.spec()[1].resources
+    assert whole is not None
+    assert whole.requests == {"cpu": "2"}
 
 
 def test_a_tenant_that_asks_for_a_thousand_processors_moves_no_pod_of_another():
