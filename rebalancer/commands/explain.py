@@ -346,7 +346,7 @@ _ANY = "named"
 @click.argument("name", shell_complete=complete_pods)
 @_WITHIN
 @with_flags(_EXPLAINED)
-def _named(name: str, of_namespace: str | None, **options: Any) -> int:
+def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     """Explain the pod, node or workload of this name."""
     given = RunOptions.of(dry_run=True, **options)
     explaining = Explaining(given, system_environment())

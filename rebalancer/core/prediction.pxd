@@ -18,13 +18,13 @@ from rebalancer.core.scores cimport (
 )
 from rebalancer.core.windows cimport Ring, fold, number_kinds, share_out, weigh_windows
 
-cdef class Pod:
+cdef class PodArrays:
     cdef public Requests requests
     cdef public Preferences preferences
     cdef public list spread, repelled, attracted
     cdef public bint first
 
-cdef class Cluster:
+cdef class ClusterArrays:
     cdef public Loads loads
     cdef public Scoring scoring
     cdef public Weights weights
@@ -35,7 +35,7 @@ cdef class Cluster:
     cdef public Ring ring
     cdef public unsigned char[::1] feasible
 
-cpdef Py_ssize_t predict(Cluster cluster, Pod pod) except -1
-cpdef Py_ssize_t find_feasible(Cluster cluster, Pod pod) except -1
-cdef void _keep_attracting(Pod pod, unsigned char[::1] feasible) except *
-cdef Py_ssize_t _line_up(Cluster cluster) except -1
+cpdef Py_ssize_t predict(ClusterArrays cluster, PodArrays pod) except -1
+cpdef Py_ssize_t find_feasible(ClusterArrays cluster, PodArrays pod) except -1
+cdef void _keep_attracting(PodArrays pod, unsigned char[::1] feasible) except *
+cdef Py_ssize_t _line_up(ClusterArrays cluster) except -1

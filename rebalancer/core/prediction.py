@@ -24,7 +24,7 @@ from rebalancer.core.views import flags
 from rebalancer.core.windows import Ring, fold, number_kinds, share_out, weigh_windows
 
 
-class Pod:
+class PodArrays:
     """The pod that is to be scheduled, and all that decides where. (N,) arrays are of all nodes."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Pod:
         """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
 
 
-class Cluster:
+class ClusterArrays:
     """The nodes and the scheduler's settings, with room for the numbers of one prediction."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Cluster:
         """(N,) the nodes that pass; before the prediction those that pass all filters that are not asked here."""
 
 
-def predict(cluster: Cluster, pod: Pod) -> int:
+def predict(cluster: ClusterArrays, pod: PodArrays) -> int:
     """Predict where the scheduler puts a pod; return the number of feasible nodes.
 
     Before, ``cluster.feasible`` holds the nodes that pass the filters on the pod and the node alone. Afterwards, the
@@ -109,7 +109,7 @@ def predict(cluster: Cluster, pod: Pod) -> int:
     return ring.count
 
 
-def find_feasible(cluster: Cluster, pod: Pod) -> int:
+def find_feasible(cluster: ClusterArrays, pod: PodArrays) -> int:
     """Write the nodes that pass all filters into ``cluster.ring``, and return their number; see :func:`predict`."""
     feasible = cluster.feasible
     if cluster.checks_room:
@@ -124,7 +124,7 @@ def find_feasible(cluster: Cluster, pod: Pod) -> int:
     return _line_up(cluster)
 
 
-def _keep_attracting(pod: Pod, feasible: memoryview) -> None:
+def _keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
     """Keep the nodes that required affinity allows."""
     alone = pod.first
     for pods in pod.attracted:
@@ -136,7 +136,7 @@ def _keep_attracting(pod: Pod, feasible: memoryview) -> None:
             keep_occupied(pods, feasible)
 
 
-def _line_up(cluster: Cluster) -> int:
+def _line_up(cluster: ClusterArrays) -> int:
     """Write the feasible nodes into the ring, in the order of the search; return their number."""
     ring = cluster.ring
     count = 0

@@ -40,7 +40,7 @@ class Preference:
         self.weight = weight
 
 
-class SoftSpread:
+class SpreadArrays:
     """A topology spread constraint with ScheduleAnyway."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Preferences:
         affinity: memoryview | None,
         fixed: memoryview | None,
         pods: list[Preference],
-        spread: list[SoftSpread],
+        spread: list[SpreadArrays],
         ignored: memoryview,
         *,
         ignores: bool,
@@ -164,7 +164,7 @@ def find_extremes(board: Board, ring: Ring, wishes: Preferences) -> int:
 
 
 def _count_domains(
-    board: Board, ring: Ring, wishes: Preferences, constraint: SoftSpread, offset: int
+    board: Board, ring: Ring, wishes: Preferences, constraint: SpreadArrays, offset: int
 ) -> None:
     """Write the number of the constraint's domains in each window."""
     if constraint.per_node and not wishes.ignores:
@@ -186,8 +186,8 @@ def _bound_spread(board: Board, ring: Ring, wishes: Preferences, row: int) -> No
         if board.done[window]:
             continue
         _score_spread(board, ring, wishes, window)
-        _bound(board, ring, wishes, -1, board.low)
-        _bound(board, ring, wishes, 1, board.high)
+        _find_bound(board, ring, wishes, -1, board.low)
+        _find_bound(board, ring, wishes, 1, board.high)
         for other in range(window, ring.windows):
             if _has_sizes(board, row, size, window, other):
                 low = board.low[other]
@@ -196,7 +196,9 @@ def _bound_spread(board: Board, ring: Ring, wishes: Preferences, row: int) -> No
                 board.done[other] = 1
 
 
-def _bound(board: Board, ring: Ring, wishes: Preferences, sign: int, bounds: memoryview) -> None:
+def _find_bound(
+    board: Board, ring: Ring, wishes: Preferences, sign: int, bounds: memoryview
+) -> None:
     """Write the smallest (``sign`` -1) or largest raw spread score of the nodes in each window that are not ignored."""
     ignored = 0 if sign > 0 else _BEYOND
     for place in range(ring.count):
@@ -226,7 +228,7 @@ def _score_spread(board: Board, ring: Ring, wishes: Preferences, window: int) ->
         board.spread[place] = round_half_up(board.sums[place])
 
 
-def _add_spread(board: Board, ring: Ring, constraint: SoftSpread, weight: float) -> None:
+def _add_spread(board: Board, ring: Ring, constraint: SpreadArrays, weight: float) -> None:
     """Add what a constraint contributes to the raw spread scores; nothing for nodes that lack its key."""
     pods, shift = constraint.pods, float(constraint.shift)
     for place in range(ring.count):

@@ -1,6 +1,6 @@
 cdef Py_ssize_t _MAX_KINDS
 
-cdef class Shares:
+cdef class LandingShares:
     cdef public long long round
     cdef public long long[::1] value, table, number, written
     cdef public double[::1] begun, left, running, ended
@@ -9,7 +9,7 @@ cdef class Ring:
     cdef public Py_ssize_t count, windows, size
     cdef public long long[::1] nodes, rank, kind, first, sorted, times, queue
     cdef public double[::1] weight, chance
-    cdef public Shares shares
+    cdef public LandingShares shares
 
 cpdef void weigh_windows(Ring ring, Py_ssize_t nodes, Py_ssize_t most) except *
 cpdef void slide(

@@ -14,7 +14,7 @@ _MAX_KINDS = 48
 """More kinds of windows than this are stood for by so many windows, evenly spread."""
 
 
-class Shares:
+class LandingShares:
     """Room for the shares of the windows of one kind, and for the numbers of the scores that share them out."""
 
     def __init__(self, nodes: int) -> None:
@@ -72,7 +72,7 @@ class Ring:
         """(F,) the result: the probability that each node is chosen, up to a constant factor. Beyond, room for :func:`fold`."""
         self.queue = ints(2 * nodes)
         """Room for the places that may still be the best of a window, best first (a monotone queue)."""
-        self.shares = Shares(nodes)
+        self.shares = LandingShares(nodes)
 
 
 def weigh_windows(ring: Ring, nodes: int, most: int) -> None:
@@ -272,7 +272,7 @@ def _choose_best(ring: Ring, totals: memoryview) -> None:
 
 
 def _number_values(ring: Ring, totals: memoryview) -> None:
-    """Write a number for the score at each place into ``Shares.value``, equal for equal scores: a table by open addressing."""
+    """Write a number for the score at each place into ``LandingShares.value``, equal for equal scores: a table by open addressing."""
     shares = ring.shares
     shares.round += 1
     mask = len(shares.table) - 1

@@ -50,7 +50,7 @@ def list_cron_jobs(client: Client) -> Sequence[Started] | None:
     try:
         while True:
             page = _cron_jobs.decode(client.get(path, query=query).body)
-            found += [one.started() for one in page.items if not one.spec.suspend]
+            found += [one.describe() for one in page.items if not one.spec.suspend]
             if not page.metadata.next:
                 return found
             query["continue"] = page.metadata.next
@@ -79,7 +79,7 @@ class _CronJob(msgspec.Struct):
     metadata: ObjectMeta
     spec: _CronJobSpec
 
-    def started(self) -> Started:
+    def describe(self) -> Started:
         """Return what it says: its own labels, and what its pods' template has."""
         template = self.spec.job_template.spec.template
         labels = {**(self.metadata.labels or {}), **(template.metadata.labels or {})}

@@ -32,7 +32,7 @@ _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PolicySource:
     """What a file says of the descheduler."""
 
     document: YamlDocument
@@ -43,7 +43,7 @@ class Source:
     """Whether the descheduler is started with ``--dry-run``, by the values of its chart or by a manifest beside."""
 
 
-def read_source(raw: bytes, file: str) -> Source:
+def read_source(raw: bytes, file: str) -> PolicySource:
     """Find the descheduler's policy in ``raw``, the content of ``file``.
 
     Keys without a value are dropped: the descheduler treats them as absent.
@@ -68,7 +68,7 @@ def read_source(raw: bytes, file: str) -> Source:
     if values is not None:
         _note_chart(document, notes)
         dry_run = dry_run or _has_dry_run(outer.get("cmdOptions"))
-    return Source(document, notes, dry_run)
+    return PolicySource(document, notes, dry_run)
 
 
 def _has_dry_run(options: Any) -> bool:

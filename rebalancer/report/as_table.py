@@ -170,11 +170,11 @@ class _TableReport:
         shown = summary.unmet[: self._most(_MAX_UNMET)]
         for group in shown:
             screen.prose(group.heading, "  ", style="yellow")
-            self._named(group.names, _MAX_NAMES, f": {group.why}" if group.why else "")
+            self._name(group.names, _MAX_NAMES, f": {group.why}" if group.why else "")
         left = sum(group.rules for group in summary.unmet[len(shown) :])
         self._more(left, "  ", " rules")
 
-    def _named(self, names: Sequence[str], most: int, why: str) -> None:
+    def _name(self, names: Sequence[str], most: int, why: str) -> None:
         """Print names with what they have in common; ``wide`` has one name a line, and all of them."""
         for line in names if self._wide else [and_more(names, most)]:
             self._screen.prose(f"{line}{why}", _INDENT, " " * 8)
@@ -301,7 +301,7 @@ class _TableReport:
             screen.prose(f"{stays.pods:,} {stays.code}: {stays.why}", "  ")
             shown = stays.groups[: self._most(_MAX_GROUPS)]
             for group in shown:
-                self._named(group.pods, 2, f": {group.message}")
+                self._name(group.pods, 2, f": {group.message}")
             self._more(skips.total(stays.groups[len(shown) :]), _INDENT)
 
     def _end(self) -> None:

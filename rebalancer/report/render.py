@@ -47,7 +47,7 @@ def as_csv(report: RunReport) -> Iterator[str]:
 
 def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
     move = outcome.move
-    to, zone, probability = _predicted(report, move)
+    to, zone, probability = _predict_place(report, move)
     return (
         move.wave,
         move.namespace,
@@ -73,7 +73,7 @@ def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
     )
 
 
-def _predicted(report: RunReport, move: Move) -> tuple[str | None, str | None, float | None]:
+def _predict_place(report: RunReport, move: Move) -> tuple[str | None, str | None, float | None]:
     """Return the predicted landing as all forms have it: a node, or the number of likely nodes; its zone; the probability."""
     if not move.landings:
         return None, None, None

@@ -12,9 +12,9 @@ import numpy as np
 
 from rebalancer.core.counts import DomainCounts, count_per_node, count_pods
 from rebalancer.core.filters import HardSpread
-from rebalancer.core.prediction import Cluster, Pod, find_feasible, predict
+from rebalancer.core.prediction import ClusterArrays, PodArrays, find_feasible, predict
 from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring
-from rebalancer.core.scores import Board, Preference, Preferences, SoftSpread, Weights
+from rebalancer.core.scores import Board, Preference, Preferences, SpreadArrays, Weights
 from rebalancer.core.views import view_of
 from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.interpod import InterPod
@@ -58,7 +58,7 @@ class _Counted:
 class _Lowered:
     """A class, as the core reads it."""
 
-    pod: Pod
+    pod: PodArrays
     counted: list[_Counted]
     static: Bools
     """(N,) the nodes that pass all filters on the pod and the node alone."""
@@ -144,7 +144,7 @@ class Lowering:
         profile, nodes = self._profile, self._snapshot.nodes
         weights = profile.weights
         logarithms = np.array([go_log(float(domains + 2)) for domains in range(len(nodes) + 3)])
-        self._cluster = Cluster(
+        self._cluster = ClusterArrays(
             Loads(
                 view_of(nodes.allocatable),
                 view_of(state.used),
@@ -196,7 +196,7 @@ class Lowering:
             self._count(counted, self._topologies[key], relation.affinity, terminating=True)
             for key in relation.affinity_keys
         ]
-        pod = Pod(
+        pod = PodArrays(
             self._lower_requests(cls),
             self._lower_preferences(cls, counted),
             [self._lower_hard(counted, one) for one in self._spread.hard(cls)],
@@ -227,7 +227,7 @@ class Lowering:
 
     def _lower_preferences(self, cls: int, counted: list[_Counted]) -> Preferences:
         affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
-        ignored = self._spread.ignored(cls)
+        ignored = self._spread.ignored_nodes(cls)
         soft = self._spread.soft(cls)
         if len(soft) > self._rows:
             self._rows, self._state = len(soft), None
@@ -246,9 +246,9 @@ class Lowering:
             ignores=bool(ignored.any()),
         )
 
-    def _lower_soft(self, counted: list[_Counted], constraint: Constraint) -> SoftSpread:
+    def _lower_soft(self, counted: list[_Counted], constraint: Constraint) -> SpreadArrays:
         topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME
-        return SoftSpread(
+        return SpreadArrays(
             self._count_per_node(counted, topology, constraint.classes)
             if per_node
             else self._count(counted, topology, constraint.classes, constraint.eligible),

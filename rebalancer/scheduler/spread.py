@@ -281,9 +281,9 @@ class Spread:
             else:
                 counts.append(constraint.domain_counts(state))
                 domains.append(constraint.topology.named)
-        return SoftSpread(constraints, tuple(counts), self.ignored(cls), tuple(domains))
+        return SoftSpread(constraints, tuple(counts), self.ignored_nodes(cls), tuple(domains))
 
-    def ignored(self, cls: int) -> Bools:
+    def ignored_nodes(self, cls: int) -> Bools:
         """Return the nodes (N,) that lack a key of the soft constraints of a class, and score 0."""
         return self._lacking(self.soft(cls) if self._all_keys(cls) else ())
 
