@@ -8,15 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import EVENTS
 from rebalancer.wire.times import unix_seconds
+
+if TYPE_CHECKING:
+    # Whoever only reads what an event said starts without the client.
+    from rebalancer.kube.client import Client
 
 REASON = "Rebalanced"
 ACTION = "Evict"

@@ -27,8 +27,8 @@ _ASKED_FIRST = [
         ),
     ),
     (
-        "        if not may_be_sent():\n            return False\n        self.machines.terminate",
-        "        self.machines.terminate",
+        "        if not may_be_sent():\n            return False\n        try:\n            self.machines.terminate",
+        "        try:\n            self.machines.terminate",
     ),
 ]
 """Whether a request may be sent is asked before the group is read, which takes its time."""
@@ -355,7 +355,7 @@ MENDS: tuple[Mend, ...] = (
         "machines that do not exist are none to spare",
         "M27",
         [
-            ("machines := min(wanted, len(now.instances))", "machines := wanted"),
+            ("machines := min(wanted, left)", "machines := wanted"),
             (
                 "    return min(group.desired, len(group.instances)) - group.minimum\n",
                 "    return group.desired - group.minimum\n",

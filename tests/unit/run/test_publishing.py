@@ -114,17 +114,21 @@ def test_a_group_in_the_address_is_kept(tmp_path):
     assert asked[0][1] == "/base/metrics/job/x/release/y"
 
 
+YOUNG = ("protect.minPodAge=1h",)
+"""No pod may move, and so a rule stays unmet."""
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
         ({"dry_run": True, "fail_on": ("unmet",)}, ExitCode.DONE),
         ({"dry_run": True, "fail_on": ("held", "standstill")}, ExitCode.DONE),
         ({"dry_run": True, "detailed_exitcode": True}, ExitCode.MOVES_PLANNED),
-        ({"dry_run": True, "namespace": "none", "fail_on": ("unmet",)}, ExitCode.ASKED_RED),
+        ({"dry_run": True, "settings": YOUNG, "fail_on": ("unmet",)}, ExitCode.ASKED_RED),
         (
             {
                 "dry_run": True,
-                "namespace": "none",
+                "settings": YOUNG,
                 "fail_on": ("unmet",),
                 "detailed_exitcode": True,
             },
