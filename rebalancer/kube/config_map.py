@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.client import Client
 from rebalancer.kube.failures import says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CONFIG_MAPS
+
+if TYPE_CHECKING:
+    # Whoever only names the ConfigMap starts without the client.
+    from rebalancer.kube.client import Client
 
 MAX_BYTES = 1_000_000
 """Bytes of data; the API's limit is 1 MiB for the whole object."""

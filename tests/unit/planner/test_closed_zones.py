@@ -27,7 +27,7 @@ def zones(**sizes):
 
 def closed(nodes, names, how="cordoned"):
     """The nodes, of which those named take no new pods."""
-    more: dict[str, Any] = {
+    more: Any = {
         "cordoned": {"unschedulable": True},
         "NotReady": {"ready": False},
         "going": {"taints": GOING},
