@@ -39,7 +39,7 @@ class PodTerm(Term):
         """
         kept = _judgeable(view)[pods]
         pods, worth = pods[kept], worth[kept]
-        order = np.lexsort((pods, -worth))
+        order = np.lexsort((view.rank_equals()[pods], -worth))
         self._pods: Int32s = pods[order].astype(np.int32)
         self._view, self._reason = view, reason
         self.cause = Cause.STATE if by_state else Cause.AGE

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.cost.streaks import Streaks
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, freeze
 from rebalancer.snapshot.empty_zones import ZONE, may_use_zone, zones_without_nodes
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
@@ -243,6 +245,18 @@ class View:
         """Return the classes of an owner's pods and of their replacements."""
         return self.state.classes_of_owner(owner)
 
+    def rank_equals(self) -> Int32s:
+        """Return the rank (P,) of each pod among pods whose moves are worth the same; computed once, read-only.
+
+        By owner and node, then by what their replacements request and where these may run. Only of pods that are
+        equal in all of it the highest ordinal goes first, as when a StatefulSet scales in or rolls out. So it does
+        not matter which pod of an owner is on which node, or has which volume.
+        """
+        made = self.made.get("rank of equals")
+        if not isinstance(made, np.ndarray):
+            made = self.made["rank of equals"] = freeze(_rank_equals(self))
+        return made
+
     def crowding(self) -> Crowding:
         """Return the crowding of the snapshot; computed once."""
         made = self.made.get("crowding")
@@ -275,3 +289,44 @@ class View:
         size = max(1, len(self.snapshot.nodes))
         pairs = np.unique(pods.cls[here].astype(np.int64) * size + pods.node[here])
         return (pairs // size).astype(np.int32), (pairs % size).astype(np.int32)
+
+
+def _rank_equals(view: View) -> Int32s:
+    """Return what :meth:`View.rank_equals` returns."""
+    snapshot, pods = view.snapshot, view.snapshot.pods
+    classes = np.arange(len(snapshot.classes))
+    owners = np.array([cls.owner for cls in snapshot.classes], np.int64)
+    owned = owners >= 0
+    # Classes are numbered by the names of their first pods: so are owners, and pods without one.
+    first = np.full(len(snapshot.owners), len(classes))
+    np.minimum.at(first, owners[owned], classes[owned])
+    of_class = classes.copy()
+    of_class[owned] = first[owners[owned]]
+    owner = of_class[pods.cls]
+    content = _number_contents(view, owner * (len(snapshot.nodes) + 1) + pods.node)
+    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner))
+    rank = np.empty(len(pods), np.int32)
+    rank[order] = np.arange(len(pods), dtype=np.int32)
+    return rank
+
+
+def _number_contents(view: View, place: NDArray[np.int64]) -> Int32s:
+    """Return a number (P,) for the content of each pod's class; ``place``: number of its owner and node together.
+
+    Pods are compared only where an owner has several classes on one node.
+    """
+    snapshot, cls = view.snapshot, view.snapshot.pods.cls
+    size = max(1, len(snapshot.classes))
+    pairs = np.unique(place * size + cls)
+    _, at, several = np.unique(pairs // size, return_inverse=True, return_counts=True)
+    keys: dict[int, tuple[bytes, list[int], list[tuple[str, str]]]] = {}
+    for index in np.unique(pairs[several[at] > 1] % size).tolist():
+        of_class = snapshot.classes[index]
+        nodes = view.usable(of_class.replacement).tobytes()
+        requests = snapshot.requests[:, of_class.replacement].tolist()
+        keys[index] = nodes, requests, sorted(of_class.common_labels)
+    numbers = np.zeros(size, np.int32)
+    distinct = sorted(keys.values())
+    for index, key in keys.items():
+        numbers[index] = bisect_left(distinct, key)
+    return numbers[cls]

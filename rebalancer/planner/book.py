@@ -100,7 +100,8 @@ class Book:
             * (1.0 + _LATER * np.where(later < 1.0, later, 0.0))
         )
         """(P,) what evicting each pod costs when candidates are compared."""
-        first = np.lexsort((np.arange(len(later)), self._order, later >= 1.0))
+        self._rank = draft.view.rank_equals()
+        first = np.lexsort((self._rank, self._order, later >= 1.0))
         self._place = np.empty(len(first), np.int64)
         """(P,) the place of each pod: first those that a term judges by themselves, then the cheapest."""
         self._place[first] = np.arange(len(first))
@@ -188,6 +189,10 @@ class Book:
         cost = float(self._order[pod])
         return (-gain[0] / cost, -gain[1] / cost, -gain[2] / cost)
 
+    def rank(self, pod: int) -> int:
+        """Return the rank of ``pod`` among pods with equal keys."""
+        return int(self._rank[pod])
+
     def is_little(self, row: int) -> bool:
         """Return whether a row promises less than the policy's threshold, on any landing."""
         return bool(self._rows.little[row])
@@ -195,8 +200,12 @@ class Book:
     def ranked(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Return the pairs that may fix a rule, largest gain per cost first."""
         promises = ((self.promise(pair), pair) for pair in pairs)
-        keys = [(self.key_of(found.row), pair) for found, pair in promises if found is not None]
-        return [pair for key, pair in sorted(keys) if key[0] or key[1]]
+        keys = [
+            (self.key_of(found.row), self.rank(found.pod), pair)
+            for found, pair in promises
+            if found is not None
+        ]
+        return [pair for key, _, pair in sorted(keys) if key[0] or key[1]]
 
     # -- what goes next -----------------------------------------------------------------------------
 
@@ -213,7 +222,8 @@ class Book:
         classes = np.flatnonzero(self._next < self._end)
         rows = self._row_at[self._next[classes]]
         hard, soft, imbalance = self._rows.key[:, rows]
-        best: Int64s = rows[np.lexsort((classes, imbalance, soft, hard))]
+        rank = self._rank[self._rows.pod[rows]]
+        best: Int64s = rows[np.lexsort((rank, imbalance, soft, hard))]
         return best
 
     def rows_left(self, cls: int, most: int) -> list[int]:

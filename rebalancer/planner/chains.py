@@ -229,4 +229,4 @@ class Chains:
         requests = snapshot.requests[:, snapshot.pods.cls[pods]].astype(float)
         capacity = np.maximum(1, snapshot.nodes.allocatable[:, [node]])
         size = (requests / capacity).max(axis=0, initial=0.0)
-        return pods[np.argsort(size, kind="stable")]
+        return pods[np.lexsort((self._view.rank_equals()[pods], size))]

@@ -42,7 +42,8 @@ class LeavingPods:
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
         size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
         # The largest first: they fit into few places.
-        self._pods = here[np.lexsort((here, -size[pods.cls[here]], pods.node[here]))]
+        rank = draft.view.rank_equals()[here]
+        self._pods = here[np.lexsort((rank, -size[pods.cls[here]], pods.node[here]))]
         self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(snapshot.nodes) + 1))
         self._mine = np.ones(len(pods), bool) if of.selected is None else of.selected.pods(snapshot)
         forbidden = problem.disruptions.forbidden_pods()

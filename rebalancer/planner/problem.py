@@ -16,7 +16,7 @@ from rebalancer.cost.view import View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.model import POD_INDEX, POD_NAME, PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN, UNSETTLED
 from rebalancer.snapshot.selected import Selected, union
 
@@ -27,12 +27,9 @@ _LEAST, _MOST = 0.1, 10.0
 # A pod that just started is as reluctant as one that costs twice as much; that halves every hour.
 _YOUTH = 1.0
 _YOUTH_HALF_LIFE = 3600.0
-# Far below any difference in cost; it only decides between equals.
-_ORDER = 1e-6
 _VOLUME = 0.5
 _LONG_GRACE_SECONDS = 120
 _LONG_GRACE = 0.25
-_STATEFUL_SET = "StatefulSet.apps"
 
 
 def eviction_cost(snapshot: Snapshot) -> Floats:
@@ -60,44 +57,19 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
 def reluctance(snapshot: Snapshot) -> Floats:
     """Return the factor (P,) by which pods are ranked later among equal candidates.
 
-    From 1 to 2, larger for younger pods. All pods of a StatefulSet have the age of the youngest, and the highest
-    ordinal goes first, as when it scales in or rolls out.
+    From 1 to 2, larger for younger pods. All pods of a StatefulSet have the age of the youngest, so that
+    :meth:`View.rank_equals` decides between them.
     """
     pods = snapshot.pods
     if not len(pods):
         return np.zeros(0)
-    ordinal = _ordinals(snapshot)
     youngest = np.zeros(len(snapshot.classes))
     np.maximum.at(youngest, snapshot.siblings[pods.cls], pods.created)
-    numbered = np.isfinite(ordinal)
+    numbered = np.isfinite(snapshot.ordinals)
     created = np.where(numbered, youngest[snapshot.siblings[pods.cls]], pods.created)
     age = np.maximum(0.0, snapshot.captured_at - created)
-    later = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
-    return later * (1.0 + _ORDER / (1.0 + ordinal))
-
-
-def _ordinals(snapshot: Snapshot) -> Floats:
-    """Return the ordinal (P,) of each StatefulSet pod; infinite for any other pod."""
-    pods = snapshot.pods
-    ordinals: Floats = np.array([_ordinal(cls) for cls in snapshot.classes], float)[pods.cls]
-    # A file may lack these labels, and its pods are of one class then: their names have the ordinal, too.
-    unlabelled = np.array(
-        [c.controller == _STATEFUL_SET and _ordinal(c) == np.inf for c in snapshot.classes], bool
-    )
-    for pod in np.flatnonzero(unlabelled[pods.cls]).tolist():
-        ordinals[pod] = _number(pods.name[pod].rpartition("-")[2])
-    return ordinals
-
-
-def _ordinal(cls: PodClass) -> float:
-    """Return the ordinal of the single StatefulSet pod of ``cls``; infinite for any other class."""
-    if cls.controller != _STATEFUL_SET:
-        return np.inf
-    return _number(cls.labels.get(POD_INDEX) or cls.labels.get(POD_NAME, "").rpartition("-")[2])
-
-
-def _number(written: str) -> float:
-    return float(written) if written.isdecimal() else np.inf
+    later: Floats = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
+    return later
 
 
 Pair = tuple[int, int]

@@ -246,7 +246,7 @@ class Rounds:
         known = [one for pick in picks if (one := self._still_paying(pick)) is not None]
         paying = known + self._judge([one for one in picks if one.pair not in self._known], rung)
         self._known.update((one.pick.pair, one) for one in paying)
-        return sorted(paying, key=lambda one: (one.exact, one.pick.pair))
+        return sorted(paying, key=lambda one: (one.exact, self._book.rank(one.pick.promise.pod)))
 
     def _still_paying(self, pick: _Pick) -> _Paying | None:
         """Return the earlier result for a candidate if it is still valid."""

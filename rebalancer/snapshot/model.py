@@ -89,6 +89,7 @@ class Usage:
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
 _OF_ONE_REPLICA = (POD_INDEX, POD_NAME)
 """Labels that a StatefulSet gives to each of its pods alone (pkg/controller/statefulset/stateful_set_utils.go)."""
+_STATEFUL_SET = "StatefulSet.apps"
 
 
 PER_NODE_KINDS = ("DaemonSet", "Node")
@@ -273,6 +274,11 @@ class PodClass:
     def gang(self) -> str:
         """The gang that its pods are members of, in words; empty for none."""
         return self.membership.gang
+
+    @property
+    def common_labels(self) -> frozenset[tuple[str, str]]:
+        """The labels without those that the controller of a StatefulSet gives each of its pods alone."""
+        return frozenset(of for of in self.labels.items() if of[0] not in _OF_ONE_REPLICA)
 
     @property
     def priority(self) -> int:
@@ -504,11 +510,21 @@ class Snapshot:
         group = np.empty(len(self.classes), np.int32)
         for index, cls in enumerate(self.classes):
             key: Hashable = index
-            if cls.controller == "StatefulSet.apps":
-                own = cls.labels.items() - {(k, cls.labels.get(k)) for k in _OF_ONE_REPLICA}
-                key = (cls.namespace, cls.controller_uid, frozenset(own))
+            if cls.controller == _STATEFUL_SET:
+                key = (cls.namespace, cls.controller_uid, cls.common_labels)
             group[index] = numbers.setdefault(key, len(numbers))
         return freeze(group)
+
+    @cached_property
+    def ordinals(self) -> Floats:
+        """(P,) the ordinal of each StatefulSet pod; infinite for any other pod."""
+        of_class = np.array([_ordinal(cls) for cls in self.classes], float)
+        of_set = np.array([cls.controller == _STATEFUL_SET for cls in self.classes], bool)
+        ordinals: Floats = of_class[self.pods.cls]
+        # A file may lack these labels, and its pods are of one class then: their names have the ordinal, too.
+        for pod in np.flatnonzero((of_set & np.isinf(of_class))[self.pods.cls]).tolist():
+            ordinals[pod] = _number(self.pods.name[pod].rpartition("-")[2])
+        return freeze(ordinals)
 
     def foreign_nodes(self, cls: int) -> Bools | None:
         """Return the nodes (N,) of another operating system than pods of ``cls`` run on; None if there are none.
@@ -727,3 +743,14 @@ class Snapshot:
         """Return ``namespace/name`` of a pod; the name alone of what is in none."""
         namespace = self.classes[self.pods.cls[pod]].namespace
         return f"{namespace}/{self.pods.name[pod]}" if namespace else self.pods.name[pod]
+
+
+def _ordinal(cls: PodClass) -> float:
+    """Return the ordinal of the single StatefulSet pod of ``cls``; infinite for any other class."""
+    if cls.controller != _STATEFUL_SET:
+        return np.inf
+    return _number(cls.labels.get(POD_INDEX) or cls.labels.get(POD_NAME, "").rpartition("-")[2])
+
+
+def _number(written: str) -> float:
+    return float(written) if written.isdecimal() else np.inf

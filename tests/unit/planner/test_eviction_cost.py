@@ -4,6 +4,7 @@ import pytest
 
 from rebalancer.planner.problem import eviction_cost, reluctance
 from rebalancer.testing.snapshots import NOW, node, number_pods, snapshot_of, workload
+from tests.unit.planner.conftest import draft_of
 
 CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -38,11 +39,14 @@ def test_no_pod_costs_nothing():
     assert eviction_cost(snapshot_of([node("n0")])).tolist() == []
 
 
-def later_first(objects):
+def later_first(objects, nodes=("n0",)):
     """Names of the pods, the first choice first."""
-    snapshot = snapshot_of([node("n0"), *objects])
-    order = sorted(zip(reluctance(snapshot).tolist(), snapshot.pods.name, strict=True))
-    return [name for _, name in order]
+    draft = draft_of([*map(node, nodes), *objects])
+    ranks = draft.view.rank_equals().tolist()
+    order = sorted(
+        zip(reluctance(draft.snapshot).tolist(), ranks, draft.snapshot.pods.name, strict=True)
+    )
+    return [name for *_, name in order]
 
 
 def test_the_highest_ordinal_of_a_statefulset_goes_first():
@@ -52,6 +56,13 @@ def test_the_highest_ordinal_of_a_statefulset_goes_first():
     for item in objects[1:]:
         del item["metadata"]["labels"]["apps.kubernetes.io/pod-index"]
     assert later_first(objects)[0] == "db-11"
+
+
+def test_no_ordinal_decides_between_pods_of_different_nodes():
+    for nodes in (["n0", "n1", "n2"], ["n2", "n0", "n1"]):
+        objects = number_pods(workload("db", nodes, kind="StatefulSet"))
+        first = later_first(objects, ["n0", "n1", "n2"])
+        assert [nodes[int(name[-1])] for name in first] == ["n0", "n1", "n2"]
 
 
 def test_where_a_file_lacks_a_statefulset_s_labels_the_names_have_the_ordinals():

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import (
@@ -103,10 +105,16 @@ class Cluster:
 
 
 def outcome(
-    objects: list[dict[str, Any]], strategy: str, kind_of: Mapping[str, Hashable]
+    objects: list[dict[str, Any]],
+    strategy: str,
+    kind_of: Mapping[str, Hashable],
+    per_run: int = 10,
 ) -> tuple[object, ...]:
     """What a plan of one strategy does, with the kind of each pod in the place of its name."""
-    plan = plan_of(objects, strategies=[strategy], params=PARAMS, protections=ALL_MOVE)
+    limits = Settings(budgets=Budgets.model_validate({"perRun": per_run}))
+    plan = plan_of(
+        objects, strategies=[strategy], params=PARAMS, protections=ALL_MOVE, settings=limits
+    )
     moves = Counter(kind_of[move.pod] for move in plan.moves)
     scores = [
         (name, score.cost, score.violated, Counter(score.unsatisfiable))
@@ -169,7 +177,10 @@ def clusters(draw: st.DrawFn) -> Cluster:
 def test_which_pod_has_which_volume_changes_nothing(strategy, cluster, data):
     first = list(range(len(cluster.pods)))
     order = data.draw(st.permutations(first))
-    plans = [outcome(cluster.objects(of), strategy, cluster.kinds(of)) for of in (first, order)]
+    most = data.draw(st.sampled_from([1, 2, 10]))
+    plans = [
+        outcome(cluster.objects(of), strategy, cluster.kinds(of), most) for of in (first, order)
+    ]
     assert plans[0] == plans[1]
 
 
@@ -182,6 +193,27 @@ def test_the_order_of_objects_changes_nothing(strategy, cluster, data):
     shuffled = data.draw(st.permutations(objects))
     kinds = {pod: pod for pod in cluster.kinds(first)}
     assert outcome(objects, strategy, kinds) == outcome(shuffled, strategy, kinds)
+
+
+@pytest.mark.parametrize("most", [2, 10])
+@pytest.mark.parametrize("rule", ["none", "near", "spread by preference"])
+@pytest.mark.parametrize(
+    "on", [("north0", "east0"), ("west0", "west1"), ("east0", "west0", "north0")]
+)
+def test_which_of_equal_pods_goes_first_depends_on_no_ordinal(rule, on, most):
+    going = {name for name in on if name.endswith("0")}
+    nodes = {
+        f"{zone}{at}": (zone, "going" if f"{zone}{at}" in going else "", "good")
+        for zone in ZONES
+        for at in range(2)
+    }
+    near = workload("near", ["east0", "north1"], spec=ANYWHERE)
+    cluster = Cluster(nodes, [(name[:-1], name) for name in on], RULES[rule], near)
+    plans = [
+        outcome(cluster.objects(list(of)), "lifetime", cluster.kinds(list(of)), most)
+        for of in permutations(range(len(on)))
+    ]
+    assert all(plan == plans[0] for plan in plans)
 
 
 FULLER = workload("fuller", ["north0"], cpu="2", spec={"nodeSelector": {"tier": "bad"}})
