@@ -1,4 +1,4 @@
-"""Zones that the cluster's storage names and that have no node: what an autoscaler has emptied, or an outage."""
+"""Zones that have no node, as the cluster's storage or an earlier run shows: what an autoscaler has emptied, or an outage."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ ZONE = ZONE_KEYS[0]
 
 
 def zones_without_nodes(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the zones in which volumes stand, or are to be made, and that have no node, by name."""
+    """Return the zones that have no node, by name: volumes stand there, or are to be made, or an earlier run saw nodes."""
+    present = zones_with_nodes(snapshot)
+    if not present:
+        return ()
+    return tuple(sorted({*_zones_of_storage(snapshot), *snapshot.earlier_zones} - present))
+
+
+def zones_with_nodes(snapshot: Snapshot) -> set[str]:
+    """Return the zones of all nodes."""
     labels = snapshot.nodes.labels
-    present = {
+    return {
         labels.values(key)[value]
         for key in ZONE_KEYS
         for value in set(labels.column(key).tolist())
         if value >= 0
     }
-    if not present:
-        return ()
-    return tuple(sorted(set(_zones_of_storage(snapshot)) - present))
 
 
 def _zones_of_storage(snapshot: Snapshot) -> Iterator[str]:
