@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.cli import command
 from rebalancer.embedded.engine import Durations
 from rebalancer.run.memory.document import FORGOTTEN_AFTER, NodeCountMemory
 from rebalancer.run.memory.node_count import with_zones
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.snapshots import ZONE, node, snapshot_of
-from tests.unit.commands.embedded import MEMORY, ClusterClock, Runner
+from tests.unit.commands.embedded import ClusterClock, Runner
 
 POLICY = """
 apiVersion: rebalancer/v1
@@ -34,7 +35,9 @@ def cluster() -> Iterator[EmbeddedCluster]:
     """Four pods that spread over the zones north and south, two nodes each, and an empty node in west."""
     timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     with EmbeddedCluster(timings=timings) as one:
-        one.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}})
+        labels = {"app.kubernetes.io/name": "kube-rebalancer"}
+        of_release = {"name": "till-memory", "labels": labels}
+        one.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": of_release})
         for name, zone in (("n1", "north"), ("n2", "north"), ("s1", "south"), ("s2", "south")):
             one.add_node(name, zone)
         one.settle()
@@ -48,16 +51,25 @@ def run(cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
     return Runner(cluster, tmp_path, POLICY, ClusterClock(cluster))
 
 
+def advice_on_zones(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    command(["advise", f"--kubeconfig={cluster.kubeconfig}", "--output=json"])
+    (one,) = json.loads(capsys.readouterr().out)["workloads"]
+    return " ".join(each["why"] for each in one["advice"] if each["topic"] == "spread")
+
+
 def kept(cluster: EmbeddedCluster) -> dict[str, int]:
-    document = json.loads(cluster.get("ConfigMap", "memory")["data"]["memory.json"])
+    document = json.loads(cluster.get("ConfigMap", "till-memory")["data"]["memory.json"])
     zones: dict[str, int] = document["nodes"]["zones"]
     return zones
 
 
-def test_a_zone_that_has_lost_its_last_node_is_named_until_it_is_back_or_forgotten(cluster, run):
+def test_a_zone_that_has_lost_its_last_node_is_named_until_it_is_back_or_forgotten(
+    cluster, run, capsys
+):
     cluster.add_node("w1", "west")
     cluster.settle()
-    remembering = partial(run, memory=MEMORY)
+    remembering = partial(run, memory="default/till-memory")
     while remembering()[1]["moves"]:
         pass
     assert sorted(kept(cluster)) == ["north", "south", "west"]
@@ -68,12 +80,14 @@ def test_a_zone_that_has_lost_its_last_node_is_named_until_it_is_back_or_forgott
     (text,) = report["after"]["topology-spread"]["unsatisfiable"]
     assert text.endswith("west has no node")
     assert "every rule holds" not in report["stopped"]
+    assert "west has none. With minDomains 3" in advice_on_zones(cluster, capsys)
     # Without the memory nothing is known of it.
     assert run()[1]["after"]["topology-spread"]["unsatisfiable"] == []
 
     cluster.add_node("w2", "west")
     cluster.settle()
     assert not remembering()[1]["after"]["topology-spread"]["unsatisfiable"]
+    assert not advice_on_zones(cluster, capsys)
 
     cluster.remove_node("w2")
     cluster.settle()
