@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ from rebalancer.doctor.workloads import (
 )
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
-from rebalancer.run.source import open_source
+from rebalancer.run.source import find_state, open_source
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.load import load_keeping
 from rebalancer.snapshot.model import Snapshot
@@ -163,4 +165,9 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
     with open_source(run, options.cluster) as source:
         if source.client is None:
             raise AssertionError("a source without a file has a client")
-        return source.name, source.read().snapshot, read_workloads(source.client)
+        reading = source.read()
+        state, _ = find_state(reading.run.state, source.client)
+        remembering = replace(reading.run, state=replace(reading.run.state, memory=state.memory))
+        history = recall(remembering, source, reading)[0].history
+        snapshot = replace(reading.snapshot, earlier_zones=history.zones)
+        return source.name, snapshot, read_workloads(source.client)

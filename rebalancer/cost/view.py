@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cost.streaks import Streaks
+from rebalancer.scheduler.explain import missing_zone
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, freeze
-from rebalancer.snapshot.empty_zones import ZONE, may_use_zone, zones_without_nodes
+from rebalancer.snapshot.empty_zones import (
+    ZONE,
+    may_use_zone,
+    zones_with_nodes,
+    zones_without_nodes,
+)
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
@@ -144,11 +150,21 @@ class View:
         """Return the domains of ``key`` that have no node and that a class may use: zones, as far as the cluster's storage names them."""
         if key != ZONE:
             return ()
-        made = self.made.get("zones without nodes")
-        if not isinstance(made, tuple):
-            made = self.made["zones without nodes"] = zones_without_nodes(self.snapshot)
         spec = self.snapshot.classes[cls].spec
-        return tuple(zone for zone in made if may_use_zone(spec, zone))
+        return tuple(zone for zone in self._zones[0] if may_use_zone(spec, zone))
+
+    def missing_zone(self, cls: int) -> str:
+        """Return which zone a class waits for that has no node; empty if none is known."""
+        return missing_zone(self.scheduler, cls, *self._zones)
+
+    @property
+    def _zones(self) -> tuple[tuple[str, ...], set[str]]:
+        """The zones that are known to have no node, and those that have; computed once."""
+        made = self.made.get("zones")
+        if not isinstance(made, tuple):
+            made = zones_without_nodes(self.snapshot), zones_with_nodes(self.snapshot)
+            self.made["zones"] = made
+        return made
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return the living pods of ``classes``, on nodes, that cannot be moved.

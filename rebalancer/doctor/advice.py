@@ -15,11 +15,12 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.workloads import RolledWorkload
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import HOSTNAME, ZONE
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.empty_zones import may_use_zone, zones_without_nodes
 from rebalancer.snapshot.labels import matches_labels
 from rebalancer.snapshot.model import MEASURED, DisruptionBudget, Snapshot
 from rebalancer.snapshot.state import NodeLoads
@@ -124,9 +125,10 @@ class Adviser:
             return
         replaced_by = self._replacements(classes)
         possible, placed = self._possible(replaced_by), self._pods_on_nodes(classes)
-        zone = self._beside_foreign(
-            replaced_by, self._over_zones(workload, replaced_by, possible, placed)
-        )
+        over_zones = self._over_zones(workload, replaced_by, possible, placed)
+        if over_zones is None:
+            over_zones = self._over_empty_zones(workload, replaced_by, possible, placed)
+        zone = self._beside_foreign(replaced_by, over_zones)
         replaced = None
         if workload.pod.topology_spread_constraints:
             replaced = "its own rules replace"
@@ -193,10 +195,7 @@ class Adviser:
             for zone in zones.tolist()
             if room[self._zone_of == zone].sum() < share
         ]
-        counts = ", ".join(
-            f"{self._zones[zone]} {number}"
-            for zone, number in zip(zones.tolist(), pods.tolist(), strict=True)
-        )
+        counts = self._describe_zones(zones, placed)
         if rule is None:
             why = f"no rule spreads its {workload.replicas} pods over zones ({counts})"
         elif holds:
@@ -216,6 +215,42 @@ class Adviser:
         if narrow:
             why += f"; preferred, since {narrow[0]} has no room for its share"
         return Advice(Topic.SPREAD, why, _in_pod(_spread_patch(workload, ZONE, when, rule)))
+
+    def _describe_zones(self, zones: Int32s, placed: Ints) -> str:
+        """Return how many of the ``placed`` pods (N,) are in each of the zones."""
+        return ", ".join(
+            f"{self._zones[zone]} {int(placed[self._zone_of == zone].sum())}"
+            for zone in zones.tolist()
+        )
+
+    def _over_empty_zones(
+        self, workload: RolledWorkload, classes: Int32s, possible: Bools, placed: Ints
+    ) -> Advice | None:
+        """Return advice to count zones that have no node, where a required rule over zones would not hold with them."""
+        hard = [r for r in _rules_over(workload, ZONE) if r.when_unsatisfiable == _REQUIRED]
+        specs = [self._snapshot.classes[cls].spec for cls in classes.tolist()]
+        empty = [
+            zone for zone in self._empty_zones if all(may_use_zone(spec, zone) for spec in specs)
+        ]
+        zones = np.unique(self._zone_of[possible & (self._zone_of >= 0)])
+        if (
+            not (hard and empty and len(zones))
+            or any(rule.min_domains is not None for rule in hard)
+            or workload.replicas <= hard[0].max_skew * len(zones)
+        ):
+            return None
+        few = len(zones) + len(empty)
+        why = (
+            f"its rule over zones counts only those with nodes ({self._describe_zones(zones, placed)}), and {and_more(empty, 3)}"
+            f" {'has' if len(empty) == 1 else 'have'} none. With minDomains {few} new pods beyond"
+            f" {hard[0].max_skew} in a zone wait, so that an autoscaler adds nodes there; without one, rollouts wait, too"
+        )
+        wanted = {**_plain(hard[0]), "minDomains": few}
+        return Advice(Topic.SPREAD, why, _in_pod(_replace_rule(workload, hard[0], wanted)))
+
+    @cached_property
+    def _empty_zones(self) -> tuple[str, ...]:
+        return zones_without_nodes(self._snapshot)
 
     def _over_nodes(
         self, workload: RolledWorkload, possible: Bools, placed: Ints, replaced: str | None
@@ -514,6 +549,12 @@ def _spread_patch(
         wanted.setdefault("matchLabelKeys", ["pod-template-hash"])
     if rule is None:
         return {"topologySpreadConstraints": [wanted]}
+    return _replace_rule(workload, rule, wanted)
+
+
+def _replace_rule(
+    workload: RolledWorkload, rule: o.TopologySpreadConstraint, wanted: Patch
+) -> Patch:
     others = [one for one in workload.pod.topology_spread_constraints or () if one is not rule]
     return {"topologySpreadConstraints": [{"$patch": "replace"}, wanted, *map(_plain, others)]}
 

@@ -58,7 +58,7 @@ class Judge:
 
     def judge_landings(self, moves: Sequence[Priced]) -> list[Verdict]:
         """Return the verdict on each of ``moves``, given the predictions of their landings."""
-        verdicts = [self._refuse_unpredicted(prediction) for *_, prediction in moves]
+        verdicts = [self._refuse_unpredicted(pod, prediction) for pod, *_, prediction in moves]
         rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
         landings = [(moves[row][0], moves[row][1], moves[row][3]) for row in rows]
         for row, effect in zip(rows, self.effects.of_many(landings), strict=True):
@@ -83,7 +83,7 @@ class Judge:
         No improvement is required, but no rule may get worse on any landing, and the replacement must not come back.
         """
         prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
-        if (missing := self._refuse_unpredicted(prediction)) is not None:
+        if (missing := self._refuse_unpredicted(pod, prediction)) is not None:
             return missing
         effect = self.effects.of(pod, node, prediction)
         refused = self.unwanted(pod, prediction)
@@ -95,13 +95,18 @@ class Judge:
             refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
         return Verdict(prediction, effect.gain, effect.gain, effect.by_strategy, refused)
 
-    def _refuse_unpredicted(self, prediction: Prediction) -> Verdict | None:
+    def _refuse_unpredicted(self, pod: int, prediction: Prediction) -> Verdict | None:
         """Return a refusal if there is no landing to judge; else None."""
         if prediction.unmodelled:
             refused = Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
         elif not len(prediction.nodes):
-            fed = takers_text(self._view.snapshot, prediction)
-            refused = Code.NO_ROOM, "no node takes its replacement" + (f": {fed}" if fed else "")
+            snapshot = self._view.snapshot
+            cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+            known = (takers_text(snapshot, prediction), self._view.missing_zone(cls))
+            refused = (
+                Code.NO_ROOM,
+                ": ".join(filter(None, ("no node takes its replacement", *known))),
+            )
         else:
             return None
         return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)

@@ -62,6 +62,8 @@ class History:
     """Strategy -> owner -> why that strategy does not move its pods again yet."""
     nodes_fell: str | None = None
     """Why nothing is moved after a sudden fall in the number of nodes; None: there was none."""
+    zones: tuple[str, ...] = ()
+    """Zones that had nodes."""
 
 
 NO_HISTORY = History()
@@ -170,6 +172,7 @@ class RunRules:
         """
         policy, scope = self.policy, self.scope_with(history)
         snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self.runs)
+        snapshot = replace(snapshot, earlier_zones=history.zones)
         kept = to_be_empty(snapshot)
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)

@@ -345,6 +345,7 @@ def recall(
         count_in_use,
         describe_fall,
         see_nodes,
+        with_zones,
     )
     from rebalancer.run.memory.remember import (  # noqa: PLC0415
         describe_cooling,
@@ -373,6 +374,7 @@ def recall(
         streaks = None
     safety, nodes = run.loaded.policy.safety, len(reading.snapshot.nodes)
     seen = see_nodes(document.nodes, nodes, count_in_use(reading.snapshot), safety, at)
+    seen = with_zones(seen, document.nodes, reading.snapshot, at)
     memory.add_nodes(seen)
     if unknown is not None and not run.rules.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
@@ -384,6 +386,7 @@ def recall(
         pace=pace_of(document.pace),
         resting=describe_resting(document, at),
         nodes_fell=describe_fall(seen, nodes, safety, at),
+        zones=tuple(seen.zones),
     )
     return replace(run, history=history), memory
 

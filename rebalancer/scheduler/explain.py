@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.scheduler.filters import FILTERS
 from rebalancer.scheduler.model import Evaluation, SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.topology import ZONE
+from rebalancer.snapshot.empty_zones import asked_without_nodes, may_use_zone
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -61,6 +63,30 @@ def unschedulable_message(model: SchedulerModel, state: ClusterState, cls: int) 
     total = len(model.snapshot.nodes)
     listed = ", ".join(f"{count} {text}" for text, count in sorted(counts.items()))
     return f"0/{total} nodes are available: {listed}" if listed else "there is no node"
+
+
+def missing_zone(
+    model: SchedulerModel, cls: int, without_nodes: Sequence[str], present: set[str]
+) -> str:
+    """Return which zone a class waits for that has no node; empty if none is known.
+
+    ``without_nodes``: the zones that are known to have none; ``present``: those that have.
+    """
+    snapshot = model.snapshot
+    if asked := asked_without_nodes(snapshot, cls, present):
+        return _have_no_node(asked)
+    hard = [one for one in model.spread.hard(cls) if one.topology.key == ZONE]
+    spec = snapshot.classes[cls].spec
+    empty = [zone for zone in without_nodes if hard and may_use_zone(spec, zone)]
+    for one in hard:
+        if len(one.domains) < one.min_domains:
+            few = f"{count(len(one.domains), 'domain')} of minDomains {one.min_domains} have nodes"
+            return f"{few}; {_have_no_node(empty)}" if empty else few
+    return _have_no_node(empty) if empty else ""
+
+
+def _have_no_node(zones: Sequence[str]) -> str:
+    return f"{and_more(zones, 3)} {'has' if len(zones) == 1 else 'have'} no node"
 
 
 def _variable(

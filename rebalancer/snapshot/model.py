@@ -493,6 +493,8 @@ class Snapshot:
     """The phases of pods that have ended which could be in it; a snapshot file may hold none of them."""
     server: str | None = None
     """The API server that a file names together with the time; None where it does not say when it was taken."""
+    earlier_zones: tuple[str, ...] = ()
+    """Zones that had nodes when earlier runs looked."""
 
     @cached_property
     def class_index(self) -> ClassIndex:

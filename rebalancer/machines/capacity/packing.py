@@ -12,11 +12,12 @@ import numpy as np
 
 from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
-from rebalancer.scheduler.explain import unschedulable_message
+from rebalancer.scheduler.explain import missing_zone, unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.empty_zones import zones_with_nodes, zones_without_nodes
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.nodes import AddedNode, with_nodes
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
@@ -294,6 +295,9 @@ def pending_pods(
 def _why_none(packing: Packing, cls: int) -> str:
     """Return why no node takes a pod of a class, as the scheduler says it, and what it does not look at."""
     text = unschedulable_message(packing.model, packing.state, cls)
+    without, present = zones_without_nodes(packing.snapshot), zones_with_nodes(packing.snapshot)
+    if zone := missing_zone(packing.model, cls, without, present):
+        text = f"{zone}; {text}"
     others = packing.model.feasible(packing.state, cls) & packing.foreign(cls)
     if not others.any():
         return text

@@ -98,7 +98,7 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
 
 
 class NodeCountMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The number of nodes, see :mod:`rebalancer.run.memory.node_count`."""
+    """The number of nodes and their zones, see :mod:`rebalancer.run.memory.node_count`."""
 
     in_use: Count = 0
     """Nodes with pods that would be created elsewhere, when a run last looked."""
@@ -106,6 +106,8 @@ class NodeCountMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     """That number before it fell at once."""
     fell_at: _Seconds = 0
     """When that was seen; 0: it has not fallen, or that is over."""
+    zones: dict[str, _Seconds] = {}
+    """Zone -> when it was last seen with nodes, to a day. Programs before it ignore it."""
 
 
 class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

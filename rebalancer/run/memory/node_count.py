@@ -1,19 +1,26 @@
-"""A sudden fall in the number of nodes: what the memory keeps of it, and how long runs stand still after one."""
+"""What the memory keeps of nodes: a sudden fall in their number, after which runs stand still, and the zones that had nodes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
+import msgspec
 import numpy as np
 
 from rebalancer.policy.cluster import Safety
-from rebalancer.run.memory.document import NodeCountMemory
+from rebalancer.run.memory.document import FORGOTTEN_AFTER, NodeCountMemory
+from rebalancer.snapshot.empty_zones import zones_with_nodes
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
 SETTLES_AFTER = 600
 """Seconds after a fall: by then pods on nodes that went have others, or wait, which is counted by itself."""
+
+_MAX_ZONES = 100
+_WRITTEN_AGAIN_AFTER = 86_400
+"""Seconds until the time of a zone is written again: an idle cluster is left alone."""
 
 
 def count_in_use(snapshot: Snapshot, emptied: Collection[str] = ()) -> int:
@@ -62,3 +69,19 @@ def describe_fall(known: NodeCountMemory, nodes: int, safety: Safety, now: float
 
 def _is_fall(before: int, nodes: int, safety: Safety) -> bool:
     return before - nodes > safety.not_ready_nodes_of(before)
+
+
+def with_zones(
+    seen: NodeCountMemory, known: NodeCountMemory | None, snapshot: Snapshot, now: float
+) -> NodeCountMemory:
+    """Return ``seen`` with the zones that have nodes now, and with those of earlier runs in ``known``.
+
+    A zone is forgotten some days after it was last seen with nodes; of too many the newest are kept.
+    """
+    earlier = {} if known is None else known.zones
+    kept = {zone: at for zone, at in earlier.items() if 0 <= now - at <= FORGOTTEN_AFTER}
+    for zone in zones_with_nodes(snapshot):
+        if now - kept.get(zone, -math.inf) > _WRITTEN_AGAIN_AFTER:
+            kept[zone] = int(now)
+    newest = sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:_MAX_ZONES]
+    return msgspec.structs.replace(seen, zones=dict(sorted(newest)))

@@ -497,3 +497,55 @@ def test_requests_are_compared_with_the_use_of_all_pods(used):
     adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
     (mine,) = decode_workloads([("StatefulSet", json.dumps(objects[0]).encode())])
     assert Topic.REQUESTS not in {one.topic for one in adviser.judge(mine)}
+
+
+def volume_in(zone):
+    asked = {"key": ZONE, "operator": "In", "values": [zone]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
+    return {
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"disk-{zone}"},
+        "spec": {"nodeAffinity": {"required": terms}},
+    }
+
+
+def zone_rule(**more):
+    """Return a required rule over zones, with more of its own, and a preferred one over nodes."""
+    (over_zones, *others) = rules(hard=True)["topologySpreadConstraints"]
+    return {"topologySpreadConstraints": [{**over_zones, **more}, *others]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "empty", "domains"),
+    [
+        (zone_rule(), "c", 3),
+        (zone_rule(), "cd", 4),
+        (zone_rule(), "", None),
+        (zone_rule(), "b", None),
+        (zone_rule(minDomains=2), "c", None),
+        # It would hold with the zone, too.
+        (zone_rule(maxSkew=2), "c", None),
+        (rules(hard=False), "c", None),
+        # Its pods want nothing of the zone.
+        ({**zone_rule(), "nodeSelector": {ZONE: "a"}}, "c", None),
+    ],
+)
+def test_zones_without_nodes_are_to_be_counted_by_a_required_rule(rule, empty, domains):
+    of = advised([*web(EVEN, rule), BUDGET, *map(volume_in, empty)])
+    about = [one.why for one in of.advice if "minDomains" in one.why]
+    assert len(about) == (domains is not None)
+    if domains is None:
+        return
+    assert f"(a 2, b 2), and {', '.join(empty)} ha" in about[0]
+    directive, over_zones, over_nodes = pod_patch(of)["topologySpreadConstraints"]
+    assert directive == {"$patch": "replace"}
+    assert over_zones == {**rule["topologySpreadConstraints"][0], "minDomains": domains}
+    assert over_nodes["topologyKey"] == HOSTNAME
+
+
+def test_a_zone_that_had_nodes_in_an_earlier_run_counts_as_one_that_volumes_name():
+    (objects,) = [web(EVEN, zone_rule())]
+    snapshot = replace(snapshot_of([*NODES, *objects]), earlier_zones=("a", "e"))
+    adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
+    (mine,) = decode_workloads([("Deployment", json.dumps(objects[0]).encode())])
+    assert any("e has none. With minDomains 3" in one.why for one in adviser.judge(mine))
