@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -535,13 +536,47 @@ def test_nothing_leaves_for_a_gang_of_which_a_part_would_stay_outside() -> None:
     assert texts["big-0"].startswith("1 pod of PodGroup train would stay outside: default/big-2: ")
 
 
-def test_for_a_gang_of_which_a_pod_has_not_waited_long_enough_nothing_leaves_yet() -> None:
+def _change_late(pod: Manifest) -> None:
+    pod["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T07:59:00Z"
+
+
+def _change_new(pod: Manifest) -> None:
+    pod["status"] = {"phase": "Pending"}
+
+
+def _change_nominated(pod: Manifest) -> None:
+    pod["status"]["nominatedNodeName"] = "n3"
+
+
+def _change_gated(pod: Manifest) -> None:
+    pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+
+
+def _change_claims(pod: Manifest) -> None:
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "one"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        (_change_late, Code.GANG, "it has not waited long enough"),
+        (_change_new, Code.GANG, "the scheduler has not refused it yet"),
+        (_change_nominated, Code.GANG, "makes room for it on n3"),
+        (_change_gated, Code.GANG, "waiting for scheduling gates"),
+        (_change_claims, Code.UNPREDICTED, "resource claims"),
+    ],
+)
+def test_nothing_leaves_for_a_gang_of_which_a_pod_cannot_have_room_yet(
+    change: Callable[[Manifest], None], code: Code, text: str
+) -> None:
     objects = of_two()
-    objects[-1]["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T07:59:00Z"
+    change(objects[-1])
     plan = room(objects)
     assert plan.moves == ()
-    assert {skip.pod for skip in plan.skips} == {"big-0"}
-    assert "big-1: it has not waited long enough" in plan.skips[0].message
+    (skip,) = plan.skips
+    assert (skip.pod, skip.code) == ("big-0", code)
+    assert "default/big-1: " in skip.message
+    assert text in skip.message
 
 
 def test_pods_that_the_policy_does_not_keep_together_are_let_in_one_by_one() -> None:
