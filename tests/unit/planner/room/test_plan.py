@@ -504,6 +504,44 @@ def test_between_waves_all_moves_for_one_pod_are_judged_together() -> None:
     assert between_waves(rival)[1] == ["the pod that it makes room for would not fit even then"]
 
 
+def _pair(rule: str) -> list[Manifest]:
+    """Pods of 6 wait for left and right, where a pod of 3 stands on each; both may go to either of two more nodes."""
+    objects = [node(name, ZONE_OF[name], cpu="8") for name in ("left", "right", "up", "down")]
+    port: dict[str, Any] = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 8080}]}
+    port["resources"] = {"requests": {"cpu": "3", "memory": "128Mi"}}
+    specs: dict[str, dict[str, Any]] = {
+        "none": {},
+        "port": {"containers": [port]},
+        "host": apart("pair", HOSTNAME),
+        "zone": apart("pair", ZONE),
+    }
+    # Both names are of one app, so that a rule of one concerns the other.
+    labels = {"app": "pair"}
+    for name in ("left", "right"):
+        objects += workload(f"on-{name}", [name], cpu="3", spec=specs[rule], labels=labels)
+        objects += waiting(
+            f"for-{name}", cpu="6", spec={"nodeSelector": {"kubernetes.io/hostname": name}}
+        )
+    return objects
+
+
+ZONE_OF = {"left": "w1", "right": "w2", "up": "e1", "down": "e2"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "waves"), [("none", [1, 1]), ("port", [1, 2]), ("host", [1, 2]), ("zone", [1, 2])]
+)
+def test_pods_that_exclude_each_other_do_not_go_at_once_to_where_both_may_land(
+    rule: str, waves: list[int]
+) -> None:
+    plan = room(_pair(rule), protections=Protect(single_replicas=False))
+    assert [move.wave for move in plan.moves] == waves
+    assert {move.makes_way_for for move in plan.moves} == {
+        "default/for-left-0",
+        "default/for-right-0",
+    }
+
+
 GANG = {"app": "big", "scheduling.x-k8s.io/pod-group": "train"}
 
 
