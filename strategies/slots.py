@@ -21,6 +21,7 @@ from rebalancer.api import (
 )
 
 _Bools = NDArray[np.bool_]
+_SYSTEM, _LINUX = "kubernetes.io/os", "linux"
 
 
 class SlotsParams(Params):
@@ -73,9 +74,10 @@ class Slots(Strategy):
         # No node has any of a resource that neither nodes nor pods name.
         nothing = np.zeros(len(view.snapshot.resources), np.int64)
         requests = nothing if amounts is None else amounts
+        system = _system(view, params)
         return [
-            _ask(params, nodes & (amounts is not None), value, requests)
-            for nodes, value in _places(view, params)
+            _ask(params, nodes & (amounts is not None), value, requests, system)
+            for nodes, value in _places(view, params, system)
             for _ in range(params.count)
         ]
 
@@ -84,7 +86,24 @@ class Slots(Strategy):
         return params.machines
 
 
-def _ask(params: SlotsParams, nodes: _Bools, value: str, requests: NDArray[np.int64]) -> Ask:
+def _system(view: View, params: SlotsParams) -> str:
+    """Return the operating system of the nodes that count; empty: any.
+
+    Linux, unless ``nodes`` or ``per`` names the label, or ``nodes`` selects nodes of other systems only.
+    """
+    if params.nodes is None:
+        return "" if params.per == _SYSTEM else _LINUX
+    if _SYSTEM in {params.per, *params.nodes.list_keys()}:
+        return ""
+    snapshot = view.snapshot
+    chosen = snapshot.nodes_matching(params.nodes)
+    other = chosen.any() and not snapshot.without_other_systems(chosen, _LINUX).any()
+    return "" if other else _LINUX
+
+
+def _ask(
+    params: SlotsParams, nodes: _Bools, value: str, requests: NDArray[np.int64], system: str
+) -> Ask:
     """Return the ask for one slot in a place, which has this value of the label."""
     text = ", ".join(f"{name} {amount}" for name, amount in sorted(params.free.items()))
     ask = Ask(
@@ -98,15 +117,17 @@ def _ask(params: SlotsParams, nodes: _Bools, value: str, requests: NDArray[np.in
     if not params.machines:
         return ask
     labels = {params.per: value} if params.per is not None else {}
-    return ask.by_machine(params.free, labels, params.nodes)
+    return ask.by_machine(params.free, labels, params.nodes, system)
 
 
-def _places(view: View, params: SlotsParams) -> Iterator[tuple[_Bools, str]]:
+def _places(view: View, params: SlotsParams, system: str) -> Iterator[tuple[_Bools, str]]:
     """Yield the nodes of each place that should have slots, with the value of its label; empty: of all places."""
     nodes = view.snapshot.nodes
     able = nodes.ready & ~nodes.unschedulable & ~nodes.leaving & ~view.to_be_empty()
     if params.nodes:
         able &= view.snapshot.nodes_matching(params.nodes)
+    if system:
+        able = view.snapshot.without_other_systems(able, system)
     if params.per is None:
         yield able, ""
         return

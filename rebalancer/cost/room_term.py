@@ -47,9 +47,16 @@ class Ask:
     """The pod for whose room scale-out adds a machine where there is none; None: no machine is added."""
 
     def by_machine(
-        self, free: Mapping[str, str], labels: Mapping[str, str], nodes: LabelSelect | None
+        self,
+        free: Mapping[str, str],
+        labels: Mapping[str, str],
+        nodes: LabelSelect | None,
+        system: str = "",
     ) -> Ask:
-        """Return this ask as one that scale-out meets: with ``free`` on a node with ``labels`` that ``nodes`` selects, if given."""
+        """Return this ask as one that scale-out meets: with ``free`` on a node with ``labels`` that ``nodes`` selects, if given.
+
+        ``system``: the operating system of the node; empty: any.
+        """
         selector = o.LabelSelector() if nodes is None else nodes.wire()
         term = o.NodeSelectorTerm(match_expressions=selector.match_expressions)
         required = o.NodeSelector((term,)) if selector.match_expressions else None
@@ -58,6 +65,7 @@ class Ask:
             node_selector={**(selector.match_labels or {}), **labels},
             affinity=o.Affinity(node_affinity=o.NodeAffinity(required)),
             priority=_LOWEST,
+            os=o.PodOS(system) if system else None,
         )
         return replace(self, spec=spec)
 

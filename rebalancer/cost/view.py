@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState, Runs
+
+_MOST_TRIED = 100
+"""Of so many pods at most is looked whether they keep their own replacements away from better nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +288,41 @@ class View:
         """Return the lowest ``price`` (N,) that a replacement of ``classes`` could pay now.
 
         A better node without room is no reason to evict a pod. The result is infinite if no node has room, and 0 if
-        no pod pays a price now.
+        no pod pays a price now. A pod does not keep its own replacement away.
         """
         paying = [cls for cls in classes if price[self.state.home_nodes(cls)].any()]
         if not paying:
             return 0.0
-        replacements = dict.fromkeys(self.snapshot.classes[cls].replacement for cls in paying)
-        rooms = (self.with_room(replacement) for replacement in replacements)
-        return min(float(price.min(where=room, initial=np.inf)) for room in rooms)
+        of_class = self.snapshot.classes
+        replacements = dict.fromkeys(of_class[cls].replacement for cls in paying)
+
+        def lowest(nodes: Bools) -> float:
+            return float(price.min(where=nodes, initial=np.inf))
+
+        least = min(lowest(self.with_room(replacement)) for replacement in replacements)
+        possible = min(lowest(self.usable(replacement)) for replacement in replacements)
+        keeping = self._keeping_their_own_away(paying, price) if least > possible else ()
+        for pod in islice(keeping, _MOST_TRIED):
+            cls = int(self.snapshot.pods.cls[pod])
+            with self.state.evicted(pod, gone=self.snapshot.waits(cls)):
+                least = min(least, lowest(self.with_room(of_class[cls].replacement)))
+            if least <= possible:
+                break
+        return least
+
+    def _keeping_their_own_away(self, classes: Sequence[int], price: Floats) -> Iterator[int]:
+        """Yield a pod of each class on each node with a price, by whose leaving its replacement may go to more nodes.
+
+        It uses its claim alone, or rules between pods count it. A pod that a restart replaces still runs then.
+        """
+        for cls in classes:
+            of_class = self.snapshot.classes[cls]
+            filters = self.scheduler.filters_of(of_class.replacement)
+            if of_class.restarts or cls not in filters.interacting(of_class.replacement):
+                continue
+            homes = self.state.home_nodes(cls)
+            for node in homes[price[homes] > 0].tolist():
+                yield int(self.state.pods_on(cls, node)[0])
 
     def to_be_empty(self) -> Bools:
         """Return the nodes (N,) that are marked to be emptied; read-only."""

@@ -296,6 +296,19 @@ class Filters:
         ]
         return {other for classes in sets if classes is not None for other in classes.tolist()}
 
+    def keep_apart(self, cls: int, other: int) -> Iterator[Int32s]:
+        """Yield columns (N,) of domains, in one of which pods of two classes cannot be together; MISSING: in none.
+
+        By host ports, disks and required anti-affinity of either.
+        """
+        for rivals in (self._ports.rivals(cls), self.disks.rivals(cls)):
+            if rivals is not None and other in rivals:
+                yield np.arange(self._size, dtype=np.int32)
+        relation = self._interpod.relation(cls)
+        for key, classes in (*relation.anti, *relation.refused_by):
+            if other in classes:
+                yield self._snapshot.nodes.labels.column(key)
+
     def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
         """Return the nodes (N,) that pass, and per node (N,) the first filter that it fails."""
         failed = np.zeros(self._size, np.uint8)

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Bools, Ints, StringColumn, freeze
 from rebalancer.snapshot.model import MEASURED, Buffer, PodClass, Pods, Snapshot
+from rebalancer.snapshot.native_nodes import LINUX, OS_LABEL
 from rebalancer.snapshot.nodes import pod_requests, score_requests
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import CAPACITY_BUFFERS
@@ -70,7 +72,7 @@ def _resolve(
     if spec.pod_template_ref is not None:
         if template is None:
             return f"there is no PodTemplate {spec.pod_template_ref.name}"
-        labels, pod = template.metadata.labels or {}, template.spec
+        labels, pod = template.metadata.labels or {}, _on_linux(template.spec)
     elif spec.scalable_ref is not None:
         workload = _find_workload(spec.scalable_ref, of.metadata.namespace, snapshot)
         if workload is None:
@@ -97,9 +99,28 @@ def _find_workload(
             continue
         owner = snapshot.owners[cls.owner]
         if (owner.kind, owner.namespace, owner.name) == (ref.kind, namespace, ref.name):
-            template = snapshot.classes[cls.replacement]
-            return (template.labels, template.spec), owner.replicas
+            template, systems = (
+                snapshot.classes[cls.replacement],
+                snapshot.systems_of(cls.replacement),
+            )
+            # A chunk has no Ready pods by itself: those of the workload say where it runs.
+            spec = _on(template.spec, min(systems)) if len(systems) == 1 else template.spec
+            return (template.labels, spec), owner.replicas
     return None
+
+
+def _on_linux(spec: o.SchedulingSpec) -> o.SchedulingSpec:
+    """Return the spec of a template as one for Linux, unless it names an operating system, or selects nodes by it."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    keys = {*(spec.node_selector or {})}
+    for term in required.node_selector_terms if required is not None else ():
+        keys.update(one.key for one in term.match_expressions or ())
+    return spec if OS_LABEL in keys else _on(spec, LINUX)
+
+
+def _on(spec: o.SchedulingSpec, system: str) -> o.SchedulingSpec:
+    return spec if spec.os is not None else msgspec.structs.replace(spec, os=o.PodOS(system))
 
 
 def _count_chunks(

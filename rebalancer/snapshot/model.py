@@ -540,6 +540,15 @@ class Snapshot:
         foreign = self.foreign_nodes(cls)
         return nodes if foreign is None else nodes & ~foreign
 
+    def without_other_systems(self, nodes: Bools, system: str) -> Bools:
+        """Return ``nodes`` (N,) without those whose label names another operating system than ``system``."""
+        others = self._operating_systems.others(frozenset({system}))
+        return nodes if others is None else nodes & ~others
+
+    def systems_of(self, cls: int) -> frozenset[str]:
+        """Return the operating systems on which pods of ``cls`` run, as far as that is known."""
+        return self._operating_systems.values_of(cls)
+
     def other_architectures(self, cls: int) -> Bools | None:
         """Return the nodes (N,) of another architecture than those where pods like ``cls`` are Ready; None if there are none."""
         return self._architectures.foreign(cls)

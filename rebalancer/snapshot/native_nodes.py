@@ -17,6 +17,8 @@ from rebalancer.snapshot.labels import MISSING, NodeLabels
 
 OS_LABEL, ARCH_LABEL = "kubernetes.io/os", "kubernetes.io/arch"
 """Labels that each kubelet sets on its node."""
+LINUX = "linux"
+"""The operating system of pods that do not exist yet, where nothing says another."""
 
 _Values = frozenset[str]
 _NONE: _Values = frozenset()
@@ -48,7 +50,13 @@ class NativeNodes:
         They run on the one that they ask for, else on those of the nodes where pods of the closest group are Ready. A
         node without the label is none of another. The array is shared and read-only.
         """
-        native = self._values_of(cls)
+        return self.others(self.values_of(cls))
+
+    def others(self, native: frozenset[str]) -> Bools | None:
+        """Return the nodes (N,) whose label has another value than these; None if there are none, or ``native`` is empty.
+
+        The array is shared and read-only.
+        """
         if not native:
             return None
         if native not in self._foreign:
@@ -57,7 +65,8 @@ class NativeNodes:
             self._foreign[native] = freeze(mask) if mask.any() else None
         return self._foreign[native]
 
-    def _values_of(self, cls: int) -> _Values:
+    def values_of(self, cls: int) -> frozenset[str]:
+        """Return the values of the nodes on which pods of ``cls`` run, as far as that is known."""
         if asked := self._asked[cls]:
             return frozenset({asked})
         if len(self._values) < 2:

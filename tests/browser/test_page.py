@@ -242,6 +242,17 @@ def test_a_large_cluster_is_read_without_long_scrolling(page, file_of, width):
     assert sum(int(text.removesuffix(" workloads")) for text in named) == MOVES // 10 - 1
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["table", "cells"])
+def test_each_strip_of_a_node_is_named_in_words(page, file_of, small, many):
+    page.open(file_of(MOVES) if many else small, width=1280)
+    assert page.evaluate("document.querySelectorAll('#nodes .before-bar').length") > 0
+    words = page.evaluate("document.querySelector('#nodes').textContent")
+    assert "The upper, grey strip is" in words if many else "the upper, grey strip is" in words
+    # The bar behind is there in the table alone.
+    behind = page.evaluate("document.querySelectorAll('#nodes .rail').length") > 0
+    assert ("The pale bar behind is" in words) is behind is not many
+
+
 def test_the_workloads_of_a_row_are_read_when_it_is_opened(page, file_of):
     page.open(file_of(MOVES), width=1440)
     page.evaluate("document.querySelectorAll('.heat .names').forEach(e => { e.open = true; })")

@@ -93,6 +93,13 @@ FIRING = {
         35,
         {},
     ),
+    "RebalancerWatchIsRefused": (
+        # What is over within five minutes, as at an upgrade of the API server, is none.
+        {f"rebalancer_watches_refused{{{JOB}}}": "0+0x5 1+0x3 0+0x5 2+0x14 0+0x20"},
+        24,
+        34,
+        {},
+    ),
 }
 
 

@@ -5,9 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Code
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.protect import Protect
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
-from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.testing.snapshots import ZONE, node, number_pods, snapshot_of, workload
 from strategies.node_affinity import NodeAffinityParams
 from tests.unit.planner.conftest import plan_of
 
@@ -174,3 +176,70 @@ def test_on_any_cluster_the_contract_holds_and_a_plan_never_makes_things_worse(o
     assert after.as_tuple() <= before.as_tuple()
     assert result.lower_bound <= len(result.moves) + result.backlog.moves
     assert not result.moves or after.as_tuple() < before.as_tuple()
+
+
+def _claim(name, mode):
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {
+            "accessModes": [mode],
+            "volumeName": f"pv-{name}",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Bound"},
+    }
+    volume = {
+        "kind": "PersistentVolume",
+        "apiVersion": "v1",
+        "metadata": {"name": f"pv-{name}", "uid": f"pv-{name}"},
+        "spec": {
+            "accessModes": [mode],
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "d", "volumeHandle": name},
+            "claimRef": {"namespace": "default", "name": name, "uid": name},
+        },
+        "status": {"phase": "Bound"},
+    }
+    return [claim, volume]
+
+
+def _using(claim):
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def _apart_in_zone(app):
+    selector = {"matchLabels": {"app": app}}
+    term = {"labelSelector": selector, "topologyKey": ZONE}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "keeps", "more", "moves"),
+    [
+        ("StatefulSet", "ReadWriteOnce", [], 1),
+        # Its claim is free, and the zone has none of its app, before a StatefulSet makes the next pod.
+        ("StatefulSet", "ReadWriteOncePod", [], 1),
+        ("StatefulSet", "zone", [], 1),
+        # A Deployment makes it beside the pod that terminates.
+        ("Deployment", "ReadWriteOncePod", [], 0),
+        # The better node is full, whoever uses the claim.
+        ("StatefulSet", "ReadWriteOncePod", workload("full", ["fast"], cpu="4"), 0),
+    ],
+)
+def test_a_pod_does_not_keep_its_own_replacement_from_a_better_node(kind, keeps, more, moves):
+    spec = preferred((10, {"disk": "ssd"}))
+    if keeps == "zone":
+        spec["affinity"] |= _apart_in_zone("ledger")
+    else:
+        spec |= _using("books")
+    nodes = [disk("slow", "hdd", zone="east"), disk("fast", "ssd", zone="east")]
+    pods = workload("ledger", ["slow"], kind=kind, spec=spec)
+    result = plan(
+        [*nodes, *_claim("books", keeps), *number_pods(pods), *more],
+        protections=Protect(volumes=False, single_replicas=False),
+        settings=Settings(steer=True),
+    )
+    assert pairs(result) == [("slow", "fast")] * moves
+    assert (result.before[NAME].cost.soft > 0) is bool(moves)

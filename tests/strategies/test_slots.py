@@ -105,6 +105,40 @@ def test_nodes_that_take_no_pods_hold_no_slot_and_labels_choose():
     assert any("slots: no room for a slot of cpu 6" in text for text in result.warnings)
 
 
+OS = "kubernetes.io/os"
+
+
+@pytest.mark.parametrize(
+    ("asked", "missing"),
+    [
+        ({}, 1),
+        ({"count": 2}, 2),
+        ({"per": "pool"}, 2),
+        ({"nodes": {"pool": "mixed"}}, 1),
+        # What the labels name counts, and so do nodes of which all that are selected are of another system.
+        ({"nodes": {"pool": "win"}}, 0),
+        ({"nodes": {OS: "windows"}}, 0),
+        ({"nodes": {"matchExpressions": [{"key": OS, "operator": "Exists"}]}}, 0),
+        ({"per": OS}, 1),
+    ],
+)
+def test_a_node_of_another_system_is_no_slot_unless_labels_say_so(asked, missing):
+    """The node of Linux is full, those of Windows are empty, and no pod asks for a system."""
+    objects = [
+        node("penguin", cpu="4", labels={OS: "linux", "pool": "mixed"}),
+        node("glass", cpu="4", labels={OS: "windows", "pool": "mixed"}),
+        node("pane", cpu="4", labels={OS: "windows", "pool": "win"}),
+        *workload("batch", ["penguin"], cpu="4"),
+    ]
+    result = plan(objects, free={"cpu": "2"}, **asked)
+    assert (result.after[NAME].violated, result.moves) == (missing, ())
+
+
+def test_a_node_without_the_label_of_its_system_holds_a_slot():
+    objects = [node("bare", cpu="4"), node("glass", cpu="1", labels={OS: "windows"})]
+    assert plan(objects, free={"cpu": "2"}).after[NAME].violated == 0
+
+
 def test_what_cannot_be_free_moves_nothing_and_says_what_is_short():
     for free, text in (
         ({"cpu": "9"}, "were all pods gone: cpu 1"),

@@ -33,7 +33,7 @@ from rebalancer.planner.room.made import (
     kind_of,
     move,
 )
-from rebalancer.planner.room.reasons import find_expected, why_outside
+from rebalancer.planner.room.reasons import find_expected, why_not_asked, why_outside
 from rebalancer.planner.room.repair import RoomRepair
 from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
 from rebalancer.planner.room.walk import TAKEN, RoomWalk
@@ -189,7 +189,9 @@ class _RoomPlan:
             if not left or enough or self._held.keys() >= set(numbers):
                 continue
             if not inside.isdisjoint(waiting):
-                refused = outside.get(number_of.get(left[0], -1), _NOT_YET)
+                refused = outside.get(number_of.get(left[0], -1)) or why_not_asked(
+                    self._draft, self.of.strategy, left[0]
+                )
                 text = f"{count(len(left), 'pod')} of {gang[1]} would stay outside: {snapshot.pod_ref(left[0])}: {refused[1]}"
                 broken |= dict.fromkeys(numbers, (refused[0], text))
         return broken
@@ -313,12 +315,6 @@ class _RoomPlan:
             done(draft)
         made.onto(draft, ended=ended)
         return draft
-
-
-_NOT_YET: Refused = (
-    Code.NOT_EXAMINED,
-    "it has not waited long enough, or it is not known what the scheduler does with it",
-)
 
 
 def _rank(made: MadeRooms) -> tuple[object, ...]:

@@ -84,6 +84,21 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, st
     return held
 
 
+def why_not_asked(draft: Draft, strategy: str, pod: int) -> tuple[Code, str]:
+    """Return why a strategy asks for no room for a pod of a gang that waits, beside others of it for which it does."""
+    pods, scheduler = draft.snapshot.pods, draft.scheduler
+    cls, state = int(pods.cls[pod]), pods.states[int(pods.state[pod])]
+    if unknown := scheduler.find_unmodelled(cls):
+        return Code.UNPREDICTED, "; ".join(unknown)
+    if rejection := scheduler.rejection(cls):
+        return Code.GANG, rejection
+    if state.nominated:
+        return Code.GANG, f"the scheduler makes room for it on {state.nominated} by preemption"
+    if state.unschedulable_since() is None:
+        return Code.GANG, "the scheduler has not refused it yet"
+    return Code.GANG, f"it has not waited long enough for {strategy} yet"
+
+
 def _short_of_all(draft: Draft, item: Item) -> str | None:
     """Return what all nodes together have too little of, in words."""
     snapshot, state = draft.snapshot, draft.state

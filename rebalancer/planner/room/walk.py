@@ -38,6 +38,7 @@ from rebalancer.planner.room.made import (
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.labels import MISSING
 
 _SURE = 0.95
 """Least probability of landings that leave the places of others free; the more a judge lets be on nodes about to go."""
@@ -247,11 +248,24 @@ class RoomWalk:
             others = step.prediction.nodes[step.prediction.probability > 1 - _SURE].tolist()
             if step.chosen.wave != wave or len(others) < 2:
                 continue
-            shared = set(others) & set(prediction.nodes.tolist())
             here = int(self._draft.state.node_of[step.chosen.pod])
-            if any(not self._holds_both(item, step, node) for node in shared - {here}):
+            others = [node for node in others if node != here]
+            shared = set(others) & set(prediction.nodes.tolist())
+            full = any(not self._holds_both(item, step, node) for node in shared)
+            if full or self._are_kept_apart(item, step, prediction.nodes, others):
                 return self._draft.snapshot.pod_ref(step.chosen.pod)
         return None
+
+    def _are_kept_apart(
+        self, item: Item, step: RoomStep, nodes: Int32s, others: Sequence[int]
+    ) -> bool:
+        """Return whether ``item`` on one of ``nodes`` and the pod of an earlier move on one of ``others`` exclude each other."""
+        other = self._draft.snapshot.classes[step.chosen.cls].replacement
+        for domains in self._draft.scheduler.filters_of(item.cls).keep_apart(item.cls, other):
+            mine = domains[nodes]
+            if np.isin(mine[mine != MISSING], domains[others]).any():
+                return True
+        return False
 
     def _holds_both(self, item: Item, step: RoomStep, node: int) -> bool:
         """Return whether a node has room for ``item`` and for the pod of an earlier move."""

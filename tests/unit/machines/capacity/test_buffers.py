@@ -123,6 +123,51 @@ def test_a_workload_says_what_a_chunk_is_and_its_replicas_how_many(spec, chunks)
     assert pod_requests(folded.spec)["cpu"] == 1000
 
 
+_OS = "kubernetes.io/os"
+
+
+def _required(values: list[str]) -> dict[str, Any]:
+    expressions = [{"key": _OS, "operator": "In", "values": values}]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "system"),
+    [
+        ({}, "linux"),
+        ({"nodeSelector": {"pool": "a"}}, "linux"),
+        ({"nodeSelector": {_OS: "windows"}}, None),
+        (_required(["windows"]), None),
+        ({"os": {"name": "windows"}}, "windows"),
+    ],
+)
+def test_a_template_that_names_no_system_is_for_linux(spec, system):
+    made: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "web", "uid": "u"}}
+    made["spec"] = {"podTemplateRef": {"name": "chunk"}, "replicas": 1}
+    template = o.PodTemplateObject(
+        o.ObjectMeta(namespace="shop", name="chunk"), o.PodTemplate(spec=_spec("2", **spec))
+    )
+    (folded,) = fold_buffers([msgspec.convert(made, o.CapacityBuffer)], [template], snapshot_of([]))
+    assert (folded.spec.os.name if folded.spec.os else None) == system
+
+
+@pytest.mark.parametrize("system", ["linux", "windows"])
+def test_chunks_of_a_workload_run_where_its_ready_pods_do(system):
+    """One node of each system; the workload does not name its own."""
+    nodes = [node(name, labels={_OS: name}) for name in ("linux", "windows")]
+    snapshot = snapshot_of([*nodes, *workload("web", [system] * 2, cpu="1", kind="ReplicaSet")])
+    ref = {"apiGroup": "apps", "kind": "ReplicaSet", "name": "web"}
+    made: dict[str, Any] = {"metadata": {"namespace": "default", "name": "b"}}
+    made["spec"] = {"scalableRef": ref, "replicas": 1}
+    buffers = fold_buffers([msgspec.convert(made, o.CapacityBuffer)], [], snapshot)
+    chunks = with_buffers(replace(snapshot, buffers=buffers))
+    foreign = chunks.foreign_nodes(len(chunks.classes) - 1)
+    assert foreign is not None
+    assert [chunks.nodes.names[at] for at in np.flatnonzero(~foreign)] == [system]
+
+
 def test_what_a_buffer_names_and_is_not_there_is_said():
     made = {"metadata": {"name": "b"}, "spec": {"replicas": 1}}
     for ref, text in (

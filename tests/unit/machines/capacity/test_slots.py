@@ -113,6 +113,33 @@ def test_a_new_node_has_the_labels_that_are_asked_for_and_its_taints_hinder_noth
         assert _increases(report) == increases
 
 
+@pytest.mark.parametrize(
+    ("nodes", "increases"), [("", {"linux": 1}), ("nodes: {pool: glass}, ", {"windows": 1})]
+)
+def test_a_machine_for_a_slot_is_of_linux_unless_its_nodes_are_not(machines, nodes, increases):
+    system = {"linux": {}, "windows": {"pool": "glass"}}
+    templates = {
+        name: NodeTemplate({"kubernetes.io/os": name, **more}, (), _AMOUNTS)
+        for name, more in system.items()
+    }
+    labels = {"kubernetes.io/os": "windows", "pool": "glass"}
+    objects = [*_full("a", labels={"kubernetes.io/os": "linux"}), *_full("w", labels=labels)]
+    groups = [group("linux", "a"), group("windows", "w")]
+    slots = f"free: {{cpu: 3}}, {nodes}machines: true"
+    report = _assess(machines, objects, groups, slots, templates=templates)
+    assert _increases(report) == increases
+    # An empty node of the other system is no slot.
+    other = "windows" if "linux" in increases else "linux"
+    report = _assess(
+        machines,
+        [*objects, node("z", labels={**system[other], "kubernetes.io/os": other})],
+        groups,
+        slots,
+        templates=templates,
+    )
+    assert _increases(report) == increases
+
+
 def test_each_zone_gets_what_it_lacks(machines):
     """Zone z1 has no room, z2 has."""
     objects = [*_full("a", zone="z1"), node("b", "z2")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -503,6 +504,44 @@ def test_between_waves_all_moves_for_one_pod_are_judged_together() -> None:
     assert between_waves(rival)[1] == ["the pod that it makes room for would not fit even then"]
 
 
+def _pair(rule: str) -> list[Manifest]:
+    """Pods of 6 wait for left and right, where a pod of 3 stands on each; both may go to either of two more nodes."""
+    objects = [node(name, ZONE_OF[name], cpu="8") for name in ("left", "right", "up", "down")]
+    port: dict[str, Any] = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 8080}]}
+    port["resources"] = {"requests": {"cpu": "3", "memory": "128Mi"}}
+    specs: dict[str, dict[str, Any]] = {
+        "none": {},
+        "port": {"containers": [port]},
+        "host": apart("pair", HOSTNAME),
+        "zone": apart("pair", ZONE),
+    }
+    # Both names are of one app, so that a rule of one concerns the other.
+    labels = {"app": "pair"}
+    for name in ("left", "right"):
+        objects += workload(f"on-{name}", [name], cpu="3", spec=specs[rule], labels=labels)
+        objects += waiting(
+            f"for-{name}", cpu="6", spec={"nodeSelector": {"kubernetes.io/hostname": name}}
+        )
+    return objects
+
+
+ZONE_OF = {"left": "w1", "right": "w2", "up": "e1", "down": "e2"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "waves"), [("none", [1, 1]), ("port", [1, 2]), ("host", [1, 2]), ("zone", [1, 2])]
+)
+def test_pods_that_exclude_each_other_do_not_go_at_once_to_where_both_may_land(
+    rule: str, waves: list[int]
+) -> None:
+    plan = room(_pair(rule), protections=Protect(single_replicas=False))
+    assert [move.wave for move in plan.moves] == waves
+    assert {move.makes_way_for for move in plan.moves} == {
+        "default/for-left-0",
+        "default/for-right-0",
+    }
+
+
 GANG = {"app": "big", "scheduling.x-k8s.io/pod-group": "train"}
 
 
@@ -535,13 +574,47 @@ def test_nothing_leaves_for_a_gang_of_which_a_part_would_stay_outside() -> None:
     assert texts["big-0"].startswith("1 pod of PodGroup train would stay outside: default/big-2: ")
 
 
-def test_for_a_gang_of_which_a_pod_has_not_waited_long_enough_nothing_leaves_yet() -> None:
+def _change_late(pod: Manifest) -> None:
+    pod["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T07:59:00Z"
+
+
+def _change_new(pod: Manifest) -> None:
+    pod["status"] = {"phase": "Pending"}
+
+
+def _change_nominated(pod: Manifest) -> None:
+    pod["status"]["nominatedNodeName"] = "n3"
+
+
+def _change_gated(pod: Manifest) -> None:
+    pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+
+
+def _change_claims(pod: Manifest) -> None:
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "one"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        (_change_late, Code.GANG, "it has not waited long enough"),
+        (_change_new, Code.GANG, "the scheduler has not refused it yet"),
+        (_change_nominated, Code.GANG, "makes room for it on n3"),
+        (_change_gated, Code.GANG, "waiting for scheduling gates"),
+        (_change_claims, Code.UNPREDICTED, "resource claims"),
+    ],
+)
+def test_nothing_leaves_for_a_gang_of_which_a_pod_cannot_have_room_yet(
+    change: Callable[[Manifest], None], code: Code, text: str
+) -> None:
     objects = of_two()
-    objects[-1]["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T07:59:00Z"
+    change(objects[-1])
     plan = room(objects)
     assert plan.moves == ()
-    assert {skip.pod for skip in plan.skips} == {"big-0"}
-    assert "big-1: it has not waited long enough" in plan.skips[0].message
+    (skip,) = plan.skips
+    assert (skip.pod, skip.code) == ("big-0", code)
+    assert "default/big-1: " in skip.message
+    assert text in skip.message
 
 
 def test_pods_that_the_policy_does_not_keep_together_are_let_in_one_by_one() -> None:
