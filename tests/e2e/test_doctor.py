@@ -1,8 +1,11 @@
 """`rebalancer doctor` with real RBAC: the chart's account lacks nothing, another account sees what to add."""
 
 import json
+from typing import Any
 
 from rebalancer.kube.access import READ_RULES
+from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import CRON_JOBS
 from tests.controlplane import objects, operations
 from tests.e2e.installed import NAMESPACE, Installed
 from tests.e2e.product import grant, rebalancer
@@ -16,7 +19,7 @@ def checks(ran):
     return {of["check"]: of for of in json.loads(ran.out)["checks"]}
 
 
-ENDED = {
+ENDED: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",
     "metadata": {"name": "mover-29384755", "namespace": "default"},
@@ -74,3 +77,21 @@ def test_a_descheduler_that_a_cron_job_started_once_is_seen_afterwards(cluster):
     movers = checks(examine(grant(cluster, READ_RULES)))["otherMovers"]
     messages = [finding["message"] for finding in movers["findings"]]
     assert "the descheduler runs here, too (namespace default)" in messages
+
+
+def test_a_cron_job_that_has_not_run_yet_is_seen_with_the_right_to_list_it(cluster):
+    job = {"spec": {"template": ENDED["spec"]["template"]}}
+    planned = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": "default"},
+        "spec": {"schedule": "0 3 1 1 *", "jobTemplate": job},
+    }
+    cluster.apply([objects.node("n-0", zone="a"), planned])
+    operations.wait_nodes_ready(cluster.api, 1)
+    listing = AccessRule("list", CRON_JOBS.group, CRON_JOBS.plural)
+    for rules, seen in ((READ_RULES, False), ([*READ_RULES, listing], True)):
+        findings = checks(examine(grant(cluster, rules)))["otherMovers"]["findings"]
+        messages = [finding["message"] for finding in findings]
+        assert ("the descheduler runs here, too (namespace default)" in messages) is seen
+        assert any("not looked at" in text and "CronJobs" in text for text in messages) is not seen
