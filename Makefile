@@ -46,7 +46,7 @@ docs-site: $(STAMP)  ## README and docs as a site in dist/site, by mkdocs; a lin
 pictures: $(STAMP)  ## draw the pictures of README again; needs chromium
 	$(BIN)/python -m tests.docs.pictures
 
-fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all targets share SECONDS=600
+fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others, and of the core; all targets share SECONDS=600
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),600) $(TARGETS)
 

@@ -12,9 +12,20 @@ from pathlib import Path
 from types import ModuleType
 
 import rebalancer
+from rebalancer.scheduler import lowering
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.state import ClusterState
 
 _FOLDER = Path(rebalancer.__file__).parent / "core"
 _LOWERING = "rebalancer.scheduler.lowering"
+
+
+class Narrow(SchedulerProfile):
+    """Samples three nodes, so that small clusters are sampled, too."""
+
+    def nodes_to_find(self, nodes: int) -> int:
+        return min(3, nodes)
 
 
 class _Sources:
@@ -52,3 +63,22 @@ def _without_core() -> Iterator[None]:
             sys.modules[name] = module
             parent, _, child = name.rpartition(".")
             setattr(sys.modules[parent], child, module)
+
+
+SOURCE = lowering_on_source()
+
+
+def _lowered(model: SchedulerModel, by: type[lowering.Lowering]) -> lowering.Lowering:
+    parts = model.placement, model.resources, model.spread, model.interpod
+    return by(model.snapshot, model.profile, *parts, model.filters, model._scorer)
+
+
+def assert_same(model: SchedulerModel, state: ClusterState, classes: set[int]) -> None:
+    """Fail where both cores do not predict the same of a class, to the last bit."""
+    compiled, source = _lowered(model, lowering.Lowering), _lowered(model, SOURCE.Lowering)
+    for cls in sorted(classes):
+        one, other = compiled.predict(state, cls), source.predict(state, cls)
+        assert one.nodes.tolist() == other.nodes.tolist()
+        assert one.probability.tolist() == other.probability.tolist()
+        found = compiled.find_feasible(state, cls), source.find_feasible(state, cls)
+        assert found[0].tolist() == found[1].tolist()

@@ -14,46 +14,22 @@ from hypothesis import strategies as st
 from benchmarks.phases.families import cluster_of
 from rebalancer import core
 from rebalancer.core.prediction import predict
-from rebalancer.scheduler import lowering
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.state import ClusterState
-from tests.unit.core.interpreted import lowering_on_source
+from tests.unit.core.interpreted import SOURCE, Narrow, assert_same
 from tests.unit.scheduler.journeys import Step, go, steps
 from tests.unit.scheduler.random_worlds import clusters, namespaces
 from tests.unit.scheduler.worlds import Json, World
 
 Cluster = tuple[list[Json], list[Json], Json]
 pytestmark = pytest.mark.skipif(not core.is_compiled(), reason="the core is not compiled here")
-SOURCE = lowering_on_source()
 STRATEGIES = (
     ScoringStrategy(),
     ScoringStrategy("MostAllocated", (("cpu", 3), ("memory", 1))),
     ScoringStrategy("RequestedToCapacityRatio", shape=((0, 0), (40, 9), (100, 2))),
 )
-
-
-class _Narrow(SchedulerProfile):
-    """Samples three nodes, so that small clusters are sampled, too."""
-
-    def nodes_to_find(self, nodes: int) -> int:
-        return min(3, nodes)
-
-
-def _lowered(model: SchedulerModel, by: type[lowering.Lowering]) -> lowering.Lowering:
-    parts = model.placement, model.resources, model.spread, model.interpod
-    return by(model.snapshot, model.profile, *parts, model.filters, model._scorer)
-
-
-def _agree(model: SchedulerModel, state: ClusterState, classes: set[int]) -> None:
-    compiled, source = _lowered(model, lowering.Lowering), _lowered(model, SOURCE.Lowering)
-    for cls in sorted(classes):
-        one, other = compiled.predict(state, cls), source.predict(state, cls)
-        assert one.nodes.tolist() == other.nodes.tolist()
-        assert one.probability.tolist() == other.probability.tolist()
-        found = compiled.find_feasible(state, cls), source.find_feasible(state, cls)
-        assert found[0].tolist() == found[1].tolist()
 
 
 def test_what_is_compared_are_an_extension_and_its_source() -> None:
@@ -80,11 +56,11 @@ def test_drawn_clusters(
 ) -> None:
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
-    kind = _Narrow if sampled else SchedulerProfile
+    kind = Narrow if sampled else SchedulerProfile
     profile = kind.for_version(version, scoring=scoring, balanced=balanced)
     model = SchedulerModel(world.snapshot, profile)
     classes = set(range(len(world.snapshot.classes)))
-    go(world.state, way, lambda: _agree(model, world.state, classes))
+    go(world.state, way, lambda: assert_same(model, world.state, classes))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -96,7 +72,7 @@ def test_clusters_of_which_the_scheduler_samples_the_nodes(seed: int, tmp_path: 
     model = SchedulerModel(snapshot, SchedulerProfile.for_version((1, 36)))
     for _ in range(2):
         pods = draw.sample(np.flatnonzero(state.node_of >= 0).tolist(), 6)
-        _agree(model, state, {int(state.cls_of[pod]) for pod in pods})
+        assert_same(model, state, {int(state.cls_of[pod]) for pod in pods})
         for pod in pods:
             state.evict(pod)
             state.place(pod, int(state.cls_of[pod]), draw.randrange(len(snapshot.nodes)))
