@@ -14,7 +14,7 @@ from tests.unit.scheduler.worlds import Json, World
 
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 _LARGEST = 1 << 53
-"""Of bytes; 8 PiB."""
+"""More than a snapshot keeps of one resource."""
 _Amount = tuple[bool, int, str, int]
 """Whether of a node or of a pod, of which (modulo all), of which resource, and how much."""
 
