@@ -91,13 +91,16 @@ ONCE = (
     "sqs:DeleteMessage",
 )
 """Writes that no process makes again: it looks first at what is so already."""
+HOOK = "autoscaling:CompleteLifecycleAction"
+MOST_REFUSED = 12
+"""A process does not know that one before it has completed the action: what is refused may be too new, for two minutes."""
 AT_LEAST_ONCE = (
     "sns:Publish",
     "sns:Publish 2",
     "lambda:InvokeFunction",
     "POST /mute",
     "POST /webhook",
-    "autoscaling:CompleteLifecycleAction",
+    HOOK,
 )
 """Those whose answer is lost with the process: they are made again, with the same key or token. All others are the record."""
 STEPS = (
@@ -293,7 +296,7 @@ def test_killed_after_each_write_of_each_step_all_is_done_and_what_must_be_once_
     made = Counter(killing.writes)
     assert {name: made[name] for name in ONCE} == dict.fromkeys(ONCE, 1)
     for name in AT_LEAST_ONCE:
-        assert 2 <= made[name] <= 3, name
+        assert 2 <= made[name] <= (MOST_REFUSED if name == HOOK else 3), name
     scene.assert_done(log)
 
 

@@ -12,9 +12,9 @@ FOLDER = Path(rebalancer.core.__file__).parent
 
 def test_the_core_is_compiled_from_the_sources_that_stand_here():
     assert core.is_compiled(), "run `make setup`"
-    compiled = {path.name.partition(".")[0]: path for path in FOLDER.glob("*.so")}
     for declared in FOLDER.glob("*.pxd"):
-        extension = compiled[declared.stem]
+        # An extension for one version of Python wins over that for all of them.
+        (extension,) = FOLDER.glob(f"{declared.stem}.*.so")
         for source in (declared, declared.with_suffix(".py")):
             assert source.stat().st_mtime <= extension.stat().st_mtime, (
                 f"{source.name} is newer than what was compiled of it: run `make setup`"
