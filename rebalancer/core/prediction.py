@@ -89,7 +89,7 @@ def predict(cluster: ClusterArrays, pod: PodArrays) -> int:
     Before, ``cluster.feasible`` holds the nodes that pass the filters on the pod and the node alone. Afterwards, the
     nodes and their probabilities are in ``cluster.ring``.
     """
-    ring, board, wishes = cluster.ring, cluster.board, pod.preferences
+    ring, board, preferences = cluster.ring, cluster.board, pod.preferences
     if find_feasible(cluster, pod) == 0:
         return 0
     weigh_windows(ring, len(cluster.order), cluster.most)
@@ -99,11 +99,11 @@ def predict(cluster: ClusterArrays, pod: PodArrays) -> int:
     for place in range(ring.count):
         node = ring.nodes[place]
         board.fixed[place] = score(cluster.loads, cluster.scoring, pod.requests, node)
-    read_scores(board, ring, wishes)
-    kinds = number_kinds(ring, board.extremes, find_extremes(board, ring, wishes))
+    read_scores(board, ring, preferences)
+    kinds = number_kinds(ring, board.extremes, find_extremes(board, ring, preferences))
     for index in range(kinds):
         kind = ring.sorted[index]
-        add_up(board, ring, wishes, cluster.weights, ring.first[kind])
+        add_up(board, ring, preferences, cluster.weights, ring.first[kind])
         share_out(ring, board.totals, kind)
     fold(ring)
     return ring.count

@@ -31,25 +31,25 @@ cdef class Board:
     cdef public long long[::1] totals, bounded, low, high, done, extremes
     cdef public double[::1] sums
 
-cpdef void read_scores(Board board, Ring ring, Preferences wishes) except *
+cpdef void read_scores(Board board, Ring ring, Preferences preferences) except *
 cdef void _add_preference(Board board, Ring ring, Preference preference) except *
-cpdef Py_ssize_t find_extremes(Board board, Ring ring, Preferences wishes) except -1
+cpdef Py_ssize_t find_extremes(Board board, Ring ring, Preferences preferences) except -1
 cdef void _count_domains(
-    Board board, Ring ring, Preferences wishes, SpreadArrays constraint, Py_ssize_t offset
+    Board board, Ring ring, Preferences preferences, SpreadArrays constraint, Py_ssize_t offset
 ) except *
-cdef void _bound_spread(Board board, Ring ring, Preferences wishes, Py_ssize_t row) except *
+cdef void _bound_spread(Board board, Ring ring, Preferences preferences, Py_ssize_t row) except *
 cdef void _find_bound(
-    Board board, Ring ring, Preferences wishes, long long sign, long long[::1] bounds
+    Board board, Ring ring, Preferences preferences, long long sign, long long[::1] bounds
 ) except *
 cdef bint _has_sizes(
     Board board, Py_ssize_t rows, Py_ssize_t size, Py_ssize_t window, Py_ssize_t other
 ) except -1
-cdef void _score_spread(Board board, Ring ring, Preferences wishes, Py_ssize_t window) except *
+cdef void _score_spread(Board board, Ring ring, Preferences preferences, Py_ssize_t window) except *
 cdef void _add_spread(Board board, Ring ring, SpreadArrays constraint, double weight) except *
 cpdef void add_up(
-    Board board, Ring ring, Preferences wishes, Weights weights, Py_ssize_t window
+    Board board, Ring ring, Preferences preferences, Weights weights, Py_ssize_t window
 ) except *
 cdef void _add_pods(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
 cdef void _add_evenness(
-    Board board, Ring ring, Preferences wishes, Weights weights, Py_ssize_t window
+    Board board, Ring ring, Preferences preferences, Weights weights, Py_ssize_t window
 ) except *

@@ -121,19 +121,19 @@ class Board:
         """(rows * N,) what normalisation needs of each window, row by row, see the names of the rows."""
 
 
-def read_scores(board: Board, ring: Ring, wishes: Preferences) -> None:
+def read_scores(board: Board, ring: Ring, preferences: Preferences) -> None:
     """Write the raw scores of the feasible nodes that do not depend on windows; add to ``board.fixed``."""
     for place in range(ring.count):
         node = ring.nodes[place]
-        board.taints[place] = wishes.taints[node]
+        board.taints[place] = preferences.taints[node]
         board.pods[place] = 0
-    if wishes.affinity is not None:
+    if preferences.affinity is not None:
         for place in range(ring.count):
-            board.affinity[place] = wishes.affinity[ring.nodes[place]]
-    if wishes.fixed is not None:
+            board.affinity[place] = preferences.affinity[ring.nodes[place]]
+    if preferences.fixed is not None:
         for place in range(ring.count):
-            board.fixed[place] += wishes.fixed[ring.nodes[place]]
-    for preference in wishes.pods:
+            board.fixed[place] += preferences.fixed[ring.nodes[place]]
+    for preference in preferences.pods:
         _add_preference(board, ring, preference)
 
 
@@ -143,38 +143,38 @@ def _add_preference(board: Board, ring: Ring, preference: Preference) -> None:
         board.pods[place] += preference.weight * pods.counts[pods.domain[ring.nodes[place]]]
 
 
-def find_extremes(board: Board, ring: Ring, wishes: Preferences) -> int:
+def find_extremes(board: Board, ring: Ring, preferences: Preferences) -> int:
     """Write the extremes of each window, and return the number of their rows."""
     size, extremes = len(ring.nodes), board.extremes
     slide(ring, board.taints, 1, extremes, _TAINTS * size)
-    if wishes.affinity is None:
+    if preferences.affinity is None:
         fill(ring, extremes, _AFFINITY * size, 0)
     else:
         slide(ring, board.affinity, 1, extremes, _AFFINITY * size)
     slide(ring, board.pods, -1, extremes, _LEAST_PODS * size)
     slide(ring, board.pods, 1, extremes, _MOST_PODS * size)
-    if not wishes.spread:
+    if not preferences.spread:
         return _SIZES
     row = _SIZES
-    for constraint in wishes.spread:
-        _count_domains(board, ring, wishes, constraint, row * size)
+    for constraint in preferences.spread:
+        _count_domains(board, ring, preferences, constraint, row * size)
         row += 1
-    _bound_spread(board, ring, wishes, row)
+    _bound_spread(board, ring, preferences, row)
     return row + 2
 
 
 def _count_domains(
-    board: Board, ring: Ring, wishes: Preferences, constraint: SpreadArrays, offset: int
+    board: Board, ring: Ring, preferences: Preferences, constraint: SpreadArrays, offset: int
 ) -> None:
     """Write the number of the constraint's domains in each window."""
-    if constraint.per_node and not wishes.ignores:
+    if constraint.per_node and not preferences.ignores:
         fill(ring, board.extremes, offset, ring.size)
         return
     labels, seen = constraint.labels, constraint.seen
-    count_distinct(ring, labels, wishes.ignored, seen, board.extremes, offset)
+    count_distinct(ring, labels, preferences.ignored, seen, board.extremes, offset)
 
 
-def _bound_spread(board: Board, ring: Ring, wishes: Preferences, row: int) -> None:
+def _bound_spread(board: Board, ring: Ring, preferences: Preferences, row: int) -> None:
     """Write the smallest and the largest raw spread score of each window, from ``row`` on.
 
     They depend on the window's numbers of domains.
@@ -185,9 +185,9 @@ def _bound_spread(board: Board, ring: Ring, wishes: Preferences, row: int) -> No
     for window in range(ring.windows):
         if board.done[window]:
             continue
-        _score_spread(board, ring, wishes, window)
-        _find_bound(board, ring, wishes, -1, board.low)
-        _find_bound(board, ring, wishes, 1, board.high)
+        _score_spread(board, ring, preferences, window)
+        _find_bound(board, ring, preferences, -1, board.low)
+        _find_bound(board, ring, preferences, 1, board.high)
         for other in range(window, ring.windows):
             if _has_sizes(board, row, size, window, other):
                 low = board.low[other]
@@ -197,13 +197,13 @@ def _bound_spread(board: Board, ring: Ring, wishes: Preferences, row: int) -> No
 
 
 def _find_bound(
-    board: Board, ring: Ring, wishes: Preferences, sign: int, bounds: memoryview
+    board: Board, ring: Ring, preferences: Preferences, sign: int, bounds: memoryview
 ) -> None:
     """Write the smallest (``sign`` -1) or largest raw spread score of the nodes in each window that are not ignored."""
     ignored = 0 if sign > 0 else _BEYOND
     for place in range(ring.count):
         raw = board.spread[place]
-        board.bounded[place] = ignored if wishes.ignored[ring.nodes[place]] else raw
+        board.bounded[place] = ignored if preferences.ignored[ring.nodes[place]] else raw
     slide(ring, board.bounded, sign, bounds, 0)
 
 
@@ -215,12 +215,12 @@ def _has_sizes(board: Board, rows: int, size: int, window: int, other: int) -> b
     return True
 
 
-def _score_spread(board: Board, ring: Ring, wishes: Preferences, window: int) -> None:
+def _score_spread(board: Board, ring: Ring, preferences: Preferences, window: int) -> None:
     """Write the raw spread scores (F,) for the numbers of domains of a window."""
     for place in range(ring.count):
         board.sums[place] = 0.0
     row = _SIZES
-    for constraint in wishes.spread:
+    for constraint in preferences.spread:
         domains = board.extremes[row * len(ring.nodes) + window]
         _add_spread(board, ring, constraint, board.logarithms[domains])
         row += 1
@@ -237,7 +237,9 @@ def _add_spread(board: Board, ring: Ring, constraint: SpreadArrays, weight: floa
             board.sums[place] += pods.counts[pods.domain[node]] * weight + shift
 
 
-def add_up(board: Board, ring: Ring, wishes: Preferences, weights: Weights, window: int) -> None:
+def add_up(
+    board: Board, ring: Ring, preferences: Preferences, weights: Weights, window: int
+) -> None:
     """Write the total scores (F,) for all windows of the kind of ``window``, up to a constant.
 
     Nodes outside a window may lie outside its extremes; they are not looked at.
@@ -252,9 +254,9 @@ def add_up(board: Board, ring: Ring, wishes: Preferences, weights: Weights, wind
         for place in range(ring.count):
             board.totals[place] += weights.affinity * (_MAX * board.affinity[place] // most)
     _add_pods(board, ring, weights, window)
-    if wishes.spread:
-        _score_spread(board, ring, wishes, window)
-        _add_evenness(board, ring, wishes, weights, window)
+    if preferences.spread:
+        _score_spread(board, ring, preferences, window)
+        _add_evenness(board, ring, preferences, weights, window)
 
 
 def _add_pods(board: Board, ring: Ring, weights: Weights, window: int) -> None:
@@ -271,15 +273,15 @@ def _add_pods(board: Board, ring: Ring, weights: Weights, window: int) -> None:
 
 
 def _add_evenness(
-    board: Board, ring: Ring, wishes: Preferences, weights: Weights, window: int
+    board: Board, ring: Ring, preferences: Preferences, weights: Weights, window: int
 ) -> None:
     """Add the scores of PodTopologySpread to the totals: fewer matching pods are better, ignored nodes get 0."""
     size = len(ring.nodes)
-    row = _SIZES + len(wishes.spread)
+    row = _SIZES + len(preferences.spread)
     low = board.extremes[row * size + window]
     high = board.extremes[(row + 1) * size + window]
     for place in range(ring.count):
-        if wishes.ignored[ring.nodes[place]]:
+        if preferences.ignored[ring.nodes[place]]:
             continue
         score = _MAX
         if high > 0:
