@@ -82,7 +82,7 @@ def create_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         with path.open("wb") as stream:
             yield stream
         return
-    # A name that nobody can know before: whoever else may write here could have put a link there.
+    # A random name: another account that may write here could have put a link at a known one.
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}{PARTIAL}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     number = os.open(partial, flags, mode)

@@ -14,7 +14,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CONFIG_MAPS
 
 if TYPE_CHECKING:
-    # Whoever only names the ConfigMap starts without the client.
+    # Commands that only name a ConfigMap start without the client.
     from rebalancer.kube.client import Client
 
 MAX_BYTES = 1_000_000

@@ -19,7 +19,7 @@ from rebalancer.wire.kinds import EVENTS
 from rebalancer.wire.times import unix_seconds
 
 if TYPE_CHECKING:
-    # Whoever only reads what an event said starts without the client.
+    # Commands that only read events of a file start without the client.
     from rebalancer.kube.client import Client
 
 REASON = "Rebalanced"

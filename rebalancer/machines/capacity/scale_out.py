@@ -90,7 +90,7 @@ class GroupScaleOut:
             return self._act(ScaleOutCode.SCALED_OUT, ActStatus.PLANNED, name, text)
         states = context.group_states
         before = states.groups[name]
-        # Kept first: whoever looks next may be answered with the size of before, and must not ask for less.
+        # Kept first: the next look may be answered with the size of before, and must not ask for less.
         states.note_request(name, one.to, context.now())
         self._keep_groups()
         try:
