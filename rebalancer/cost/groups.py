@@ -78,11 +78,7 @@ class Domains:
 
     def held(self, view: View, classes: Int32s) -> dict[int, int]:
         """Return domain -> current number of pods of ``classes``, for the domains that hold any."""
-        nodes = view.state.nodes_of(classes)
-        if nodes is None:
-            at, counts = self.occupied(view, classes)
-            return dict(zip(at.tolist(), counts.tolist(), strict=True))
-        held = Counter(self.of_node[nodes].tolist())
+        held = Counter(self.of_node[view.state.nodes_of(classes)].tolist())
         held.pop(-1, None)
         return held
 

@@ -59,12 +59,6 @@ def test_only_domains_with_pods_hold_any(draft):
     assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
 
 
-def test_of_pods_in_numbers_as_much_is_known(draft, monkeypatch):
-    monkeypatch.setattr("rebalancer.snapshot.state._MANY", 0)
-    zones = Domains.of(draft.view, ZONE, everywhere(draft))
-    assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
-
-
 def test_what_domains_hold_is_valued_once_for_each_kind(draft):
     asked = []
 
