@@ -200,7 +200,8 @@ class ClusterState(ClassCounts):
         """(P,) node of each pod, or of its planned replacement; -1 unscheduled or on its way."""
         self.cls_of = pods.cls.copy()
         """(P,) class of each pod, or of its planned replacement."""
-        self._moved = np.zeros(len(pods), bool)
+        self.moved = np.zeros(len(pods), bool)
+        """(P,) pods that were evicted, and whose replacements have landed."""
         self._loads = loads = NodeLoads(snapshot)
         self.used, self.scored_used, self.pod_count = loads.used, loads.scored_used, loads.pod_count
         """See NodeLoads, as of the next three."""
@@ -256,7 +257,7 @@ class ClusterState(ClassCounts):
             return known[1]
         pods = self.pods_of(cls)
         homes = self._home[pods]
-        homes = homes[(homes >= 0) & (self.node_of[pods] == homes) & ~self._moved[pods]]
+        homes = homes[(homes >= 0) & (self.node_of[pods] == homes) & ~self.moved[pods]]
         if len(self._homes) >= CACHED_CLASSES:
             self._homes.clear()
         nodes = np.unique(homes)
@@ -267,7 +268,7 @@ class ClusterState(ClassCounts):
         """Return the living pods that are where the snapshot has them; only of ``classes`` if given."""
         if classes is None:
             home = self._home
-            return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self._moved).astype(
+            return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self.moved).astype(
                 np.int32
             )
         pods = self.pods_of_many(classes)[1]
@@ -281,7 +282,7 @@ class ClusterState(ClassCounts):
     def at_home(self, pods: Int32s) -> Bools:
         """Return which of ``pods``, living on nodes in the snapshot, have not moved."""
         stays: Bools = self.node_of[pods] == self.snapshot.pods.node[pods]
-        return stays & ~self._moved[pods]
+        return stays & ~self.moved[pods]
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -370,7 +371,7 @@ class ClusterState(ClassCounts):
 
     def place(self, pod: int, cls: int, node: int) -> None:
         """Place the replacement of ``pod``, of class ``cls``, on ``node``."""
-        before = int(self.cls_of[pod]), bool(self._moved[pod])
+        before = int(self.cls_of[pod]), bool(self.moved[pod])
         self._land(pod, cls, node)
         self._note(self._lift, pod, *before)
 
@@ -382,7 +383,7 @@ class ClusterState(ClassCounts):
 
     def _land(self, pod: int, cls: int, node: int) -> None:
         self.cls_of[pod], self.node_of[pod] = cls, node
-        self._moved[pod] = True
+        self.moved[pod] = True
         self._live(cls, node, +1)
         self._be_there(cls, node, +1)
 
@@ -390,14 +391,14 @@ class ClusterState(ClassCounts):
         """Take a pod off its node; ``before``: its class then, ``moved``: whether it counted as moved."""
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         self.cls_of[pod], self.node_of[pod] = before, -1
-        self._moved[pod] = moved
+        self.moved[pod] = moved
         self._live(cls, node, -1)
         self._be_there(cls, node, -1)
 
     def restore(self, pod: int) -> None:
         """Put ``pod``, which has no node, back on its node in the snapshot, as if it had never left."""
         self.place(pod, int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod]))
-        self._moved[pod] = False
+        self.moved[pod] = False
 
     def reserve(self, requests: Ints, places: int, node: int) -> None:
         """Reserve ``requests`` (R,) and a number of pod places on ``node``; no pod can use them any more."""
