@@ -141,9 +141,7 @@ def is_before(book: Book, one: int, other: int) -> bool:
         if book.key[entry, one] != book.key[entry, other]:
             return book.key[entry, one] < book.key[entry, other]
     rows = book.rows
-    return (
-        rows.rank[rows.pods[rows.next_pod[one]]] < rows.rank[rows.pods[rows.next_pod[other]]]
-    )
+    return rows.rank[rows.pods[rows.next_pod[one]]] < rows.rank[rows.pods[rows.next_pod[other]]]
 
 
 def skip_moved(rows: Rows, cls: int, moved: memoryview) -> None:

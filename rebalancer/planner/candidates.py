@@ -67,8 +67,10 @@ class Candidates:
         size = len(self._code)
         self._promised, self._key = np.zeros((2, len(Entry), size))
         self._closed, self._lowered = np.zeros((2, size), np.uint8)
-        self._looked = np.full(size, -1, np.int64)
-        self._landing = np.full(size, -1, np.int32)
+        self._looked = np.full((2, size), -1, np.int64)
+        self._landing = np.full((2, size), -1, np.int32)
+        self._kind = 0
+        """Row of the two above: 1 while marks may choose landings, for that refuses others."""
         self._touched = np.full(self._nodes, -1, np.int64)
         self._concerned = np.full(classes, -1, np.int64)
         self._best = np.full(classes, -1, np.int64)
@@ -81,8 +83,8 @@ class Candidates:
                     self._key,
                     self._closed,
                     self._lowered,
-                    self._looked,
-                    self._landing,
+                    self._looked[0],
+                    self._landing[0],
                     self._best,
                     self._touched,
                     self._concerned,
@@ -195,15 +197,16 @@ class Candidates:
     def ranked(self, pairs: Iterable[Pair]) -> list[Pair]:
         """Return the pairs that may fix a rule, largest gain per cost first."""
         rows = [row for pair in pairs if (row := self._row_of(pair)) >= 0]
-        keys = sorted(
-            self._entry(row, 0) for row in rows if self._key[:2, row].any()
-        )
+        keys = sorted(self._entry(row, 0) for row in rows if self._key[:2, row].any())
         return [self.pair_of(row) for *_, row in keys]
 
     # -- what goes next -----------------------------------------------------------------------------
 
-    def open(self, *, again: bool) -> None:
-        """Open all rows but those whose refusal stands; ``again``: these, too."""
+    def open(self, *, again: bool = False, steered: bool = False) -> None:
+        """Open all rows but those whose refusal stands, with marks or without; ``again``: these, too."""
+        self._kind = int(steered)
+        self._book.looked = view_of(self._looked[self._kind])
+        self._book.landing = view_of(self._landing[self._kind])
         for cls in np.flatnonzero(self._stale).tolist():
             self._ask(cls)
         if again:
@@ -254,12 +257,12 @@ class Candidates:
 
     def refuse(self, row: int, landing: int) -> None:
         """Close a row until something changes that its refusal depends on; ``landing``: the most probable one, or -1."""
-        self._looked[row], self._landing[row] = self.moves, landing
+        self._looked[self._kind, row], self._landing[self._kind, row] = self.moves, landing
         self.close(row)
 
     def was_refused(self, row: int) -> bool:
         """Return whether the newest look at a row ended in a refusal."""
-        return bool(self._looked[row] >= 0)
+        return bool(self._looked[0, row] >= 0)
 
     def is_little(self, row: int) -> bool:
         """Return whether only balance is at stake, and a row promises less than the policy's threshold, on any landing."""
@@ -317,9 +320,7 @@ class Candidates:
             # A rule over a whole namespace: asking about all of it after each move would take longer than
             # all else. What comes next is asked about then, the others before the next wave.
             self._stale[concerned] = True
-            asked = np.array(
-                sorted({cls, self._draft.snapshot.classes[cls].replacement}), np.int32
-            )
+            asked = np.array(sorted({cls, self._draft.snapshot.classes[cls].replacement}), np.int32)
         for other in asked.tolist():
             if reopened is None or other not in reopened:
                 core.open_refused(self._book, other)

@@ -64,7 +64,7 @@ class Rungs:
         chosen: list[Chosen] = []
         rows, effort = self._candidates, self._effort
         self._examination.steer.standing = ()
-        rows.open(again=rung.again)
+        rows.open(again=rung.again, steered=rung.steered)
         self._refused_in_a_row.clear()
         self._known.clear()
         self._in_vain = 0
@@ -103,7 +103,12 @@ class Rungs:
         if examination.is_limited(promise, wave):
             return None
         verdict = examination.verdict(promise, steered=rung.steered)
-        if verdict is not None and rung.only_certain and not is_freed and _is_uncertain(promise, verdict):
+        if (
+            verdict is not None
+            and rung.only_certain
+            and not is_freed
+            and _is_uncertain(promise, verdict)
+        ):
             rows.close(row)
             verdict = None
         self._refused_in_a_row[pair[0]] += verdict is None

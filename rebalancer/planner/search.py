@@ -167,7 +167,9 @@ class _Pass:
         else:
             examination.close(self._wave)
         waiting = frozenset(examination.waiting)
-        return Left(examination.refusals, frozenset(self.candidates.seen), waiting, examination.in_flight)
+        return Left(
+            examination.refusals, frozenset(self.candidates.seen), waiting, examination.in_flight
+        )
 
     def _may_go_on(self) -> bool:
         """Return whether the run has time and budget for another move."""

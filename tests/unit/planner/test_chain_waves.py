@@ -7,12 +7,11 @@ import pytest
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
-from rebalancer.planner.book import Book
+from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
-from rebalancer.planner.looks import Looks
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.settings import Settings
@@ -53,15 +52,13 @@ class Scene:
         settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
         effort = Effort()
-        self.book, self.looks = (
-            Book(draft, draft.terms, effort),
-            Looks(draft.state, np.zeros(len(draft.snapshot.nodes), np.int32), draft.fits, effort),
-        )
+        self.candidates = Candidates(draft, draft.terms, effort)
+        self.freed = []
         guard = guard_term(draft.view)
-        self.examination = Examination(draft, draft.terms, guard, self.book, self.looks, effort)
+        self.examination = Examination(draft, draft.terms, guard, self.candidates, effort)
         commit = Commit(draft, draft.terms, False, None)
         self.chains = Scripted({})
-        self.waves = ChainWaves(draft, self.chains, self.book, self.examination, commit, self.looks)
+        self.waves = ChainWaves(draft, self.chains, self.candidates, self.examination, commit)
 
     def row(self, name):
         return list(self.draft.snapshot.pods.name).index(name)
@@ -79,10 +76,9 @@ class Scene:
         self.chains.steps[self.row(name)] = FirstMove(self.row(first), cls, node, LANDS)
 
     def moved(self, wave=1):
-        return [
-            (self.draft.snapshot.pods.name[chosen.pod], chosen.makes_way_for, chosen.wave)
-            for chosen in self.waves.wave(Wave(wave, QuotaLedger(self.draft.snapshot)))
-        ]
+        moves, self.freed = self.waves.wave(Wave(wave, QuotaLedger(self.draft.snapshot)))
+        names = self.draft.snapshot.pods.name
+        return [(names[chosen.pod], chosen.makes_way_for, chosen.wave) for chosen in moves]
 
 
 def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
@@ -91,7 +87,7 @@ def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
     scene.helps("web-0", "fill-0")
     assert scene.moved(4) == [("fill-0", scene.row("web-0"), 4)]
     assert scene.draft.state.node_of[scene.row("fill-0")] == N2
-    assert scene.looks.is_freed(scene.pair("web-0"))
+    assert scene.freed == [scene.pair("web-0")]
 
 
 @pytest.mark.parametrize(

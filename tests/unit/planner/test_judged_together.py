@@ -2,10 +2,8 @@
 
 import random
 
-import numpy as np
 import pytest
 
-from rebalancer.cost.guards import guard_term
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
@@ -13,7 +11,6 @@ from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
-from tests.unit.planner.conftest import draft_of
 
 
 class Sampling(SchedulerProfile):
@@ -47,13 +44,12 @@ def drifted(seed):
 def test_a_verdict_is_the_one_that_a_fresh_model_gives(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen: list[int] = []
-    judge = Judge.judge_many
+    judge = Judge.judge
 
-    def checked(self, pods, costs):
-        verdicts = judge(self, pods, costs)
-        for pod, cost, verdict in zip(pods.tolist(), costs.tolist(), verdicts, strict=True):
-            again(self, pod, cost, verdict)
-        return verdicts
+    def checked(self, pod, node, cost):
+        verdict = judge(self, pod, node, cost)
+        again(self, pod, cost, verdict)
+        return verdict
 
     def again(self, pod, cost, verdict):
         seen.append(pod)
@@ -69,30 +65,9 @@ def test_a_verdict_is_the_one_that_a_fresh_model_gives(plan, monkeypatch, seed, 
         assert_same(verdict, self.judge_landing(pod, node, cost, landing))
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
-    monkeypatch.setattr(Judge, "judge_many", checked)
+    monkeypatch.setattr(Judge, "judge", checked)
     assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
     assert seen
-
-
-@pytest.mark.parametrize("sampled", [False, True])
-@pytest.mark.parametrize("seed", range(8))
-def test_many_moves_are_judged_as_each_by_itself(seed, sampled):
-    """Also in states between moves, with what was predicted before kept."""
-    profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
-    draft, rng = draft_of(drifted(seed), profile=profile), random.Random(seed)
-    view = draft.view
-    judge = Judge(view, draft.terms, guard_term(view), draft.settings.threshold)
-    for _ in range(3):
-        pods = view.state.unmoved()
-        costs = np.array([rng.choice((1.0, 2.5)) for _ in pods])
-        many = judge.judge_many(pods, costs)
-        for pod, cost, verdict in zip(pods.tolist(), costs.tolist(), many, strict=True):
-            expected = judge.judge(pod, int(view.state.node_of[pod]), cost)
-            assert verdict.prediction.nodes.tolist() == expected.prediction.nodes.tolist()
-            assert_same(verdict, expected)
-        moved = rng.choice(pods.tolist())
-        view.state.evict(moved)
-        view.state.place(moved, int(view.state.cls_of[moved]), rng.randrange(6))
 
 
 def assert_same(verdict, expected):
