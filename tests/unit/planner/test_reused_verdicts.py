@@ -11,6 +11,7 @@ from benchmarks.phases.drift import planned
 from benchmarks.phases.families import cluster_of
 from rebalancer.planner.rounds import Rounds
 from rebalancer.snapshot.load import load_snapshot
+from tests.unit.planner.conftest import said
 
 
 def world(seed):
@@ -30,14 +31,14 @@ def world(seed):
     return load_snapshot("-", stdin=io.BytesIO(json.dumps(data).encode()))
 
 
-def essence(verdict):
+def essence(snapshot, verdict):
     prediction = verdict.prediction
     return (
         prediction.nodes.tolist(),
         np.round(prediction.probability, 9).tolist(),
         prediction.takers,
         np.round(verdict.gain, 9).tolist(),
-        verdict.refused,
+        said(verdict.refused, snapshot),
     )
 
 
@@ -53,7 +54,8 @@ def reused(monkeypatch):
         for pick in known:
             pod = pick.promise.pod
             now = rounds._examination.judge.judge(pod, pick.pair[1], float(rounds._costs[pod]))
-            seen.append((essence(rounds._judged[pick.pair][1]), essence(now)))
+            snapshot = rounds._state.snapshot
+            seen.append((essence(snapshot, rounds._judged[pick.pair][1]), essence(snapshot, now)))
         return verdicts(rounds, picks)
 
     monkeypatch.setattr(Rounds, "_verdicts", compared)
