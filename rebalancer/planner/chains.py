@@ -95,7 +95,9 @@ class ChainWaves:
     def _stuck(self) -> list[Pair]:
         """Return the pairs that violate a rule and gain nothing by a single move, largest gain first."""
         refusals = self._examination.refusals.items()
-        return self._candidates.ranked([pair for pair, why in refusals if why.code in _ALONE])
+        return self._candidates.ranked(
+            [pair for pair, why in refusals if why.refusal.code in _ALONE]
+        )
 
 
 # Least probability with which the pod that moves first lands where it is meant to.

@@ -11,9 +11,10 @@ from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.evicted import Evicted
-from rebalancer.planner.judge import DRAWING, NOTHING_BETTER, Judge
+from rebalancer.planner.judge import DRAWING, Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.reasons import RefusedMove
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
 from rebalancer.scheduler.prediction import Prediction
@@ -28,8 +29,6 @@ _BY_LANDING = (
     Code.AVOIDED_NODE,
     Code.OTHER_OS,
 )
-
-_UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not fix that"
 
 
 class Examination:
@@ -51,8 +50,8 @@ class Examination:
         self.steer = LandingSteer(draft, self.judge, effort)
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
-        self.refusals: dict[Pair, Refusal] = {}
-        self._refused_alike: dict[int, tuple[Code, str]] = {}
+        self.refusals: dict[Pair, RefusedMove] = {}
+        self._refused_alike: dict[int, Refusal] = {}
         """Class -> why the newest pair of it that was looked at stays."""
         self.waiting: set[int] = set()
         """Classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
@@ -82,14 +81,13 @@ class Examination:
             verdict = self._steer(pair, promise, verdict, cost)
         if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
-        code, message = verdict.refused or (Code.PROTECTED, _UNREADY)
-        if message.endswith(NOTHING_BETTER) and self._overloads(promise, verdict.prediction):
-            code = Code.OVERLOAD_MOVES
-            message = message.replace(NOTHING_BETTER, "that only moves the overload")
+        refusal = verdict.refused or Refusal.of(Why.UNREADY)
+        if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, verdict.prediction):
+            refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
         if pair in self._unsteered:
-            message += "; no marks would change that"
-        self.refusals[pair] = Refusal(promise.strategy, code, message)
-        self._refused_alike[pair[0]] = code, message
+            refusal = Refusal.of(Why.NO_MARKS, why=refusal)
+        self.refusals[pair] = RefusedMove(promise.strategy, refusal)
+        self._refused_alike[pair[0]] = refusal
         nodes = verdict.prediction.nodes
         self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
         return None
@@ -120,7 +118,7 @@ class Examination:
         if verdict.refused is None:
             by_landing = is_gamble(verdict) or gains_less(verdict, promise.promised)
         else:
-            by_landing = verdict.refused[0] in _BY_LANDING
+            by_landing = verdict.refused.code in _BY_LANDING
         # Only rules are worth marks.
         if not (by_landing and promise.for_rules):
             return verdict
@@ -136,16 +134,16 @@ class Examination:
         strategy, pair = promise.strategy, self._candidates.pair_of(promise.row)
         ready = self._draft.snapshot.pods.is_ready(promise.pod)
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
-            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
             self._note_waiting(pair, promise)
         elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
-            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
             wave.waits[pair] = limit
             if self._allowance.holds_owner(pair[0]):
                 self._candidates.close_class(pair[0])
                 wave.held[pair[0]] = limit
         elif (lack := self._lack(pair[0], wave)) is not None:
-            self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.QUOTA, limit=lack))
         else:
             return False
         self._candidates.close(promise.row)
@@ -173,7 +171,8 @@ class Examination:
         if limit == self._allowance.filled_before():
             self.in_flight = limit
         for pair, promise in self._candidates.promises():
-            self.refusals[pair] = Refusal(promise.strategy, Code.BUDGET, limit)
+            refusal = Refusal.of(Why.BUDGET, limit=limit)
+            self.refusals[pair] = RefusedMove(promise.strategy, refusal)
             self._note_waiting(pair, promise)
 
     def close(self, wave: Wave) -> None:
@@ -190,25 +189,20 @@ class Examination:
             known = self.refusals.get(pair)
             # What a budget held back in an earlier wave promises too little by now.
             outdated = limit is None and self._candidates.is_little(promise.row) and not self._ended
-            if known is not None and not (outdated and known.code is Code.BUDGET):
+            if known is not None and not (outdated and known.refusal.code is Code.BUDGET):
                 continue
             if (why := self._why_left(pair[0], promise, limit)) is not None:
-                self.refusals[pair] = Refusal(promise.strategy, *why)
+                self.refusals[pair] = RefusedMove(promise.strategy, why)
 
-    def _why_left(self, cls: int, promise: Promise, limit: str | None) -> tuple[Code, str] | None:
-        """Return (code, sentence) for a pair that was never examined; other pairs of its class may supply it."""
+    def _why_left(self, cls: int, promise: Promise, limit: str | None) -> Refusal | None:
+        """Return the refusal of a pair that was never examined; other pairs of its class may supply it."""
         if limit is not None:
-            return Code.BUDGET, limit
+            return Refusal.of(Why.BUDGET, limit=limit)
         if not self._candidates.is_little(promise.row):
             return self._refused_alike.get(cls)
-        cost, least = (
-            float(self._draft.problem.costs[promise.pod]),
-            self._draft.settings.threshold.imbalance,
-        )
-        return Code.LOW_GAIN, (
-            f"gain at most {promise.promised[2]:.3g} at cost {cost:.3g} wherever it lands, "
-            f"the policy asks for {least:g}"
-        )
+        cost = float(self._draft.problem.costs[promise.pod])
+        least = self._draft.settings.threshold.imbalance
+        return Refusal.of(Why.LOW_PROMISE, gain=promise.promised[2], cost=cost, least=least)
 
     def _note_waiting(self, pair: Pair, promise: Promise) -> None:
         if not self._candidates.was_refused(promise.row) and not self._candidates.is_little(

@@ -6,21 +6,18 @@ from collections.abc import Sequence
 
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
-from rebalancer.plan.plan import (
-    Cause,
-    Code,
-)
+from rebalancer.plan.plan import Cause
 from rebalancer.planner.effects import Effect, Effects, signs
 from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
-from rebalancer.scheduler.prediction import Prediction, takers_text
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused.
 _UNWANTED_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
-NOTHING_BETTER = "nothing gets better there"
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
 
@@ -87,34 +84,30 @@ class Judge:
             return missing
         effect = self.effects.of(pod, node, prediction)
         refused = self.unwanted(pod, prediction)
-        where = self._where(prediction)
         if refused is None and (prediction.nodes == node).any():
-            refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
+            refused = Refusal.of(Why.MAY_COME_BACK, landing=prediction)
         broken = self.effects.breaks(pod, node, prediction)
         if refused is None and (broken or (effect.changes[:2] > 0).any()):
-            refused = Code.NO_GAIN, f"would land on {where}: a rule that holds would break"
+            refused = Refusal.of(Why.BREAKS_RULE, landing=prediction)
         return Verdict(prediction, effect.gain, effect.gain, effect.by_strategy, refused)
 
     def _refuse_unpredicted(self, pod: int, prediction: Prediction) -> Verdict | None:
         """Return a refusal if there is no landing to judge; else None."""
         if prediction.unmodelled:
-            refused = Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
+            refused = Refusal.of(Why.UNPREDICTED, parts=prediction.unmodelled)
         elif not len(prediction.nodes):
             snapshot = self._view.snapshot
             cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-            known = (takers_text(snapshot, prediction), self._view.missing_zone(cls))
-            refused = (
-                Code.NO_ROOM,
-                ": ".join(filter(None, ("no node takes its replacement", *known))),
-            )
+            zone = self._view.missing_zone(cls)
+            refused = Refusal.of(Why.NO_NODE, landing=prediction, zone=zone)
         else:
             return None
         return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)
 
     def _refusal(
         self, pod: int, node: int, prediction: Prediction, effect: Effect, cost: float
-    ) -> tuple[Code, str] | None:
-        """Return (code, sentence) why the move is not made; None if it pays."""
+    ) -> Refusal | None:
+        """Return why the move is not made; None if it pays."""
         changes, gain = effect.changes, effect.gain
         nodes, probability = prediction.nodes, prediction.probability
         if (refused := self.unwanted(pod, prediction)) is not None:
@@ -125,92 +118,65 @@ class Judge:
         back = float(probability[nodes == node].sum())
         in_place = any(term.in_place and term.judges(pod) for term in self._judging)
         if back >= 0.5 and not in_place:
-            return Code.COMES_BACK, f"the scheduler would put it back ({self._where(prediction)})"
+            return Refusal.of(Why.COMES_BACK, landing=prediction)
         if not better.any() or (gain < (0.0, 0.0, 0.0)):
-            where = self._where(prediction)
-            return (
-                Code.NO_GAIN,
-                f"would land on {where}: {_describe_trade(effect) or NOTHING_BETTER}",
-            )
+            return _refuse_trade(prediction, effect)
         if self.effects.breaks(pod, node, prediction) or (changes[0] > 0).any():
-            where = self._where(prediction)
-            return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
+            return Refusal.of(Why.BREAKS_HARD, landing=prediction)
         sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())
         least, most = self._threshold.better, self._threshold.worse
         if risk <= TOLERANCE:
             least = self._threshold.harmless
         if sure < least - TOLERANCE:
-            return Code.UNSURE, (
-                f"better in {sure:.0%} of its landings, the policy asks for {least:.0%} "
-                f"({self._where(prediction)})"
-            )
+            return Refusal.of(Why.RARELY_BETTER, share=sure, least=least, landing=prediction)
         if risk > most + TOLERANCE:
-            return Code.UNSURE, (
-                f"worse in {risk:.0%} of its landings, the policy allows {most:.0%} "
-                f"({self._where(prediction)})"
-            )
+            return Refusal.of(Why.OFTEN_WORSE, share=risk, most=most, landing=prediction)
         return self._too_little(prediction, gain, cost)
 
-    def unwanted(self, pod: int, prediction: Prediction) -> tuple[Code, str] | None:
-        """Return (code, sentence) if the replacement of ``pod`` may land on a node to avoid; else None."""
+    def unwanted(self, pod: int, prediction: Prediction) -> Refusal | None:
+        """Return a refusal if the replacement of ``pod`` may land on a node to avoid; else None."""
         snapshot = self._view.snapshot
         nodes = snapshot.nodes
         foreign = snapshot.foreign_nodes(snapshot.classes[snapshot.pods.cls[pod]].replacement)
         if foreign is not None and (share := _share(prediction, foreign)) > 0:
-            text = f"{share:.0%} of its landings are on nodes of another operating system"
-            return Code.OTHER_OS, f"{text} ({self._where(prediction)})"
+            return Refusal.of(Why.OTHER_OS, share=share, landing=prediction)
         share = _share(prediction, nodes.leaving)
         if share > _UNWANTED_SHARE:
-            return Code.LEAVING_NODE, f"{share:.0%} of its landings are on nodes about to go"
+            return Refusal.of(Why.LEAVING_NODE, share=share)
         if nodes.avoided is not None:
             share = _share(prediction, nodes.avoided)
             if share > _UNWANTED_SHARE:
-                text = f"{share:.0%} of its landings are on nodes that landings leaves out"
-                return Code.AVOIDED_NODE, f"{text} ({self._where(prediction)})"
+                return Refusal.of(Why.AVOIDED_NODE, share=share, landing=prediction)
         return None
 
     def _too_little(
         self, prediction: Prediction, gain: tuple[float, float, float], cost: float
-    ) -> tuple[Code, str] | None:
+    ) -> Refusal | None:
         for entry, value in enumerate(gain):
             if abs(value) <= TOLERANCE:
                 continue
             least = self._threshold.pods if entry < Entry.IMBALANCE else self._threshold.imbalance
             if value / cost + TOLERANCE >= least:
                 return None
-            return Code.LOW_GAIN, (
-                f"gain {value:.3g} at cost {cost:.3g}, the policy asks for {least:g} "
-                f"(would land on {self._where(prediction)})"
-            )
-        return Code.LOW_GAIN, f"would land on {self._where(prediction)}: no gain is expected"
-
-    def _where(self, prediction: Prediction) -> str:
-        names = self._view.snapshot.nodes.names
-        shown = [
-            f"{names[n]} {p:.0%}"
-            for n, p in zip(
-                prediction.nodes[:2].tolist(), prediction.probability[:2].tolist(), strict=True
-            )
-        ]
-        more = len(prediction.nodes) - len(shown)
-        where = ", ".join(shown) + (f" and {more} more" if more else "")
-        fed = takers_text(self._view.snapshot, prediction)
-        return f"{where}, while {fed}" if fed else where
+            return Refusal.of(Why.LOW_GAIN, gain=value, cost=cost, least=least, landing=prediction)
+        return Refusal.of(Why.NONE_EXPECTED, landing=prediction)
 
 
-def _describe_trade(effect: Effect) -> str:
-    """Return which strategies gain, and which lose in the entry that decides, with numbers; empty if none gains."""
+def _refuse_trade(prediction: Prediction, effect: Effect) -> Refusal:
+    """Return which strategies gain, and which lose in the entry that decides, with numbers; or that none gains."""
     shares = sorted(effect.shares.items())
     deciding = min((key[0] for key, gain in shares if gain < -TOLERANCE), default=len(Entry))
     better, worse = (
-        ", ".join(
-            f"{name} ({sign * gain:.3g} {Entry(entry).name.lower()})"
+        [
+            (name, entry, sign * gain)
             for (entry, name), gain in shares
             if sign * gain > TOLERANCE and (sign > 0 or entry == deciding)
-        )
+        ]
         for sign in (1, -1)
     )
-    return f"better for {better}, worse for {worse}" if better and worse else ""
+    if better and worse:
+        return Refusal.of(Why.TRADE, landing=prediction, better=better, worse=worse)
+    return Refusal.of(Why.NOTHING_BETTER, landing=prediction)
 
 
 def _share(prediction: Prediction, nodes: Bools) -> float:

@@ -26,7 +26,7 @@ from rebalancer.planner.examination import Examination
 from rebalancer.planner.gangs import GangPlan
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.plan import Rooms, make_room
 from rebalancer.planner.rungs import Rung, Rungs
@@ -51,7 +51,7 @@ _ONCE_MORE = (Rung(again=True, joins=True), Rung(again=True, only_certain=False,
 class Left:
     """Why pods stay, and which pairs wait for later runs."""
 
-    refusals: Mapping[Pair, Refusal]
+    refusals: Mapping[Pair, RefusedMove]
     pairs: frozenset[Pair]
     """All that were candidates at any time."""
     waiting_classes: frozenset[int]

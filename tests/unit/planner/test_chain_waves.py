@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.plan.plan import Code
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.reasons import RefusedMove
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.verdict import Verdict
 from rebalancer.policy.model import Budgets
@@ -67,8 +67,8 @@ class Scene:
         pods, row = self.draft.snapshot.pods, self.row(name)
         return int(pods.cls[row]), int(pods.node[row])
 
-    def refuse(self, name, code=Code.NO_GAIN):
-        self.examination.refusals[self.pair(name)] = Refusal("duplicates", code, "")
+    def refuse(self, name, why=Why.NOTHING_BETTER):
+        self.examination.refusals[self.pair(name)] = RefusedMove("duplicates", Refusal.of(why))
 
     def helps(self, name, first):
         """Let ``first`` go first for ``name``."""
@@ -91,20 +91,20 @@ def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
 
 
 @pytest.mark.parametrize(
-    ("code", "asked"),
+    ("why", "asked"),
     [
-        (Code.NO_GAIN, True),
-        (Code.COMES_BACK, True),
-        (Code.UNSURE, True),
-        (Code.LOW_GAIN, True),
-        (Code.NO_ROOM, False),
-        (Code.BUDGET, False),
-        (Code.QUOTA, False),
+        (Why.NOTHING_BETTER, True),
+        (Why.COMES_BACK, True),
+        (Why.RARELY_BETTER, True),
+        (Why.LOW_GAIN, True),
+        (Why.NO_NODE, False),
+        (Why.BUDGET, False),
+        (Why.QUOTA, False),
     ],
 )
-def test_only_refusals_that_another_pod_can_change_are_looked_at(code, asked):
+def test_only_refusals_that_another_pod_can_change_are_looked_at(why, asked):
     scene = Scene()
-    scene.refuse("web-0", code)
+    scene.refuse("web-0", why)
     scene.helps("web-0", "fill-0")
     assert (len(scene.moved()), len(scene.chains.asked)) == (asked, asked)
 
