@@ -58,10 +58,10 @@ from rebalancer.snapshot.model import Snapshot
     help="ConfigMap of run --memory: which owners cool down.",
 )
 @click.option(
-    "--capacity-status",
+    "--machine-state",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    help="ConfigMap of run --capacity-status: which groups are in a back-off.",
+    help="ConfigMap of serve --machine-state: which groups are in a back-off.",
 )
 @output_flag("table", *DATA_FORMS, of="report")
 def command(**flags: Any) -> int:

@@ -291,8 +291,7 @@ _PANELS: Mapping[str, Sequence[str]] = {
         "deadline",
         "lease",
         "memory",
-        "capacity_status",
-        "interruption_state",
+        "machine_state",
     ),
     "Metrics, notices and traces": (
         "metrics_push",
@@ -613,12 +612,6 @@ STATE = [
         callback=parse_named(reference),
         metavar="NS/NAME",
         help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
-    ),
-    click.option(
-        "--capacity-status",
-        callback=parse_named(reference),
-        metavar="NS/NAME",
-        help="ConfigMap for the status of machines, in Cluster Autoscaler's form. It must exist.",
     ),
 ]
 """What runs share with each other."""

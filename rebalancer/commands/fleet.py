@@ -50,7 +50,6 @@ from rebalancer.fleet.clusters import (
 )
 from rebalancer.kube.client import LAST_WORDS
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.machines.capacity import scaling_of
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.run import one_run
@@ -158,7 +157,7 @@ class _MemberRun:
         if halt is not None and loaded.policy.mode is Mode.ENFORCE:
             say(self._environment.err, f"rebalancer: {halt}")
             loaded = loaded.with_mode(Mode.OBSERVE)
-        return one_run.run_unpublished(options, self._environment, loaded, scaling_of)
+        return one_run.run_unpublished(options, self._environment, loaded)
 
     def _member_options(self) -> RunOptions:
         """Return the options with the access, the state and the policy of the cluster."""

@@ -92,10 +92,11 @@ PATIENCE = 5.0
 @output_flag("table", "wide", "json", "yaml", of="report")
 @deadline_flag(120)
 @click.option(
-    "--interruption-state",
+    "--machine-state",
     callback=parse_named(reference),
     metavar="NS/NAME",
-    help="ConfigMap that keeps what steps have to give back if a machine stays. It must exist; quarantine and deregister need it.",
+    help="ConfigMap with what must be known after a restart: sizes and back-offs of groups, and what steps have to give back. "
+    "It must exist; scale-out, quarantine and deregister need it.",
 )
 @with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
 def command(

@@ -64,6 +64,8 @@ class LoadedPolicy:
     policy_hash: str
     """See ``policy_hash`` in rebalancer.policy.forms: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
+    served: tuple[str, ...] = ()
+    """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
 
     @property
     def is_built_in(self) -> bool:
@@ -78,7 +80,8 @@ class LoadedPolicy:
     def with_mode(self, mode: Mode) -> LoadedPolicy:
         """Return a copy with another mode, and a new hash."""
         policy = self.policy.model_copy(update={"mode": mode})
-        return replace(self, policy=policy, policy_hash=policy_hash(policy))
+        served = self.served if mode is Mode.ENFORCE else ()
+        return replace(self, policy=policy, policy_hash=policy_hash(policy), served=served)
 
     def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return a copy with the configuration that ``scheduler.fromConfig`` names, and a new hash."""
@@ -191,6 +194,7 @@ class _Sources(Sources):
                 *without_effect(policy, self.strategies),
                 *beside_scale_in(policy, self.strategies),
             ),
+            served=tuple(map(str, acting_on_machines(policy, self.strategies))),
         )
 
     def _order(self, file: str) -> int:
@@ -420,6 +424,23 @@ def lacking_provider(
         message = f"{name} {does} machines, and {why}: write for example provider: {{aws: {{tags: [k8s.io/cluster-autoscaler/enabled]}}}}"
         source = sources[name]
         yield source.document.problem(source.base, message)
+
+
+def acting_on_machines(
+    policy: Policy, sources: Mapping[str, StrategySource]
+) -> Iterator[FileProblem]:
+    """Yield a problem for each strategy that adds or ends machines, for runs that do not remember earlier ones."""
+    for name, strategy in policy.strategies.items():
+        scales = strategy.params.scales
+        if scales is None or policy.mode_of(name) is not Mode.ENFORCE:
+            continue
+        does = "adds" if scales == "out" else "ends"
+        message = (
+            f"{name} {does} machines, which only `rebalancer serve` does (of the chart: kind: Deployment);"
+            " let that process act by this policy, or write mode: observe"
+        )
+        source = sources[name]
+        yield source.document.problem((*source.base, "mode"), message)
 
 
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:

@@ -77,7 +77,7 @@ class RunContext:
     def closes(self) -> bool:
         """Whether the run may cordon nodes whose machines will be removed."""
         policy = self.loaded.policy
-        return any(
+        return self.reviewed is None and any(
             of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
             for name, of in policy.strategies.items()
         )
@@ -115,8 +115,6 @@ def run_context(
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
     if acts and not options.yes and options.confirmed_plan is None:
         raise PolicyError([_UNASKED])
-    if acts and state.capacity_status is None:
-        _require_status(loaded, of_fleet=state.of_fleet)
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
     knows_its_marks = not offline and (acts or state.lease is not None)
     passing = name_in_marks(state.lease, environment)
@@ -172,20 +170,6 @@ _UNASKED = (
 )
 
 
-def _require_status(loaded: LoadedPolicy, *, of_fleet: bool) -> None:
-    """Raise PolicyError if the policy scales groups up without a stored status: back-offs would be lost."""
-    policy = loaded.policy
-    for name, strategy in policy.strategies.items():
-        if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
-            needs = (
-                "keeps in a ConfigMap which groups failed to grow, which a fleet has not: scale in the cluster itself."
-                if of_fleet
-                else "needs --capacity-status NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups failed to grow."
-            )
-            message = f"{name} {needs} Or set strategies.{name}.mode to observe."
-            raise PolicyError([message])
-
-
 def _read_reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
     if options.plan_path is None and options.confirmed_plan is None:
         return None
@@ -213,7 +197,7 @@ def _refuse_cluster_flags(cluster: ClusterFlags, state: StateFlags) -> None:
         "--context": cluster.context_name,
         "--lease": state.lease,
         "--memory": state.memory,
-        "--capacity-status": state.capacity_status,
+        "--machine-state": state.machine_state,
     }
     given = [flag for flag, value in of_cluster.items() if value is not None]
     if given:

@@ -110,10 +110,8 @@ class StateFlags:
     """The Lease that keeps two runs apart."""
     memory: tuple[str, str] | None = None
     """The ConfigMap that remembers earlier runs."""
-    capacity_status: tuple[str, str] | None = None
-    """The ConfigMap with the status of machines."""
-    interruption_state: tuple[str, str] | None = None
-    """The ConfigMap with what steps have to give back."""
+    machine_state: tuple[str, str] | None = None
+    """The ConfigMap with what a process that starts again must know of machines."""
     of_fleet: bool = False
     """The list of a fleet names them, and no flags."""
 

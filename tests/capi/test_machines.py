@@ -103,7 +103,7 @@ def test_a_group_grows_for_pods_that_wait_from_zero_too(ground, tmp_path):
     policy = ground.policy(tmp_path, {"scale-out": {}})
     namespace, name = STATUS
     ground.plane.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}])
-    status = f"--capacity-status={namespace}/{name}"
+    status = f"--machine-state={namespace}/{name}"
 
     def grows():
         return "ScaledUpGroup" in {code for code, _ in run(ground, policy, status)}

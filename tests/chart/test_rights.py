@@ -53,7 +53,7 @@ _DEFAULT = {
 }
 _CHANGES_NODES = {"get nodes", "patch nodes"}
 _MACHINES = {"get configmaps", "update configmaps"}
-_KEPT = "rebalancer-kube-rebalancer-interruptions"
+_KEPT = "rebalancer-kube-rebalancer-machines"
 _SIGNALS: dict[str, Any] = {"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}
 _ESCALATES: dict[str, Any] = {
     "kind": "Deployment",
@@ -63,8 +63,11 @@ _ESCALATES: dict[str, Any] = {
     },
 }
 _SCHEDULER = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
-_CLUSTER_API: dict[str, Any] = {"provider": {"cluster-api": {"cluster": "clusters/work"}}}
-_AWS: dict[str, Any] = {"provider": {"aws": {}}}
+_CLUSTER_API: dict[str, Any] = {
+    "kind": "Deployment",
+    "policy": {"provider": {"cluster-api": {"cluster": "clusters/work"}}},
+}
+_AWS: dict[str, Any] = {"kind": "Deployment", "policy": {"provider": {"aws": {}}}}
 _SCALED = [f"{kind}.cluster.x-k8s.io" for kind in ("machinedeployments", "machines", "machinesets")]
 _READS_MACHINES = {"get clusters.cluster.x-k8s.io"} | {
     f"{verb} {kind}" for verb in ("get", "list") for kind in _SCALED
@@ -73,36 +76,37 @@ _CHANGES_MACHINES = {f"patch {kind}" for kind in _SCALED}
 FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     ("steer: marks", {"policy": {"steer": "marks"}}, {_RELEASE: _CHANGES_NODES}),
     (
-        "scale-in closes nodes, and keeps the status of machines",
-        {"policy": _AWS, "strategies": {"scale-in": {}}},
+        "scale-in closes nodes, and keeps what it must know of machines",
+        {**_AWS, "strategies": {"scale-in": {}}},
         {
             _RELEASE: {*_CHANGES_NODES, "list volumeattachments.storage.k8s.io"},
-            "rebalancer-kube-rebalancer-machines": _MACHINES,
+            f"{_RELEASE}-observe": _FOLLOWS,
+            _KEPT: _MACHINES,
         },
     ),
     (
         "scale-out keeps back-offs",
-        {"policy": _AWS, "strategies": {"scale-out": {}}},
-        {"rebalancer-kube-rebalancer-machines": _MACHINES},
+        {**_AWS, "strategies": {"scale-out": {}}},
+        {f"{_RELEASE}-observe": _FOLLOWS, _KEPT: _MACHINES},
     ),
     (
-        "capacity reads machines of Cluster API, in their namespace",
-        {"policy": _CLUSTER_API},
-        {f"{_RELEASE}-machines": _READS_MACHINES},
+        "machines of Cluster API are read, in their namespace",
+        _CLUSTER_API,
+        {f"{_RELEASE}-observe": _FOLLOWS, f"{_RELEASE}-machines": _READS_MACHINES},
     ),
     (
         "scale-out changes them",
-        {"policy": _CLUSTER_API, "strategies": {"scale-out": {}}},
+        {**_CLUSTER_API, "strategies": {"scale-out": {}}},
         {
+            f"{_RELEASE}-observe": _FOLLOWS,
             f"{_RELEASE}-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
-            "rebalancer-kube-rebalancer-machines": _MACHINES,
+            _KEPT: _MACHINES,
         },
     ),
     (
-        "replace --surge, by people and Jobs, changes them, and runs read them",
+        "replace --surge, by people and Jobs, changes them, and the CronJob has no right on them",
         {"rbac": {"clusterApi": "clusters"}, "drain": {"enabled": True}},
         {
-            f"{_RELEASE}-machines": _READS_MACHINES,
             f"{_RELEASE}-drain-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
             f"{_RELEASE}-drain": {
                 *_DEFAULT[_RELEASE],
@@ -274,7 +278,7 @@ def test_a_fleet_s_pods_may_write_their_records_and_a_member_has_the_rights_of_a
     clusters = [{"name": "eu", "secretName": "eu"}]
     # Also where the policy, which is of the clusters, needs more.
     policy = {"steer": "marks", "scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
-    strategies: dict[str, Any] = {"scale-out": {}, "make-room": {}}
+    strategies: dict[str, Any] = {"make-room": {}}
     fleet = {"fleet": {"clusters": clusters}, "policy": policy, "strategies": strategies}
     rights = _rights(render(fleet))
     _printed("several clusters, here", rights)
@@ -291,7 +295,7 @@ def test_no_rule_has_a_wildcard_and_secrets_are_read_by_none():
         "nodeAgent": {"enabled": True},
         **_ESCALATES,
     }
-    every["policy"] = {**every["policy"], **_AWS}
+    every["policy"] = {**every["policy"], **_AWS["policy"]}
     every["strategies"] = {"scale-in": {}, "scale-out": {}}
     rights = _rights(render(every))
     rules = set().union(*rights.values())

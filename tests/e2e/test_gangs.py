@@ -171,7 +171,7 @@ def test_the_gang_on_a_machine_that_goes_leaves_at_once(cluster, tmp_path):
     product.kubeconfig = grant(cluster, (*RULES, *MARK_RULES, *config_map_rules("default", "kept")))
     goes = Counter(where(cluster, "train")).most_common(1)[0][0]
     path = f"/api/v1/nodes/{goes}"
-    flags = ("--every=1h", "--output=json", "--interruption-state=default/kept")
+    flags = ("--every=1h", "--output=json", "--machine-state=default/kept")
     server = Server(product, tmp_path, "one", *flags)
     try:
         server.await_words("nothing to do")

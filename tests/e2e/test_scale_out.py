@@ -51,7 +51,7 @@ def flags(cluster, fleet, tmp_path):
             }
         )
     )
-    return (f"--policy={policy}", "--output=json", f"--capacity-status={'/'.join(STATUS)}")
+    return (f"--policy={policy}", "--output=json", f"--machine-state={'/'.join(STATUS)}")
 
 
 def seen(plane):
@@ -190,7 +190,7 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
     )
     kubeconfig = grant(cluster, (*RULES, *BUFFER_RULES, *config_map_rules(*STATUS)))
     access = (f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
-    status = f"--capacity-status={'/'.join(STATUS)}"
+    status = f"--machine-state={'/'.join(STATUS)}"
 
     def run():
         ran = rebalancer("run", "--yes", *access, status)
@@ -246,7 +246,7 @@ def test_a_group_grows_for_slots_and_nothing_moves(cluster, fleet, tmp_path):
     access = (f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
 
     def run():
-        ran = rebalancer("run", "--yes", *access, f"--capacity-status={'/'.join(STATUS)}")
+        ran = rebalancer("run", "--yes", *access, f"--machine-state={'/'.join(STATUS)}")
         assert ran.code == 0, (ran.err, ran.out)
         assert ran.report["moves"] == []
         return [(act["code"], act["status"]) for act in ran.report["machines"]]

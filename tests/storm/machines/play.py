@@ -357,10 +357,10 @@ class Scene:
 
     def _verb(self, seconds: float, release: str, name: str) -> list[str]:
         memory, lease = f"--memory={OPS}/{release}{MEMORY}", f"--lease={OPS}/{release}{LEASE}"
-        kept = f"--interruption-state={OPS}/{release}{KEPT}"
+        kept = f"--machine-state={OPS}/{release}{KEPT}"
         match self._scenario.duty:
             case "scale-in" | "scale-out" | "two releases":
-                status = f"--capacity-status={OPS}/{release}{STATUS}"
+                status = f"--machine-state={OPS}/{release}{STATUS}"
                 every = ["--yes", f"--every={PERIOD:g}s", "--deadline=10s"]
                 return ["serve", *every, memory, status, kept, lease]
             case "drain":
