@@ -14,7 +14,7 @@ cdef class FloorSums:
     cdef public Py_ssize_t floors
     cdef public long long[::1] values
 
-cdef class SpreadRule(Rule):
+cdef class EvenRule(Rule):
     cdef public ClassSet classes
     cdef public Places pods
     cdef public DomainMap domains
@@ -34,11 +34,11 @@ cdef class SpreadRule(Rule):
     cdef long long find_minimum(self, Py_ssize_t left, Py_ssize_t entered) except? -1
     cdef void change(self, Move move, double[::1] out) except *
 
-cdef void _fill(SpreadRule rule, FloorSums sums, long long total) except *
+cdef void _fill(EvenRule rule, FloorSums sums, long long total) except *
 cdef void _add_domain(
-    SpreadRule rule, FloorSums sums, long long pods, long long immobile, bint open_, long long times
+    EvenRule rule, FloorSums sums, long long pods, long long immobile, bint open_, long long times
 ) except *
-cdef long long _find_best(SpreadRule rule, FloorSums sums, Py_ssize_t left, Py_ssize_t entered) except? -1
+cdef long long _find_best(EvenRule rule, FloorSums sums, Py_ssize_t left, Py_ssize_t entered) except? -1
 cdef void _replace(
-    SpreadRule rule, FloorSums sums, Py_ssize_t domain, long long before, long long after
+    EvenRule rule, FloorSums sums, Py_ssize_t domain, long long before, long long after
 ) except *

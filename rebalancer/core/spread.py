@@ -49,7 +49,7 @@ class FloorSums:
         """(floors * 4,) pods too many, too few, those that cannot leave, and what the movable ones lack; more room does no harm."""
 
 
-class SpreadRule(Rule):
+class EvenRule(Rule):
     """One constraint of one workload."""
 
     def __init__(
@@ -188,7 +188,7 @@ class SpreadRule(Rule):
             out[place] = float(change)
 
 
-def _fill(rule: SpreadRule, sums: FloorSums, total: int) -> None:
+def _fill(rule: EvenRule, sums: FloorSums, total: int) -> None:
     """Compute the sums for each floor that so many pods allow."""
     sums.pods, sums.floors = total, 0
     if rule.counting == 0:
@@ -215,7 +215,7 @@ def _fill(rule: SpreadRule, sums: FloorSums, total: int) -> None:
 
 
 def _add_domain(
-    rule: SpreadRule, sums: FloorSums, pods: int, immobile: int, open_: int, times: int
+    rule: EvenRule, sums: FloorSums, pods: int, immobile: int, open_: int, times: int
 ) -> None:
     """Add ``times`` domains that hold so many pods to the sums of each floor; negative: take them out."""
     values, fixed = sums.values, min(pods, immobile)
@@ -235,7 +235,7 @@ def _add_domain(
             values[at + _LACKING] += (floor - pods) * times
 
 
-def _find_best(rule: SpreadRule, sums: FloorSums, left: int, entered: int) -> int:
+def _find_best(rule: EvenRule, sums: FloorSums, left: int, entered: int) -> int:
     """Return the fewest moves over all floors, if a pod leaves and enters these domains (-1: none)."""
     if sums.floors == 0:
         return 0
@@ -254,7 +254,7 @@ def _find_best(rule: SpreadRule, sums: FloorSums, left: int, entered: int) -> in
     return best
 
 
-def _replace(rule: SpreadRule, sums: FloorSums, domain: int, before: int, after: int) -> None:
+def _replace(rule: EvenRule, sums: FloorSums, domain: int, before: int, after: int) -> None:
     """Let a domain that is in the sums with ``before`` pods more than it holds be there with ``after`` more; -1: none."""
     if domain == -1:
         return

@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.cost.groups import Domains, gains_at
+from rebalancer.cost.groups import Domains
+from rebalancer.cost.term import gains_at
 from rebalancer.cost.separable_groups import AttractionGroup, CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Group
