@@ -1,4 +1,4 @@
-from rebalancer.core.rules cimport Move, Rule, moves_for
+from rebalancer.core.rules cimport Move, Rule, moves_for, write_changes, write_gains
 
 cdef Py_ssize_t _ENTRIES, _IMBALANCE, _ROOM, _VAIN
 cdef double _TOLERANCE, _UNWANTED_SHARE, _BACK_SHARE

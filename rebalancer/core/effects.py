@@ -6,7 +6,7 @@ weighted sum of some rules.
 
 from __future__ import annotations
 
-from rebalancer.core.rules import Move, Rule, moves_for
+from rebalancer.core.rules import Move, Rule, moves_for, write_changes, write_gains
 from rebalancer.core.views import flags, ints, reals
 
 _ENTRIES = 3
@@ -182,9 +182,7 @@ def _add_rules(
     for place in range(effect.landings):
         effect.of_term[place] = 0.0
     for index in range(first, last):
-        rule: Rule = rules.rules[index]
-        rule.read()
-        rule.change(move, effect.of_rule)
+        write_changes(rules.rules[index], move, effect.of_rule)
         for place in range(effect.landings):
             effect.of_term[place] += rules.weight[index] * effect.of_rule[place]
     for place in range(effect.landings):
@@ -232,9 +230,7 @@ def find_broken(guards: RulesOfMove, move: Move, effect: Effect) -> bool:
     for place in range(landings):
         effect.broken[place] = 0.0
     for index in range(len(guards.rules)):
-        rule: Rule = guards.rules[index]
-        rule.read()
-        rule.change(move, effect.of_rule)
+        write_changes(guards.rules[index], move, effect.of_rule)
         for place in range(landings):
             effect.broken[place] += guards.weight[index] * max(0.0, effect.of_rule[place])
     for place in range(landings):
@@ -384,20 +380,18 @@ def find_promises(
     several the first; -1: nothing can be gained.
     """
     count = len(nodes)
-    shares = reals(max(1, count))
+    shares, of_rule = reals(max(1, count)), reals(max(1, count))
     for place in range(_ENTRIES * count):
         gains[place] = 0.0
     for place in range(count):
         leading[place] = -1
     for index in range(len(rules.rules)):
-        rule: Rule = rules.rules[index]
         term = rules.term[index]
-        if not mine[term] or not moves_for(rule, cls):
+        if not mine[term] or not moves_for(rules.rules[index], cls):
             continue
-        rule.read()
-        rule.begin(cls)
+        write_gains(rules.rules[index], cls, nodes, of_rule)
         for place in range(count):
-            gain = rule.gain_at(nodes[place]) * rules.weight[index]
+            gain = of_rule[place] * rules.weight[index]
             if gain > 0.0 and _may_leave(terms, term, nodes[place]):
                 gain *= terms.weight[term]
                 gains[terms.entry[term] * count + place] += gain

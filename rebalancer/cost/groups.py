@@ -25,6 +25,7 @@ from rebalancer.core.views import view_of
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
+
 @dataclass(frozen=True)
 class Domains:
     """The domains of a topology key among the eligible nodes."""

@@ -36,6 +36,9 @@ class Effect:
     """Entry and strategy -> expected gain, of what a strategy may not move only the harm."""
 
 
+NO_EFFECT = Effect(np.zeros((_ENTRIES, 0)), (0.0, 0.0, 0.0), {}, {})
+
+
 class Effects:
     """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
 

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from rebalancer.core import effects as core
+from rebalancer.core.rules import Move
+from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Cause
-from rebalancer.planner.effects import Effect, Effects, signs
+from rebalancer.planner.effects import NO_EFFECT, Effect, Effects
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Floats, Int32s
 
-# More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused.
-_UNWANTED_SHARE = 0.05
-_NOTHING = (0.0, 0.0, 0.0)
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
-
-
-Priced = tuple[int, int, float, Prediction]
-"""A pod, the node that it leaves, what its eviction costs, and where its replacement lands."""
+_NOTHING = (0.0, 0.0, 0.0)
+(
+    _GOOD,
+    _OTHER_SYSTEM,
+    _LEAVING,
+    _AVOIDED,
+    _BACK,
+    _NO_GAIN,
+    _BREAKS,
+    _RARELY,
+    _OFTEN,
+    _LITTLE,
+    _NOTHING_EXPECTED,
+) = range(len(core.REFUSALS))
 
 
 class Judge:
@@ -35,6 +48,17 @@ class Judge:
         self._view, self._threshold = view, threshold
         self._judging = [one.term for one in terms if one.term.cause is not Cause.PLACE]
         self.effects = Effects(view, terms, guard)
+        nodes = view.snapshot.nodes
+        avoided = nodes.avoided if nodes.avoided is not None else np.zeros(len(nodes), bool)
+        self._demands = core.Demands(
+            threshold.better,
+            threshold.worse,
+            threshold.harmless,
+            threshold.pods,
+            threshold.imbalance,
+            view_of(np.ascontiguousarray(nodes.leaving)),
+            view_of(np.ascontiguousarray(avoided)),
+        )
 
     def judge(self, pod: int, node: int, cost: float) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, with the scheduler's landing."""
@@ -43,36 +67,39 @@ class Judge:
 
     def judge_many(self, pods: Int32s, costs: Floats) -> list[Verdict]:
         """Return :meth:`judge` for each of ``pods`` (K,), with its cost (K,), off its current node."""
-        state = self._view.state
-        predictions = self._view.scheduler.pending.foresee_many(state, pods)
-        nodes = state.node_of[pods]
-        moves = zip(pods.tolist(), nodes.tolist(), costs.tolist(), predictions, strict=True)
-        return self.judge_landings(list(moves))
+        nodes = self._view.state.node_of[pods]
+        moves = zip(pods.tolist(), nodes.tolist(), costs.tolist(), strict=True)
+        return [self.judge(*move) for move in moves]
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, given the prediction of its landing."""
-        return self.judge_landings([(pod, node, cost, prediction)])[0]
-
-    def judge_landings(self, moves: Sequence[Priced]) -> list[Verdict]:
-        """Return the verdict on each of ``moves``, given the predictions of their landings."""
-        verdicts = [self._refuse_unpredicted(pod, prediction) for pod, *_, prediction in moves]
-        rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
-        landings = [(moves[row][0], moves[row][1], moves[row][3]) for row in rows]
-        for row, effect in zip(rows, self.effects.of_many(landings), strict=True):
-            verdicts[row] = self._verdict(moves[row], effect)
-        return [verdict for verdict in verdicts if verdict is not None]
-
-    def _verdict(self, move: Priced, effect: Effect) -> Verdict:
-        """Return the verdict on a move with this effect."""
-        pod, node, cost, prediction = move
-        most = -effect.changes.min(axis=1)
-        best = (float(most[0]), float(most[1]), float(most[2]))
-        refused = self._refusal(pod, node, prediction, effect, cost)
-        vain: tuple[int, ...] = ()
-        if refused is not None:
-            nowhere_better = prediction.nodes[signs(effect.changes[:2]) >= 0]
-            vain = tuple(nowhere_better[:DRAWING].tolist())
+        if (missing := self._refuse_unpredicted(pod, prediction)) is not None:
+            return missing
+        effects, newest = self.effects, self.effects.newest
+        move = effects.find(pod, node, prediction)
+        in_place = any(term.in_place and term.judges(pod) for term in self._judging)
+        code = core.judge(
+            self._demands,
+            effects.guards_of(move.cls, move.replacement),
+            move,
+            view_of(prediction.probability),
+            self._foreign(move.replacement),
+            newest,
+            cost,
+            in_place,
+        )
+        effect = effects.show_newest()
+        best = newest.best[0], newest.best[1], newest.best[2]
+        if not code:
+            return Verdict(prediction, effect.gain, best, effect.by_strategy, None)
+        refused = self._refuse(code, prediction, effect, cost)
+        vain = tuple(newest.vain[: newest.vain_count])
         return Verdict(prediction, effect.gain, best, effect.by_strategy, refused, vain)
+
+    def _foreign(self, cls: int) -> Any:
+        """Return a view of the nodes (N,) that have another operating system than a class asks for; None if there are none."""
+        foreign = self._view.snapshot.foreign_nodes(cls)
+        return None if foreign is None else view_of(np.ascontiguousarray(foreign))
 
     def harmless(self, pod: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` to enable another move: refused if it does harm.
@@ -104,62 +131,41 @@ class Judge:
             return None
         return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)
 
-    def _refusal(
-        self, pod: int, node: int, prediction: Prediction, effect: Effect, cost: float
-    ) -> Refusal | None:
-        """Return why the move is not made; None if it pays."""
-        changes, gain = effect.changes, effect.gain
-        nodes, probability = prediction.nodes, prediction.probability
-        if (refused := self.unwanted(pod, prediction)) is not None:
-            return refused
-        # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
-        sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
-        better = sign < 0
-        back = float(probability[nodes == node].sum())
-        in_place = any(term.in_place and term.judges(pod) for term in self._judging)
-        if back >= 0.5 and not in_place:
-            return Refusal.of(Why.COMES_BACK, landing=prediction)
-        if not better.any() or (gain < (0.0, 0.0, 0.0)):
+    def _refuse(self, code: int, prediction: Prediction, effect: Effect, cost: float) -> Refusal:
+        """Return why the core refuses the newest move, with the numbers."""
+        newest, threshold = self.effects.newest, self._threshold
+        if code == _OTHER_SYSTEM:
+            return Refusal.of(Why.OTHER_OS, share=newest.foreign, landing=prediction)
+        if code == _LEAVING:
+            return Refusal.of(Why.LEAVING_NODE, share=newest.leaving)
+        if code == _AVOIDED:
+            return Refusal.of(Why.AVOIDED_NODE, share=newest.avoided, landing=prediction)
+        if code == _NO_GAIN:
             return _refuse_trade(prediction, effect)
-        if self.effects.breaks(pod, node, prediction) or (changes[0] > 0).any():
-            return Refusal.of(Why.BREAKS_HARD, landing=prediction)
-        sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())
-        least, most = self._threshold.better, self._threshold.worse
-        if risk <= TOLERANCE:
-            least = self._threshold.harmless
-        if sure < least - TOLERANCE:
-            return Refusal.of(Why.RARELY_BETTER, share=sure, least=least, landing=prediction)
-        if risk > most + TOLERANCE:
-            return Refusal.of(Why.OFTEN_WORSE, share=risk, most=most, landing=prediction)
-        return self._too_little(prediction, gain, cost)
+        if code == _RARELY:
+            harmless = newest.risk <= TOLERANCE
+            least = threshold.harmless if harmless else threshold.better
+            share = newest.sure
+            return Refusal.of(Why.RARELY_BETTER, share=share, least=least, landing=prediction)
+        if code == _OFTEN:
+            share, most = newest.risk, threshold.worse
+            return Refusal.of(Why.OFTEN_WORSE, share=share, most=most, landing=prediction)
+        if code == _LITTLE:
+            entry = next(e for e in Entry if abs(effect.gain[e]) > TOLERANCE)
+            least = threshold.pods if entry < Entry.IMBALANCE else threshold.imbalance
+            gain = effect.gain[entry]
+            return Refusal.of(Why.LOW_GAIN, gain=gain, cost=cost, least=least, landing=prediction)
+        why = {_BACK: Why.COMES_BACK, _BREAKS: Why.BREAKS_HARD}.get(code, Why.NONE_EXPECTED)
+        return Refusal.of(why, landing=prediction)
 
     def unwanted(self, pod: int, prediction: Prediction) -> Refusal | None:
         """Return a refusal if the replacement of ``pod`` may land on a node to avoid; else None."""
-        snapshot = self._view.snapshot
-        nodes = snapshot.nodes
-        foreign = snapshot.foreign_nodes(snapshot.classes[snapshot.pods.cls[pod]].replacement)
-        if foreign is not None and (share := _share(prediction, foreign)) > 0:
-            return Refusal.of(Why.OTHER_OS, share=share, landing=prediction)
-        share = _share(prediction, nodes.leaving)
-        if share > _UNWANTED_SHARE:
-            return Refusal.of(Why.LEAVING_NODE, share=share)
-        if nodes.avoided is not None:
-            share = _share(prediction, nodes.avoided)
-            if share > _UNWANTED_SHARE:
-                return Refusal.of(Why.AVOIDED_NODE, share=share, landing=prediction)
-        return None
-
-    def _too_little(
-        self, prediction: Prediction, gain: tuple[float, float, float], cost: float
-    ) -> Refusal | None:
-        for entry, value in enumerate(gain):
-            if abs(value) <= TOLERANCE:
-                continue
-            least = self._threshold.pods if entry < Entry.IMBALANCE else self._threshold.imbalance
-            if value / cost + TOLERANCE >= least:
-                return None
-            return Refusal.of(Why.LOW_GAIN, gain=value, cost=cost, least=least, landing=prediction)
-        return Refusal.of(Why.NONE_EXPECTED, landing=prediction)
+        cls = self._view.snapshot.classes[self._view.snapshot.pods.cls[pod]].replacement
+        nodes = view_of(prediction.nodes)
+        move, newest = Move(pod, cls, cls, -1, nodes), self.effects.newest
+        chance = view_of(prediction.probability)
+        code = core.find_unwanted(self._demands, move, chance, self._foreign(cls), newest)
+        return self._refuse(code, prediction, NO_EFFECT, 1.0) if code else None
 
 
 def _refuse_trade(prediction: Prediction, effect: Effect) -> Refusal:
@@ -177,8 +183,3 @@ def _refuse_trade(prediction: Prediction, effect: Effect) -> Refusal:
     if better and worse:
         return Refusal.of(Why.TRADE, landing=prediction, better=better, worse=worse)
     return Refusal.of(Why.NOTHING_BETTER, landing=prediction)
-
-
-def _share(prediction: Prediction, nodes: Bools) -> float:
-    """Return the probability of a landing on one of ``nodes`` (N,)."""
-    return float(prediction.probability[nodes[prediction.nodes]].sum())
