@@ -215,9 +215,9 @@ class ClusterState(ClassCounts):
         """(P,) pods that were evicted, and whose replacements have landed."""
         self._loads = loads = NodeLoads(snapshot)
         self.used, self.scored_used, self.pod_count = loads.used, loads.scored_used, loads.pod_count
-        """See NodeLoads, as of the next three."""
+        """See NodeLoads, as of the next four."""
         self.lasting, self.lasting_usage = loads.lasting, loads.lasting_usage
-        self.lasting_count = loads.lasting_count
+        self.lasting_count, self.lasting_changes = loads.lasting_count, loads.lasting_changes
         self.terminating_pods: list[TerminatingPod] = []
         self._hidden: list[TerminatingPod] = []
         self._inverses: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
@@ -541,6 +541,8 @@ class NodeLoads:
         """(M, N) in use once all terminating pods are gone; zeros where nothing was measured (Snapshot.usage)."""
         self.lasting_count = np.bincount(pods.node[living], minlength=size).astype(np.int64)
         """(N,) pods once all terminating ones are gone."""
+        self.lasting_changes = np.zeros(1, np.int64)
+        """(1,) how often what lasts has changed."""
 
     def _measure(self, living: Bools) -> Ints:
         snapshot, usage = self._snapshot, self._snapshot.usage
@@ -562,10 +564,12 @@ class NodeLoads:
         self.lasting[:, node] += requests
         self.pod_count[node] += places
         self.lasting_count[node] += places
+        self.lasting_changes += 1
 
     def last(self, cls: int, node: int, sign: int) -> None:
         """Add (``sign`` +1) or remove (-1) the lasting requests of a pod on a node."""
         self.lasting[:, node] += sign * self._snapshot.requests[:, cls]
         self.lasting_count[node] += sign
+        self.lasting_changes += 1
         if (usage := self._snapshot.usage) is not None:
             self.lasting_usage[:, node] += sign * usage.classes[:, cls]
