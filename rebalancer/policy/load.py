@@ -35,7 +35,6 @@ from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, 
 from rebalancer.policy.values import Direction, Params, ProviderParams
 
 BUILT_IN = "built-in default"
-NO_STRATEGY = "the policy names no strategy: nothing will be moved"
 """Warning of a policy without strategies; not for what empties nodes, which it need not name one for."""
 _STDIN = "standard input"
 _UNCHANGED = PolicyChanges()
@@ -64,6 +63,9 @@ class LoadedPolicy:
     policy_hash: str
     """See ``policy_hash`` in rebalancer.policy.forms: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
+    """What is to be known of it, but for its strategies."""
+    of_strategies: tuple[str, ...] = ()
+    """The same of its strategies."""
     served: tuple[str, ...] = ()
     """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
 
@@ -189,8 +191,8 @@ class _Sources(Sources):
             source=source,
             files=tuple(self.files),
             policy_hash=policy_hash(policy),
-            warnings=(
-                *self.warnings,
+            warnings=tuple(self.warnings),
+            of_strategies=(
                 *without_effect(policy, self.strategies),
                 *beside_scale_in(policy, self.strategies),
             ),
@@ -446,7 +448,7 @@ def acting_on_machines(
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
     """Yield a warning if the policy has no strategies, and for each mode without effect."""
     if not policy.strategies:
-        yield NO_STRATEGY
+        yield "the policy names no strategy: nothing will be moved"
     for name, strategy in policy.strategies.items():
         if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
             effect = f"the policy's {policy.mode} holds"

@@ -22,7 +22,14 @@ from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress, bars_on
 from rebalancer.run.names import name_in_lasting_marks, name_in_marks, own_pod
-from rebalancer.run.options import ClusterFlags, RunOptions, ScopeFlags, StateFlags
+from rebalancer.run.options import (
+    ClusterFlags,
+    PolicyFlags,
+    ProgressFlags,
+    RunOptions,
+    ScopeFlags,
+    StateFlags,
+)
 from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
@@ -105,9 +112,7 @@ def run_context(
     state, publishing = options.state, options.publishing
     if options.whole and not options.dry_run and options.cluster.snapshot_path is None:
         raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
-    if options.policy.policy_path == options.cluster.snapshot_path == "-":
-        raise PolicyError(["--policy and --snapshot cannot both be standard input"])
-    _refuse_cluster_flags(options.cluster, state)
+    refuse_flags(options.policy, options.cluster, state)
     registry = Registry.installed() if registry is None else registry
     loaded = options.policy.load(registry) if loaded is None else loaded
     reviewed = _read_reviewed_plan(options, loaded)
@@ -118,8 +123,10 @@ def run_context(
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
     knows_its_marks = not offline and (acts or state.lease is not None)
     passing = name_in_marks(state.lease, environment)
-    form = "quiet" if options.progress.quiet else options.progress.log_format
-    clock, bars = environment.clock, bars_on(environment, form=form, color=options.ending.color)
+    clock, (timings, progress) = (
+        environment.clock,
+        say_on(environment, options.progress, options.ending.color),
+    )
     return RunContext(
         acts=acts,
         environment=environment,
@@ -138,23 +145,33 @@ def run_context(
         name_in_marks=passing,
         measured=publishing.metrics_push is not None or publishing.metrics_file is not None,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
-        timings=Timings(
-            clock, shown=nullcontext if bars is None else bars.phase, spans=environment.spans
-        ),
-        progress=Progress(
-            environment.err,
-            clock=clock.now,
-            form=form,
-            bars=bars,
-            pictured=options.progress.pictured,
-            unix=clock.unix,
-        ),
+        timings=timings,
+        progress=progress,
         notes=[
             *loaded.warnings,
+            *loaded.of_strategies,
             *([] if is_compiled() else [INTERPRETED]),
             *([_YES_OFFLINE] if offline and options.yes else []),
         ],
     )
+
+
+def say_on(
+    environment: Environment, flags: ProgressFlags, color: str = "auto"
+) -> tuple[Timings, Progress]:
+    """Return the timings of a run, and what says on standard error what it does."""
+    form = "quiet" if flags.quiet else flags.log_format
+    clock, bars = environment.clock, bars_on(environment, form=form, color=color)
+    shown = nullcontext if bars is None else bars.phase
+    progress = Progress(
+        environment.err,
+        clock=clock.now,
+        form=form,
+        bars=bars,
+        pictured=flags.pictured,
+        unix=clock.unix,
+    )
+    return Timings(clock, shown=shown, spans=environment.spans), progress
 
 
 def _scope(flags: ScopeFlags, environment: Environment) -> Scope:
@@ -188,8 +205,10 @@ def _read_reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPl
     return replace(plan, max_age=options.max_age)
 
 
-def _refuse_cluster_flags(cluster: ClusterFlags, state: StateFlags) -> None:
-    """Raise PolicyError for flags that need a cluster although a snapshot file is read."""
+def refuse_flags(policy: PolicyFlags, cluster: ClusterFlags, state: StateFlags) -> None:
+    """Raise PolicyError if two flags name standard input, or need a cluster although a snapshot file is read."""
+    if policy.policy_path == cluster.snapshot_path == "-":
+        raise PolicyError(["--policy and --snapshot cannot both be standard input"])
     if cluster.snapshot_path is None:
         return
     of_cluster = {

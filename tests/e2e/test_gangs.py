@@ -26,7 +26,7 @@ from rebalancer.signals.state import STATE
 from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import Product, grant, rebalancer
-from tests.e2e.served import PATIENT, Server
+from tests.e2e.served import PATIENT, Server, runs
 from tests.e2e.test_interruption import POLICY
 from tests.e2e.test_make_room import POLICY as ROOM
 from tests.e2e.test_make_room import marks, wait_unschedulable
@@ -206,17 +206,13 @@ def test_scale_in_takes_the_machines_of_a_gang_whole(cluster, monkeypatch, tmp_p
         times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
         policy = policy_of(fleet, tmp_path, {"scale-in": times})
         kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
-        with Departures(cluster, ["train"]) as departures:
+        with (
+            Departures(cluster, ["train"]) as departures,
+            runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}") as served,
+        ):
 
             def run():
-                ran = rebalancer(
-                    "run",
-                    "--yes",
-                    f"--policy={policy}",
-                    "--output=json",
-                    f"--kubeconfig={kubeconfig}",
-                )
-                assert ran.code == 0, (ran.err, ran.out)
+                served.acts()
                 fleet.join()
                 return fleet.sizes["pool"] == 2
 

@@ -27,7 +27,6 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
-from rebalancer.machines.capacity.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
 from rebalancer.machines.capacity.writing import (
@@ -35,6 +34,7 @@ from rebalancer.machines.capacity.writing import (
     enter_ending,
     write_state,
 )
+from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import GroupSizeError, NodeGroup
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins

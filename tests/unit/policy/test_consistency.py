@@ -30,7 +30,7 @@ def test_what_fills_the_nodes_that_scale_in_removes_is_warned_of(tmp_path, strat
         "apiVersion: rebalancer/v1\nkind: Policy\nprovider: {aws: {names: [a]}}\n"
         f"strategies: {{{strategies}}}\n"
     )
-    warnings = load_policy(str(path), Registry.installed()).warnings
+    warnings = load_policy(str(path), Registry.installed()).of_strategies
     assert any(": low-utilisation moves pods onto nodes" in one for one in warnings) is warned
 
 
