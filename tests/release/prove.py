@@ -17,7 +17,7 @@ from tests.controlplane.process import ProcessGroup
 from tests.node import node
 from tests.node.containerd import Containerd
 from tests.release import archive
-from tests.release.make import SUMS, Files, digest
+from tests.release.make import PUBLIC_KEY, SIGNATURE, SUMS, Files, digest
 from tests.release.source import ReleaseError, Source
 
 _SECONDS = 300.0
@@ -48,12 +48,63 @@ def sums(files: Files) -> None:
     """
     lines = (files.folder / SUMS).read_text().splitlines()
     listed = {name: value for value, name in (line.split("  ", 1) for line in lines)}
-    there = {path.name for path in files.folder.iterdir()} - {SUMS}
+    there = {path.name for path in files.folder.iterdir()} - {SUMS, SIGNATURE}
     if listed.keys() != there:
         raise ReleaseError(f"{SUMS} has not exactly the files that there are")
     for name, value in listed.items():
         if digest(files.folder / name) != value:
             raise ReleaseError(f"{SUMS}: {name} has another sum")
+
+
+def signatures(files: Files) -> str:
+    """Verify the signatures as people do, by the commands of RELEASE.md; return what was done.
+
+    Raises:
+        ReleaseError: a signature is wrong, or only some of its files are there.
+    """
+    parts = [files.folder / SIGNATURE, files.folder / PUBLIC_KEY, files.envelope]
+    there = [path.name for path in parts if path.exists()]
+    if not there:
+        return f"not signed: {KEY_VARIABLE} is not set"
+    if len(there) < len(parts):
+        raise ReleaseError(f"of the signatures there is only {', '.join(there)}")
+    commands = console(files.folder, (ROOT / "RELEASE.md").read_text(encoding="utf-8"))
+    for command in commands:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=files.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ReleaseError(f"{command}: {done.stderr.strip() or done.stdout.strip()}")
+    verify_envelope(files)
+    return "the signatures were verified"
+
+
+def console(folder: Path, page: str) -> list[str]:
+    """Return the commands by which the page says that a release in ``folder`` is verified."""
+    section = page.partition("## Verify a release")[2].partition("\n## ")[0]
+    return [line for line in commands(section) if not line.startswith("cd ")] if folder else []
+
+
+def verify_envelope(files: Files) -> None:
+    """Verify the envelope by an implementation of DSSE that is not ours, and that it holds the provenance.
+
+    Raises:
+        ReleaseError: it does not.
+    """
+    public = SSlibKey.from_crypto(
+        serialization.load_pem_public_key((files.folder / PUBLIC_KEY).read_bytes())
+    )
+    signed = Envelope.from_dict(json.loads(files.envelope.read_text()))
+    try:
+        signed.verify([public], threshold=1)
+    except VerificationError as error:
+        raise ReleaseError(f"{files.envelope.name}: {error}") from None
+    if signed.payload != files.provenance.read_bytes():
+        raise ReleaseError(f"{files.envelope.name} holds another statement")
 
 
 def distribution(file: Path, source: Source, folder: Path) -> None:
