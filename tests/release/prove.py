@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,10 +16,12 @@ from image import root
 from tests.chart.helm import helm
 from tests.controlplane import GroundError
 from tests.controlplane.process import ProcessGroup
+from tests.docs.pages import ROOT, commands
 from tests.node import node
 from tests.node.containerd import Containerd
 from tests.release import archive
 from tests.release.make import PUBLIC_KEY, SIGNATURE, SUMS, Files, digest
+from tests.release.provenance import KEY_VARIABLE
 from tests.release.source import ReleaseError, Source
 
 _SECONDS = 300.0
@@ -68,43 +72,26 @@ def signatures(files: Files) -> str:
         return f"not signed: {KEY_VARIABLE} is not set"
     if len(there) < len(parts):
         raise ReleaseError(f"of the signatures there is only {', '.join(there)}")
-    commands = console(files.folder, (ROOT / "RELEASE.md").read_text(encoding="utf-8"))
-    for command in commands:
+    for command in verification((ROOT / "RELEASE.md").read_text(encoding="utf-8")):
         done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=files.folder,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=files.folder, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise ReleaseError(f"{command}: {done.stderr.strip() or done.stdout.strip()}")
-    verify_envelope(files)
+            said = done.stderr.strip() or done.stdout.strip()
+            raise ReleaseError(f"{' '.join(command[:2])}: {said}")
     return "the signatures were verified"
 
 
-def console(folder: Path, page: str) -> list[str]:
-    """Return the commands by which the page says that a release in ``folder`` is verified."""
-    section = page.partition("## Verify a release")[2].partition("\n## ")[0]
-    return [line for line in commands(section) if not line.startswith("cd ")] if folder else []
+_VERIFY = re.compile(r"## Verify a release\n(.*?)(?=\n## |\Z)", re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def verify_envelope(files: Files) -> None:
-    """Verify the envelope by an implementation of DSSE that is not ours, and that it holds the provenance.
-
-    Raises:
-        ReleaseError: it does not.
-    """
-    public = SSlibKey.from_crypto(
-        serialization.load_pem_public_key((files.folder / PUBLIC_KEY).read_bytes())
-    )
-    signed = Envelope.from_dict(json.loads(files.envelope.read_text()))
-    try:
-        signed.verify([public], threshold=1)
-    except VerificationError as error:
-        raise ReleaseError(f"{files.envelope.name}: {error}") from None
-    if signed.payload != files.provenance.read_bytes():
-        raise ReleaseError(f"{files.envelope.name} holds another statement")
+def verification(page: str) -> list[list[str]]:
+    """Return the commands by which RELEASE.md lets people verify a release, and its program."""
+    section = _VERIFY.search(page)
+    text = "" if section is None else section[1]
+    (program,) = _PYTHON.findall(text)
+    return [*(shlex.split(one) for one in commands(text)), [sys.executable, "-c", program]]
 
 
 def distribution(file: Path, source: Source, folder: Path) -> None:

@@ -7,6 +7,7 @@ same each time, too.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -95,9 +96,17 @@ def envelope(payload: bytes, key: Ed25519PrivateKey) -> bytes:
     data: dict[str, Any] = {
         "payload": base64.b64encode(payload).decode(),
         "payloadType": _TYPE,
-        "signatures": [{"keyid": "", "sig": base64.b64encode(key.sign(head + payload)).decode()}],
+        "signatures": [
+            {"keyid": key_id(key), "sig": base64.b64encode(key.sign(head + payload)).decode()}
+        ],
     }
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+def key_id(key: Ed25519PrivateKey) -> str:
+    """Return the SHA-256 of the public key, by which people compare it."""
+    der = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def public_key(key: Ed25519PrivateKey) -> bytes:
