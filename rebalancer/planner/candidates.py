@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from rebalancer.core import rows as core
 from rebalancer.core.views import view_of
-from rebalancer.cost.term import Candidates as Named
 from rebalancer.cost.term import Entry
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Pair, WeightedTerm, reluctance
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -56,15 +56,16 @@ class Promise:
 class Candidates:
     """The candidates, best first, while pods move."""
 
-    def __init__(self, draft: Draft, terms: Sequence[WeightedTerm], effort: Effort) -> None:
-        self._draft, self._terms, self._effort = draft, terms, effort
+    def __init__(
+        self, draft: Draft, terms: Sequence[WeightedTerm], effects: Effects, effort: Effort
+    ) -> None:
+        self._draft, self._terms, self._effects, self._effort = draft, terms, effects, effort
         self._nodes, classes = max(1, len(draft.snapshot.nodes)), len(draft.snapshot.classes)
-        self._strategies = sorted({weighted.strategy for weighted in terms})
-        self._of_strategy = np.array([self._strategies.index(of.strategy) for of in terms], np.int8)
         self._cooling = self._in_cool_down()
         self._cost, self._rank, place = self._order()
         self._code, self._rows = self._lay_out(place)
         size = len(self._code)
+        self._node = (self._code % self._nodes).astype(np.int32)
         self._promised, self._key = np.zeros((2, len(Entry), size))
         self._closed, self._lowered = np.zeros((2, size), np.uint8)
         self._looked = np.full((2, size), -1, np.int64)
@@ -91,8 +92,8 @@ class Candidates:
                 ),
             ),
         )
-        self._leading = np.zeros(size, np.int8)
-        """(R,) the strategy with the largest share in the entry that decides."""
+        self._leading = np.full(size, -1, np.int64)
+        """(R,) the term with the largest share in the entry that decides."""
         self._named = np.zeros(size, bool)
         """(R,) rows that any term has named so far."""
         self._stale = np.zeros(classes, bool)
@@ -107,7 +108,8 @@ class Candidates:
         """Per class the number of its newest entry in the heap."""
         self._related: dict[int, Int32s] = {}
         self._moved = view_of(draft.state.moved)
-        self._ask_all()
+        for cls in range(classes):
+            self._ask(cls)
 
     # -- the table ----------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class Candidates:
         """Return what a row promises."""
         hard, soft, imbalance = self._promised[:, row].tolist()
         pod = self._rows.pods[self._rows.next_pod[row]]
-        strategy = self._strategies[self._leading[row]]
+        strategy = self._terms[self._leading[row]].strategy
         return Promise(row, pod, strategy, (hard, soft, imbalance))
 
     def promises(self) -> Iterator[tuple[Pair, Promise]]:
@@ -350,50 +352,11 @@ class Candidates:
         if first == end:
             return
         core.skip_moved(self._rows, cls, self._moved)
-        promised = np.zeros((len(Entry), end - first))
-        self._collect(np.array([cls], np.int32), promised, first)
+        promised, leading = self._effects.promises(cls, self._node[first:end])
+        self._leading[first:end] = leading
+        self._named[first:end] |= leading >= 0
         core.promise(self._book, cls, view_of(promised), self._effort.looks)
         self._push(cls, int(self._best[cls]))
-
-    def _ask_all(self) -> None:
-        """Ask the terms about all classes."""
-        promised = np.zeros((len(Entry), len(self._code)))
-        self._collect(None, promised, 0)
-        for cls in np.unique(self._code // self._nodes).tolist():
-            first, end = self._rows.start[cls], self._rows.start[cls + 1]
-            of_class = np.ascontiguousarray(promised[:, first:end])
-            if of_class.any():
-                core.promise(self._book, cls, view_of(of_class), self._effort.looks)
-
-    def _collect(self, classes: Int32s | None, promised: Floats, begins: int) -> None:
-        """Add what the terms promise of ``classes`` (None: all) to ``promised`` (3, K), whose first row is ``begins``."""
-        shares = np.zeros(promised.shape)
-        """The largest share of a single strategy in each entry."""
-        leading = np.zeros(promised.shape, np.int8)
-        for strategy, weighted in zip(self._of_strategy.tolist(), self._terms, strict=True):
-            named = weighted.selected_rows(weighted.term.candidates(classes))
-            if not len(named.cls):
-                continue
-            rows, gain = self._rows_of(named, begins, promised.shape[1])
-            gain = gain * weighted.weight
-            entry = int(weighted.term.entry)
-            promised[entry] += np.bincount(rows, gain, promised.shape[1])
-            larger = gain > shares[entry, rows]
-            shares[entry, rows[larger]] = gain[larger]
-            leading[entry, rows[larger]] = strategy
-            self._named[begins + rows] = True
-        # The strategy with the largest share in the first entry at stake.
-        first = np.argmax(promised > 0, axis=0)
-        columns = np.arange(promised.shape[1])
-        self._leading[begins : begins + len(columns)] = leading[first, columns]
-
-    def _rows_of(self, named: Named, begins: int, size: int) -> tuple[Int64s, Floats]:
-        """Return the place of each row that is named, counted from ``begins``, and its gain; pairs without a row are left out."""
-        code = named.cls.astype(np.int64) * self._nodes + named.node
-        rows = np.searchsorted(self._code[begins : begins + size], code)
-        rows[rows == size] = 0
-        there = self._code[begins + rows] == code
-        return rows[there], named.gain[there]
 
 
 def _is_behind(key: Sequence[float], other: Sequence[float]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.cost.term import Gauge, Term
+from rebalancer.cost.term import Gauge
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.candidates import Candidates, Promise
 from rebalancer.planner.commit import Wave
@@ -38,7 +38,7 @@ class Examination:
         self,
         draft: Draft,
         terms: Sequence[WeightedTerm],
-        guard: Term,
+        judge: Judge,
         candidates: Candidates,
         effort: Effort,
     ) -> None:
@@ -46,7 +46,7 @@ class Examination:
         self._terms = terms
         self._allowance = draft.allowance
         self._closely = effort.closely
-        self.judge = Judge(draft.view, terms, guard, draft.settings.threshold)
+        self.judge = judge
         self.steer = LandingSteer(draft, self.judge, effort)
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""

@@ -24,6 +24,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.gangs import GangPlan
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import RefusedMove
@@ -134,11 +135,12 @@ class _Pass:
         """Whether the last wave brought little, see ``Threshold.rest``."""
         self.rests = False
         """Whether the plan ends because of that."""
-        self.candidates = Candidates(draft, terms, effort)
-        self.examination = Examination(draft, terms, guard, self.candidates, effort)
+        judge = Judge(draft.view, terms, guard, draft.settings.threshold)
+        self.candidates = Candidates(draft, terms, judge.effects, effort)
+        self.examination = Examination(draft, terms, judge, self.candidates, effort)
         commit = Commit(draft, terms, observed, most_landings)
         self._rungs = Rungs(self.candidates, self.examination, commit, effort, self._goes_on)
-        chains = Chains(draft.view, self.examination.judge, draft.problem.costs, effort)
+        chains = Chains(draft.view, judge, draft.problem.costs, effort)
         self._chains = ChainWaves(draft, chains, self.candidates, self.examination, commit)
 
     def run(self, first_wave: int) -> list[Chosen]:
