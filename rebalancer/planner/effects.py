@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,14 +39,11 @@ class Effect:
 NO_EFFECT = Effect(np.zeros((_ENTRIES, 0)), (0.0, 0.0, 0.0), {}, {})
 
 
-class Effects:
-    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
+class TermRules:
+    """What the core reads of some terms: the rules that moves may change, and what these promise."""
 
-    ``newest`` and ``move`` are those of the last move that it was asked about, as the core has them.
-    """
-
-    def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
-        self._view, self._terms, self._guard = view, terms, guard
+    def __init__(self, view: View, terms: Sequence[WeightedTerm]) -> None:
+        self._view, self._terms = view, terms
         self.strategies = sorted({weighted.strategy for weighted in terms})
         number = {name: index for index, name in enumerate(self.strategies)}
         self.lowered = core.Terms(
@@ -63,25 +60,23 @@ class Effects:
         ]
         """The terms that may not move every pod."""
         self._mine = np.ones(len(terms), bool)
-        self._nothing = np.zeros(len(terms))
         self._rules: dict[tuple[int, int], core.RulesOfMove] = {}
-        self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
-        self.newest = core.Effect(len(self.strategies))
 
-    # -- for the core ------------------------------------------------------------------------------------
+    @staticmethod
+    def of(view: View, terms: Sequence[WeightedTerm]) -> TermRules:
+        """Return what the core reads of these terms; made once."""
+        made = view.made.get(identity := ("rules of terms", *map(id, terms)))
+        if not isinstance(made, TermRules):
+            made = view.made[identity] = TermRules(view, tuple(terms))
+        return made
 
-    def rules_of(self, cls: int, replacement: int) -> core.RulesOfMove:
-        """Return the rules that a move may change."""
+    def of_move(self, cls: int, replacement: int) -> core.RulesOfMove:
+        """Return the rules that a move between two classes may change."""
         rules = self._rules.get((cls, replacement))
         if rules is None:
             terms = [weighted.term for weighted in self._terms]
             rules = _keep(self._rules, (cls, replacement), terms)
         return rules
-
-    def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
-        """Return the hard rules that a move must not violate."""
-        guards = self._guards.get((cls, replacement))
-        return guards or _keep(self._guards, (cls, replacement), [self._guard])
 
     def may_move(self, cls: int, node: int) -> Bools:
         """Return the terms (T,) whose strategy may move pods of ``cls`` off ``node``. One array, written anew each time."""
@@ -101,7 +96,7 @@ class Effects:
             self._mine[index] = not kept and (of.selected is None or of.selected.classes[cls])
         core.find_promises(
             self.lowered,
-            self.rules_of(cls, self._view.snapshot.classes[cls].replacement),
+            self.of_move(cls, self._view.snapshot.classes[cls].replacement),
             cls,
             view_of(np.ascontiguousarray(nodes, np.int32)),
             view_of(self._mine),
@@ -110,26 +105,53 @@ class Effects:
         )
         return gains, leading
 
+
+class Effects:
+    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
+
+    ``newest`` is the last one that was asked for, as the core has it.
+    """
+
+    def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
+        self._view, self._terms, self._guard = view, terms, guard
+        self.rules = TermRules.of(view, terms)
+        self._nothing = np.zeros(len(terms))
+        self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
+        self.newest = core.Effect(len(self.rules.strategies))
+
+    # -- for the core ------------------------------------------------------------------------------------
+
+    def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
+        """Return the hard rules that a move must not violate."""
+        guards = self._guards.get((cls, replacement))
+        return guards or _keep(self._guards, (cls, replacement), [self._guard])
+
     def find(self, pod: int, node: int, prediction: Prediction) -> Move:
         """Have the core find the effect of moving ``pod`` off ``node``; it is in ``newest``, until the next is asked for."""
         if not prediction.takers:
             return self._find(pod, node, prediction, self._nothing)
-        terms = [weighted.term for weighted in self._terms]
-        before = [term.potential() for term in terms]
+        taking = {int(self._view.state.cls_of[taker.pod]) for taker in prediction.takers}
+        before = self._values_of(taking)
         with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
             # A pending pod may fix a rule by its landing: that is no gain of the move.
-            after = [term.potential() for term in terms]
-            added = np.maximum(0.0, np.array(after) - np.array(before))
+            added = np.maximum(0.0, self._values_of(taking) - before)
             return self._find(pod, node, prediction, added)
+
+    def _values_of(self, classes: Iterable[int]) -> Floats:
+        """Return what the rules that pods of ``classes`` may change add to each term (T,)."""
+        values = np.zeros(len(self._terms))
+        for index, weighted in enumerate(self._terms):
+            values[index] = weighted.term.value_for(classes)
+        return values
 
     def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> Move:
         move = self._move(pod, node, prediction.nodes)
         core.find_effect(
-            self.lowered,
-            self.rules_of(move.cls, move.replacement),
+            self.rules.lowered,
+            self.rules.of_move(move.cls, move.replacement),
             move,
             view_of(prediction.probability),
-            view_of(self.may_move(move.cls, node)),
+            view_of(self.rules.may_move(move.cls, node)),
             view_of(added),
             self.newest,
         )
@@ -149,7 +171,8 @@ class Effects:
 
     def show_newest(self) -> Effect:
         """Return the newest effect in plain values."""
-        newest, size = self.newest, len(self.strategies)
+        newest, strategies = self.newest, self.rules.strategies
+        size = len(strategies)
         landings = newest.landings
         changes = np.array(newest.changes[: _ENTRIES * landings]).reshape(_ENTRIES, landings)
         gain, named = newest.gain, newest.named
@@ -157,13 +180,13 @@ class Effects:
         shares = {
             (entry, name): newest.shares[entry * size + index]
             for entry in range(_ENTRIES)
-            for index, name in enumerate(self.strategies)
+            for index, name in enumerate(strategies)
             if named[entry * size + index]
         }
         by_strategy = {
             name: shares[deciding, name]
             for name in dict.fromkeys(weighted.strategy for weighted in self._terms)
-            if named[deciding * size + self.strategies.index(name)] == 1
+            if named[deciding * size + strategies.index(name)] == 1
         }
         return Effect(changes, (gain[0], gain[1], gain[2]), by_strategy, shares)
 
