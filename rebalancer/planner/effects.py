@@ -39,11 +39,14 @@ class Effect:
 NO_EFFECT = Effect(np.zeros((_ENTRIES, 0)), (0.0, 0.0, 0.0), {}, {})
 
 
-class TermRules:
-    """What the core reads of some terms: the rules that moves may change, and what these promise."""
+class Effects:
+    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
 
-    def __init__(self, view: View, terms: Sequence[WeightedTerm]) -> None:
-        self._view, self._terms = view, terms
+    ``newest`` and ``move`` are those of the last move that it was asked about, as the core has them.
+    """
+
+    def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
+        self._view, self._terms, self._guard = view, terms, guard
         self.strategies = sorted({weighted.strategy for weighted in terms})
         number = {name: index for index, name in enumerate(self.strategies)}
         self.lowered = core.Terms(
@@ -60,23 +63,25 @@ class TermRules:
         ]
         """The terms that may not move every pod."""
         self._mine = np.ones(len(terms), bool)
+        self._nothing = np.zeros(len(terms))
         self._rules: dict[tuple[int, int], core.RulesOfMove] = {}
+        self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
+        self.newest = core.Effect(len(self.strategies))
 
-    @staticmethod
-    def of(view: View, terms: Sequence[WeightedTerm]) -> TermRules:
-        """Return what the core reads of these terms; made once."""
-        made = view.made.get(identity := ("rules of terms", *map(id, terms)))
-        if not isinstance(made, TermRules):
-            made = view.made[identity] = TermRules(view, tuple(terms))
-        return made
+    # -- for the core ------------------------------------------------------------------------------------
 
-    def of_move(self, cls: int, replacement: int) -> core.RulesOfMove:
-        """Return the rules that a move between two classes may change."""
+    def rules_of(self, cls: int, replacement: int) -> core.RulesOfMove:
+        """Return the rules that a move may change."""
         rules = self._rules.get((cls, replacement))
         if rules is None:
             terms = [weighted.term for weighted in self._terms]
             rules = _keep(self._rules, (cls, replacement), terms)
         return rules
+
+    def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
+        """Return the hard rules that a move must not violate."""
+        guards = self._guards.get((cls, replacement))
+        return guards or _keep(self._guards, (cls, replacement), [self._guard])
 
     def may_move(self, cls: int, node: int) -> Bools:
         """Return the terms (T,) whose strategy may move pods of ``cls`` off ``node``. One array, written anew each time."""
@@ -96,7 +101,7 @@ class TermRules:
             self._mine[index] = not kept and (of.selected is None or of.selected.classes[cls])
         core.find_promises(
             self.lowered,
-            self.of_move(cls, self._view.snapshot.classes[cls].replacement),
+            self.rules_of(cls, self._view.snapshot.classes[cls].replacement),
             cls,
             view_of(np.ascontiguousarray(nodes, np.int32)),
             view_of(self._mine),
@@ -104,27 +109,6 @@ class TermRules:
             view_of(leading),
         )
         return gains, leading
-
-
-class Effects:
-    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
-
-    ``newest`` is the last one that was asked for, as the core has it.
-    """
-
-    def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
-        self._view, self._terms, self._guard = view, terms, guard
-        self.rules = TermRules.of(view, terms)
-        self._nothing = np.zeros(len(terms))
-        self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
-        self.newest = core.Effect(len(self.rules.strategies))
-
-    # -- for the core ------------------------------------------------------------------------------------
-
-    def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
-        """Return the hard rules that a move must not violate."""
-        guards = self._guards.get((cls, replacement))
-        return guards or _keep(self._guards, (cls, replacement), [self._guard])
 
     def find(self, pod: int, node: int, prediction: Prediction) -> Move:
         """Have the core find the effect of moving ``pod`` off ``node``; it is in ``newest``, until the next is asked for."""
@@ -138,20 +122,17 @@ class Effects:
             return self._find(pod, node, prediction, added)
 
     def _values_of(self, classes: Iterable[int]) -> Floats:
-        """Return what the rules that pods of ``classes`` may change add to each term (T,)."""
-        values = np.zeros(len(self._terms))
-        for index, weighted in enumerate(self._terms):
-            values[index] = weighted.term.value_for(classes)
-        return values
+        """Return of each term (T,) a value that changes as its potential does while pods of ``classes`` come."""
+        return np.array([weighted.term.value_for(classes) for weighted in self._terms], float)
 
     def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> Move:
         move = self._move(pod, node, prediction.nodes)
         core.find_effect(
-            self.rules.lowered,
-            self.rules.of_move(move.cls, move.replacement),
+            self.lowered,
+            self.rules_of(move.cls, move.replacement),
             move,
             view_of(prediction.probability),
-            view_of(self.rules.may_move(move.cls, node)),
+            view_of(self.may_move(move.cls, node)),
             view_of(added),
             self.newest,
         )
@@ -171,8 +152,7 @@ class Effects:
 
     def show_newest(self) -> Effect:
         """Return the newest effect in plain values."""
-        newest, strategies = self.newest, self.rules.strategies
-        size = len(strategies)
+        newest, size = self.newest, len(self.strategies)
         landings = newest.landings
         changes = np.array(newest.changes[: _ENTRIES * landings]).reshape(_ENTRIES, landings)
         gain, named = newest.gain, newest.named
@@ -180,13 +160,13 @@ class Effects:
         shares = {
             (entry, name): newest.shares[entry * size + index]
             for entry in range(_ENTRIES)
-            for index, name in enumerate(strategies)
+            for index, name in enumerate(self.strategies)
             if named[entry * size + index]
         }
         by_strategy = {
             name: shares[deciding, name]
             for name in dict.fromkeys(weighted.strategy for weighted in self._terms)
-            if named[deciding * size + strategies.index(name)] == 1
+            if named[deciding * size + self.strategies.index(name)] == 1
         }
         return Effect(changes, (gain[0], gain[1], gain[2]), by_strategy, shares)
 
