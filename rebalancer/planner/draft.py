@@ -66,7 +66,7 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
-        self.gangs_that_stay: dict[GangKey, str] = {}
+        self.gangs_that_stay: dict[GangKey, Refusal] = {}
         """Why gangs that rules ask to move stay as a whole."""
         self.ended = EndedPods(problem)
         self.judging_terms = tuple(one for one in self.terms if one.term.cause is not Cause.PLACE)
@@ -146,7 +146,7 @@ class Draft:
         of_class = self.snapshot.classes[self.snapshot.pods.cls[pod]]
         unit = next((name for name in (GANG, ROLLOUT) if name in texts), None)
         if unit and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
-            texts[unit] += f", and the whole stays: {why}"
+            texts[unit] += f", and the whole stays: {why.text(self.snapshot)}"
         return texts
 
     def leaves_out(self, pods: Int32s) -> bool:

@@ -108,7 +108,9 @@ class Why(Enum):
     PDB_CONFLICT = Code.PDB_CONFLICT, "{budgets:and} both select it; the API refuses that"
 
     # -- pods that leave together
-    PDBS_TOGETHER = Code.PDB, "{limit}"
+    OF_POD = None, "{pod:pod}: {why:sentence}"
+    PDB_AT_ONCE = Code.PDB, "{budget} {allows}; {pods:pods} would go at once"
+    UNIT_STAYS = None, "{unit} stays as a whole: {why:sentence}"
     GANG_BREAKS_HARD = (
         Code.NO_GAIN,
         "a hard rule of other pods would break where its gang would land",
@@ -118,7 +120,89 @@ class Why(Enum):
         Code.NO_ROOM,
         "no node takes its replacement once all of its gang are gone",
     )
-    LEADER_UNSURE = Code.UNPREDICTED, "{where}"
+    LEADER_UNSURE = (
+        Code.UNPREDICTED,
+        "not predictable: it may land in each {key} of {domains}, and its controller has the others of {gang} follow it",
+    )
+    FEEDS_OTHERS = Code.NO_ROOM, "pending {pod:pod} would take the room that is left"
+    ON_CLOSED_NODE = Code.LEAVING_NODE, "would land on {node:node}, which is to be empty, too"
+    ROLLOUT_STALLS = (
+        Code.NO_ROOM,
+        "its rollout might never end: no node takes the new pod {number} of {of} while {old} still run",
+    )
+    GANG_GAINS_NOTHING = (
+        Code.NO_GAIN,
+        "nothing that a gang is moved for gets better where all of it would land",
+    )
+    GANG_LOW_GAIN = (
+        Code.LOW_GAIN,
+        "gain {gain:.3g} at cost {cost:.3g} for all of it, the policy asks for {least:g}",
+    )
+    GANG_NOT_SELECTED = (
+        Code.NOT_SELECTED,
+        "the select of the strategy does not match all of its pods",
+    )
+    SELECT_WITHOUT_POD = Code.NOT_SELECTED, "the select of {strategy} does not match {pod:pod}"
+    POD_NOT_SELECTED = Code.NOT_SELECTED, "no strategy selects {pod:pod}"
+    POD_PROTECTED = Code.PROTECTED, "{pod:pod} is protected: {texts:protections}"
+    NOT_ITS_TURN = Code.NOT_EXAMINED, "it was not its turn in this run"
+    TAKES_TOO_LONG = (
+        Code.NOT_EXAMINED,
+        "whether it has a landing elsewhere takes too long to say in one run",
+    )
+    JOB_NOT_READ = (
+        Code.GANG,
+        "its Job {job} was not read: how many failed pods it allows is not known",
+    )
+    JOB_FAILS = (
+        Code.GANG,
+        "its Job {job} would fail: it {allows}; {pods:pods} would be evicted at once",
+    )
+    TOO_FEW_EXIST = Code.GANG, "{there} of {pods:pods} of {what} exist: it is not whole now"
+    STARTS_OR_ENDS = Code.GANG, "{pods:pods} of it {are} starting or ending: it is not whole now"
+    RESTARTS = (
+        Code.WHOLE_ROLLOUT,
+        "{pod:pod} moves by a restart of its rollout, which is not sent together with evictions",
+    )
+    MOVES_ALREADY = Code.MOVED_NOW, "it moves already in this plan"
+
+    # -- planned moves that are judged again
+    WITH_CODE = None, "{why:code}: {why:sentence}"
+    GONE = None, "{who} is gone"
+    PROTECTED_NOW = Code.PROTECTED, "{who} is protected now: {names:list}"
+    NOT_KEPT_TOGETHER = None, "its pods are not kept together any more: left to the next run"
+    TORN = None, "the plan does not move its pods one right after the other in one wave"
+    OTHER_METHOD = None, "planned as {planned}, it would be {now} now"
+    OTHER_PODS = None, "other pods of it would go than planned"
+    FROM_NODE = None, "the pod is on another node now"
+    ROOM_IS_WANTED = (
+        None,
+        "left to the next run: a move before it that fixes a rule could not go as planned, and may need the room",
+    )
+    LIMIT_NOW = Code.BUDGET, "left to the next run: {limit}, with what else is in flight now"
+    FLAGS_LEAVE_OUT = Code.PROTECTED, "{text}"
+    NOW_PROTECTED = Code.PROTECTED, "protected now: {names:list}"
+    METHOD_CHANGED = (
+        None,
+        "planned as {planned}, it would be {now} now: left to the next run",
+    )
+    FIXES_LESS = (
+        Code.NO_GAIN,
+        "it would fix less than planned where it would land now: left to the next run",
+    )
+    NOT_SELECTED_NOW = Code.NOT_SELECTED, "no strategy selects it now"
+    NOT_ASKED_NOW = Code.NO_GAIN, "{strategy} asks for no move off {node} any more"
+    SECOND_NOT_SELECTED = (
+        Code.NOT_SELECTED,
+        "no strategy selects it and the pod that it frees room for",
+    )
+    SECOND_STUCK = Code.NO_GAIN, "the pod that it frees room for could not go even then"
+    SECOND_MAY_STAY = None, "the pod that it frees room for may stay"
+    SECOND_GOES_ALONE = None, "the pod that it frees room for can go by itself"
+    WAITING_HAS_NODE = None, "the pod that it makes room for has its node"
+    WAITING_WOULD_NOT_FIT = None, "the pod that it makes room for would not fit even then"
+    STAYS_OUTSIDE = None, "the pod that it makes room for would stay outside: {why:sentence}"
+    NO_ROOM_MADE = None, "no room would be made: {why:sentence}"
     OFTEN_BACK = Code.COMES_BACK, "the scheduler might put it back"
 
     # -- room for pods that wait
@@ -153,7 +237,7 @@ class Why(Enum):
     )
     HELD = None, "{text}"
     STARTING = Code.MACHINE_COMES, "{node:node} takes it once it is ready for pods"
-    NOT_WHOLE = Code.GANG, "{gang}: {missing}"
+    NOT_WHOLE = Code.GANG, "{gang}: {why:sentence}"
     NOMINATED = Code.GANG, "the scheduler makes room for it on {node} by preemption"
     NOT_REFUSED_YET = Code.GANG, "the scheduler has not refused it yet"
     WAITS_TOO_SHORT = Code.GANG, "it has not waited long enough for {strategy} yet"

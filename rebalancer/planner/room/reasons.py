@@ -68,7 +68,7 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, Refusal]:
     snapshot = draft.snapshot
     for number, ask in enumerate(asks):
         if (gang := gang_of(draft, ask)) and (why := missing_of(snapshot, gang)):
-            held.setdefault(number, Refusal.of(Why.NOT_WHOLE, gang=gang[1], missing=why))
+            held.setdefault(number, Refusal.of(Why.NOT_WHOLE, gang=gang[1], why=why))
     keys = draft.settings.startup_taints
     nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
