@@ -36,7 +36,7 @@ class LeavingPods:
 
     def __init__(self, draft: Draft, of: Contribution) -> None:
         snapshot, problem = draft.snapshot, draft.problem
-        self._draft, pods = draft, snapshot.pods
+        self._draft, self._of, pods = draft, of, snapshot.pods
         here = draft.state.unmoved()
         here = here[~snapshot.per_node[here]]
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
@@ -101,14 +101,12 @@ class LeavingPods:
 
     def why(self, pod: int) -> str:
         """Return why a pod cannot leave its node."""
-        draft = self._draft
-        if protections := draft.protection_texts(pod):
-            return "; ".join(f"{name}: {text}" for name, text in protections.items())
-        if (
-            forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))
-        ) is not None:
-            return forbidden.text(draft.snapshot)
-        return "the select of the strategy does not match it"
+        draft, of = self._draft, self._of
+        keeps = draft.keeps(pod) or draft.problem.disruptions.forbidden(
+            int(draft.snapshot.pods.cls[pod])
+        )
+        keeps = keeps or Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
+        return keeps.text(draft.snapshot)
 
 
 def _lets_go_later(draft: Draft) -> Bools:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -23,15 +23,6 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.refusal import Refusal, ShownRefusal, Why
 from rebalancer.policy.model import Eagerness
-from rebalancer.snapshot.protect import (
-    CANNOT_SURGE,
-    GANG,
-    JUST_SCALED,
-    NOT_RECREATED,
-    RESIZE_DEFERRED,
-    ROLLOUT,
-    sentence_of,
-)
 
 DECLINED = frozenset({Code.LOW_GAIN, Code.UNSURE})
 """Something would get better, by too little or not surely enough for the policy's eagerness."""
@@ -238,10 +229,8 @@ class _Keepers:
         return self._known[alike]
 
     def _judge(self, pod: int) -> ShownRefusal | None:
-        if texts := self._draft.protection_texts(pod):
-            return ShownRefusal(protection_code(texts), sentence_of(texts))
-        forbidden = self._draft.forbidden(pod)
-        return None if forbidden is None else forbidden.shown(self._draft.snapshot)
+        keeps = self._draft.keeps(pod)
+        return None if keeps is None else keeps.shown(self._draft.snapshot)
 
 
 def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip:
@@ -255,19 +244,3 @@ def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip
         code=reason.code,
         message=reason.message,
     )
-
-
-def protection_code(names: Container[str]) -> Code:
-    """Return the reason code for a pod with these protections."""
-    return next((code for name, code in _OF_PROTECTION.items() if name in names), Code.PROTECTED)
-
-
-_OF_PROTECTION = {
-    NOT_RECREATED: Code.NOT_RECREATED,
-    GANG: Code.GANG,
-    ROLLOUT: Code.WHOLE_ROLLOUT,
-    CANNOT_SURGE: Code.CANNOT_SURGE,
-    JUST_SCALED: Code.JUST_SCALED,
-    RESIZE_DEFERRED: Code.RESIZE_DEFERRED,
-}
-"""Protection -> the code that it has of its own; the first that holds names the pod's."""

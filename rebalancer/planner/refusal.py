@@ -6,7 +6,7 @@ Whoever judges a move returns a :class:`Refusal`: one row of the table :class:`W
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -16,7 +16,15 @@ from rebalancer.cost.term import Entry
 from rebalancer.plan.plan import NEVER_ALLOWS, Code
 from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import sentence_of
+from rebalancer.snapshot.protect import (
+    CANNOT_SURGE,
+    GANG,
+    JUST_SCALED,
+    NOT_RECREATED,
+    RESIZE_DEFERRED,
+    ROLLOUT,
+    sentence_of,
+)
 
 _LANDINGS = 2
 """So many landings are named in a sentence."""
@@ -192,6 +200,22 @@ class Refusal:
         if self.code is None:
             raise ValueError(f"{self.why.name} has no code")
         return ShownRefusal(self.code, self.text(snapshot))
+
+
+def protection_code(names: Container[str]) -> Code:
+    """Return the reason code for a pod with these protections."""
+    return next((code for name, code in _OF_PROTECTION.items() if name in names), Code.PROTECTED)
+
+
+_OF_PROTECTION = {
+    NOT_RECREATED: Code.NOT_RECREATED,
+    GANG: Code.GANG,
+    ROLLOUT: Code.WHOLE_ROLLOUT,
+    CANNOT_SURGE: Code.CANNOT_SURGE,
+    JUST_SCALED: Code.JUST_SCALED,
+    RESIZE_DEFERRED: Code.RESIZE_DEFERRED,
+}
+"""Protection -> the code that it has of its own; the first that holds names the pod's."""
 
 
 class _Sentence(string.Formatter):

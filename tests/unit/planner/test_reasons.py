@@ -6,8 +6,8 @@ import pytest
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.reasons import RefusedMove, protection_code, skips_of
-from rebalancer.planner.refusal import Refusal, Why
+from rebalancer.planner.reasons import RefusedMove, skips_of
+from rebalancer.planner.refusal import Refusal, Why, protection_code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import (
