@@ -38,7 +38,6 @@ _GROUPS = {
         "advise": "Say what to change in workloads, with patches for it.",
         "simulate": "Play run after run offline, with what-if changes.",
         "compare": "Play policies on snapshots, and say which is better on what.",
-        "tune": "Search a better policy on snapshots, and check it on others.",
         "capacity": "Say which nodes can be removed, and which groups need more.",
         "history": "Print what earlier runs did, and what is remembered of them.",
     },

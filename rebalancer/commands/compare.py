@@ -41,9 +41,10 @@ FORMS = ("table", "json", "yaml", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayOptions:
-    """The values of the flags in ``PLAYING``: how simulations are played."""
+class CompareOptions:
+    """The flags of ``compare``."""
 
+    policies: tuple[str, ...]
     snapshots: tuple[str, ...]
     judge: str = BUILT_IN
     cycles: int = 20
@@ -99,13 +100,6 @@ class PlayOptions:
         client = access.client(environment, environment.until_signal())
         where = reference("--kubernetes", cron_job)
         return IndexedJob(client, where, folder_of(self.snapshots[0]), self.jobs or 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions(PlayOptions):
-    """The flags of ``compare``."""
-
-    policies: tuple[str, ...]
 
 
 def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
@@ -227,7 +221,7 @@ PLAYING = [
 ]
 """How simulations are played, for all commands that play many."""
 
-_LISTS = ("--policies", "--snapshots", "--unseen")
+_LISTS = ("--policies", "--snapshots")
 
 
 class TakesLists(PanelCommand):
