@@ -57,7 +57,7 @@ _GROUPS = {
     },
     "In the cluster": {
         "serve": "Follow the cluster, and plan and act again and again.",
-        "fleet": "Rebalance several clusters, and report on all of them.",
+        "fleet": "Observe several clusters, and report on all of them.",
         "record": "Keep snapshots of the cluster in a directory, for compare.",
         "marks": "Show the marks that runs have set on nodes, or remove them.",
         "work": "Play a part of a comparison, in a pod of its Job.",

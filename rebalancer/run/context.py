@@ -116,7 +116,7 @@ def run_context(
     if acts and not options.yes and options.confirmed_plan is None:
         raise PolicyError([_UNASKED])
     if acts and state.capacity_status is None:
-        _require_status(loaded, of_fleet=state.of_fleet)
+        _require_status(loaded)
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
     knows_its_marks = not offline and (acts or state.lease is not None)
     passing = name_in_marks(state.lease, environment)
@@ -172,17 +172,15 @@ _UNASKED = (
 )
 
 
-def _require_status(loaded: LoadedPolicy, *, of_fleet: bool) -> None:
+def _require_status(loaded: LoadedPolicy) -> None:
     """Raise PolicyError if the policy scales groups up without a stored status: back-offs would be lost."""
     policy = loaded.policy
     for name, strategy in policy.strategies.items():
         if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
-            needs = (
-                "keeps in a ConfigMap which groups failed to grow, which a fleet has not: scale in the cluster itself."
-                if of_fleet
-                else "needs --capacity-status NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups failed to grow."
+            message = (
+                f"{name} needs --capacity-status NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups failed"
+                f" to grow. Or set strategies.{name}.mode to observe."
             )
-            message = f"{name} {needs} Or set strategies.{name}.mode to observe."
             raise PolicyError([message])
 
 

@@ -359,7 +359,7 @@ def recall(
     )
 
     memory = MemoryStore(
-        open_config_map(source.client, run.state.memory, of_fleet=run.state.of_fleet),
+        open_config_map(source.client, run.state.memory),
         reading.snapshot,
         run.environment.random(8).hex(),
         run.notes.append,

@@ -114,8 +114,6 @@ class StateFlags:
     """The ConfigMap with the status of machines."""
     interruption_state: tuple[str, str] | None = None
     """The ConfigMap with what steps have to give back."""
-    of_fleet: bool = False
-    """The list of a fleet names them, and no flags."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,11 +292,8 @@ def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
     return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
 
 
-_OF_FLEET = ", or name another one by `state` of the cluster in the list of the fleet"
-
-
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
-    from rebalancer.kube.lease import WITHOUT_FLAG, Lease, LeaseTaken  # noqa: PLC0415
+    from rebalancer.kube.lease import Lease, LeaseTaken  # noqa: PLC0415
 
     if run.state.lease is None:
         return None
@@ -306,7 +303,6 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
         *run.state.lease,
         identity=identity(run.environment),
         clock=clock,
-        advice=_OF_FLEET if run.state.of_fleet else WITHOUT_FLAG,
     )
     taken = lease.acquire()
     if isinstance(taken, LeaseTaken):

@@ -162,11 +162,9 @@ def pace_of(known: PaceMemory | None) -> Pace:
     return Pace() if known is None else Pace.measure(known.evictions, known.waves, known.seconds)
 
 
-def open_config_map(
-    client: Client, where: tuple[str, str], *, of_fleet: bool = False
-) -> ConfigMapStore:
-    """Return the ConfigMap store of a memory; ``where``: (namespace, name). ``of_fleet``: no flag names it."""
-    return ConfigMapStore(client, *where, advice="" if of_fleet else "or run without --memory")
+def open_config_map(client: Client, where: tuple[str, str]) -> ConfigMapStore:
+    """Return the ConfigMap store of a memory; ``where``: (namespace, name)."""
+    return ConfigMapStore(client, *where, advice="or run without --memory")
 
 
 class MemoryStore:
