@@ -20,13 +20,12 @@ from rebalancer.base.plain_text import WIDE, Paint, count
 from rebalancer.base.similar import did_you_mean
 from rebalancer.base.terminal import terminal_look
 from rebalancer.commands.flags import (
-    CLUSTER,
-    COLOR,
-    POLICY_FLAGS,
+    ACCESS,
+    POLICY,
     complete_namespaces,
     examples,
     output_flag,
-    with_flags,
+    takes,
 )
 from rebalancer.doctor.advice import Adviser
 from rebalancer.doctor.declined import find_declined
@@ -56,12 +55,10 @@ from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
         "rebalancer advise --snapshot cluster.zip -o yaml",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Look at a snapshot file ('-': standard input), without a cluster.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path",
+    snapshot_path={"help": "Look at a snapshot file ('-': standard input), without a cluster."},
 )
 @click.option(
     "-n",
@@ -81,7 +78,7 @@ from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
     "--fail-on-advice", "red", is_flag=True, help="Exit with code 11 if there is any advice."
 )
 @output_flag("table", *DATA_FORMS, of="advice")
-@with_flags([COLOR])
+@takes(RunOptions, "color")
 def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: Any) -> int:
     """Say what to change in workloads, with patches for it.
 

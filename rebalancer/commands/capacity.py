@@ -16,13 +16,11 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY_FLAGS,
+    ACCESS,
+    POLICY,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.machines.capacity.of_run import judge_machines
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
@@ -44,24 +42,12 @@ from rebalancer.snapshot.model import Snapshot
         "rebalancer capacity --set capacity.under=70% --set capacity.expander=most-pods",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Judge a snapshot file ('-': standard input), without a cluster.",
-)
-@click.option(
-    "--memory",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap of run --memory: which owners cool down.",
-)
-@click.option(
-    "--capacity-status",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap of run --capacity-status: which groups are in a back-off.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path memory capacity_status",
+    snapshot_path={"help": "Judge a snapshot file ('-': standard input), without a cluster."},
+    memory={"help": "ConfigMap of run --memory: which owners cool down."},
+    capacity_status={"help": "ConfigMap of run --capacity-status: which groups are in a back-off."},
 )
 @output_flag("table", *DATA_FORMS, of="report")
 def command(**flags: Any) -> int:

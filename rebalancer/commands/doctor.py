@@ -14,15 +14,11 @@ from rebalancer.base.output import write
 from rebalancer.base.plain_text import WIDE, Paint
 from rebalancer.base.terminal import terminal_look
 from rebalancer.commands.flags import (
-    CLUSTER,
-    COLOR,
-    POLICY_FLAGS,
-    QUIET,
+    ACCESS,
+    POLICY,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.doctor.cluster import check_cluster
 from rebalancer.doctor.movers import Seen
@@ -46,24 +42,16 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
         "rebalancer doctor --snapshot cluster.zip --fail-on warning",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Look at a snapshot file ('-': standard input), without a cluster: rights are not judged then.",
-)
-@click.option(
-    "--lease",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="Lease of the release. Default: found as the memory.",
-)
-@click.option(
-    "--memory",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap with the memory of the release. Default: found by the label of the chart.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path lease memory",
+    snapshot_path={
+        "help": "Look at a snapshot file ('-': standard input), without a cluster: rights are not judged then."
+    },
+    lease={"help": "Lease of the release. Default: found as the memory."},
+    memory={
+        "help": "ConfigMap with the memory of the release. Default: found by the label of the chart."
+    },
 )
 @click.option(
     "--fail-on",
@@ -72,7 +60,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     help="Exit with code 11 if there is a finding so bad, or worse.",
 )
 @output_flag("table", *DATA_FORMS, of="findings")
-@with_flags([COLOR, QUIET])
+@takes(RunOptions, "color quiet")
 def command(red: str | None, **flags: Any) -> int:
     """Check what runs need, and what keeps them from moving anything.
 

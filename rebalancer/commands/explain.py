@@ -20,18 +20,15 @@ from rebalancer.base.plain_text import WIDTH, lines_of, printable_lines
 from rebalancer.base.similar import closest, did_you_mean
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY_FLAGS,
-    QUIET,
+    ACCESS,
+    POLICY,
     complete_namespaces,
     complete_nodes,
     complete_pods,
     complete_workloads,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
 from rebalancer.explain.find import (
@@ -308,25 +305,16 @@ def command() -> None:
     """
 
 
-_EXPLAINED = [
-    *POLICY_FLAGS,
-    *CLUSTER,
-    click.option(
-        "--snapshot",
-        "snapshot_path",
-        type=click.Path(),
-        help="Explain on a snapshot file ('-': standard input), without a cluster.",
-    ),
-    click.option(
-        "--memory",
-        callback=parse_named(reference),
-        metavar="NS/NAME",
-        help="ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the"
-        " chart's release in the cluster.",
-    ),
-    output_flag("table", *DATA_FORMS, of="explanation"),
-    QUIET,
-]
+_EXPLAINED = takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path memory output quiet",
+    snapshot_path={"help": "Explain on a snapshot file ('-': standard input), without a cluster."},
+    memory={
+        "help": "ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the chart's"
+        " release in the cluster."
+    },
+    output={"choices": ("table", *DATA_FORMS), "help": "Form of the explanation."},
+)
 
 
 _WITHIN = click.option(
@@ -345,7 +333,7 @@ _ANY = "named"
 @command.command(_ANY, hidden=True)
 @click.argument("name", shell_complete=complete_pods)
 @_WITHIN
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     """Explain the pod, node or workload of this name."""
     given = RunOptions.of(dry_run=True, **options)
@@ -373,7 +361,7 @@ def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     metavar="NAME",
     help="Only this node: why it would not take the replacement, or its scores.",
 )
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -> int:
     """Where its replacement would land, and its plan.
 
@@ -388,7 +376,7 @@ def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -
 
 @command.command("node", epilog=examples("rebalancer explain node node-a1"))
 @click.argument("node", metavar="NAME", shell_complete=complete_nodes)
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _node(node: str, **options: Any) -> int:
     """How it stands, its pods, what leaves and lands.
 
@@ -407,7 +395,7 @@ def _node(node: str, **options: Any) -> int:
 )
 @click.argument("workload", metavar="[KIND/][NAMESPACE/]NAME", shell_complete=complete_workloads)
 @_WITHIN
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _workload(workload: str, of_namespace: str | None, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 

@@ -15,20 +15,18 @@ from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
 from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
+    ACCESS,
+    ALL_NAMESPACES,
     CLUSTER,
-    COLOR,
-    METRICS_PUSH,
     NOTIFY,
-    POLICY_FLAGS,
-    PROGRESS,
+    POLICY,
     REQUESTS,
     SCOPE,
-    deadline_flag,
     examples,
     output_flag,
     parse_named,
     reference,
-    with_flags,
+    takes,
 )
 from rebalancer.commands.work import index_of
 from rebalancer.fleet.clusters import (
@@ -46,7 +44,7 @@ from rebalancer.fleet.clusters import (
 from rebalancer.kube.client import LAST_WORDS
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.run import one_run
-from rebalancer.run.options import ClusterFlags, RunOptions
+from rebalancer.run.options import ClusterFlags, RunOptions, flag
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 
 
@@ -54,12 +52,21 @@ from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 class FleetFlags:
     """The flags of ``fleet observe`` beside those of a dry run."""
 
-    clusters: str
-    """The file with the list."""
-    kubeconfigs: str
-    """The directory with a kubeconfig for each cluster, under its name."""
-    status: tuple[str, str]
-    """The ConfigMap with the records, in the cluster of the pod."""
+    clusters: str = flag(
+        "List of the clusters, kind: Fleet. The pod's index chooses one.",
+        path="file",
+        metavar="FILE",
+    )
+    kubeconfigs: str = flag(
+        "A kubeconfig for each cluster, under its name; its current context counts.",
+        path="directory",
+        metavar="DIRECTORY",
+    )
+    status: tuple[str, str] = flag(
+        "ConfigMap in which the clusters report; in the cluster of --kubeconfig. It must exist.",
+        parse="reference",
+        metavar="NS/NAME",
+    )
 
 
 def observe_member(flags: FleetFlags, options: RunOptions, environment: Environment) -> ExitCode:
@@ -189,39 +196,12 @@ def command() -> None:
         "rebalancer fleet observe --clusters fleet.yaml --kubeconfigs /kubeconfigs --status fleet/status"
     ),
 )
-@click.option(
-    "--clusters",
-    type=click.Path(dir_okay=False),
-    required=True,
-    metavar="FILE",
-    help="List of the clusters, kind: Fleet. The pod's index chooses one.",
+@takes(FleetFlags)
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} {SCOPE} output deadline {REQUESTS} quiet log_format color metrics_push {NOTIFY}",
 )
-@click.option(
-    "--kubeconfigs",
-    type=click.Path(file_okay=False),
-    required=True,
-    metavar="DIRECTORY",
-    help="A kubeconfig for each cluster, under its name; its current context counts.",
-)
-@click.option(
-    "--status",
-    callback=parse_named(reference),
-    required=True,
-    metavar="NS/NAME",
-    help="ConfigMap in which the clusters report; in the cluster of --kubeconfig. It must exist.",
-)
-@with_flags([*POLICY_FLAGS, *CLUSTER, *SCOPE])
-@with_flags([output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report")])
-@with_flags(
-    [
-        deadline_flag(RunOptions().deadline),
-        *REQUESTS,
-        *PROGRESS,
-        COLOR,
-        METRICS_PUSH,
-        *NOTIFY,
-    ]
-)
+@ALL_NAMESPACES
 def _observe(**flags: Any) -> int:
     """Plan moves on one cluster of the list, and carry none out, in a pod of an Indexed Job.
 
@@ -234,7 +214,7 @@ def _observe(**flags: Any) -> int:
 
 
 @command.command("report", epilog=examples("rebalancer fleet report --fleet rebalancing/fleet"))
-@with_flags(CLUSTER)
+@CLUSTER
 @click.option(
     "--fleet",
     callback=parse_named(reference),

@@ -27,9 +27,7 @@ from rebalancer.commands.flags import (
     CLUSTER,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.release import find_memory
@@ -42,7 +40,7 @@ from rebalancer.run.memory.document import (
     decode,
 )
 from rebalancer.run.memory.remember import describe_result, is_resting, state_words
-from rebalancer.run.options import ClusterFlags
+from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.wire.times import rfc3339
 
 
@@ -78,12 +76,13 @@ def show_history(
         "rebalancer history --memory rebalancing/kube-rebalancer-memory -o json",
     ),
 )
-@with_flags(CLUSTER)
-@click.option(
-    "--memory",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap of run --memory. Default: that of the chart's release in this cluster.",
+@CLUSTER
+@takes(
+    StateFlags,
+    "memory",
+    memory={
+        "help": "ConfigMap of run --memory. Default: that of the chart's release in this cluster."
+    },
 )
 @output_flag("table", "json", "yaml", of="history")
 def command(memory: tuple[str, str] | None, output: str, **cluster: Any) -> int:

@@ -13,7 +13,11 @@ from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import printable
 from rebalancer.base.terminal import print_text
-from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    examples,
+    output_flag,
+)
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.writing import clear_state
 from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
@@ -105,7 +109,7 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
         "rebalancer marks --clear",
     ),
 )
-@with_flags(CLUSTER)
+@CLUSTER
 @click.option("--clear", is_flag=True, help="Remove them all, also those of a run under way.")
 @output_flag("table", *DATA_FORMS, of="list")
 def command(output: str, clear: bool, **cluster: Any) -> int:
