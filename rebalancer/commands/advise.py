@@ -15,10 +15,8 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say, write
-from rebalancer.base.plain_text import WIDE, Paint, count
-from rebalancer.base.similar import did_you_mean
-from rebalancer.base.terminal import terminal_look
+from rebalancer.base.output import say, terminal_look, write
+from rebalancer.base.plain_text import WIDE, Paint, count, did_you_mean
 from rebalancer.commands.flags import (
     ACCESS,
     POLICY,
@@ -28,8 +26,7 @@ from rebalancer.commands.flags import (
     takes,
 )
 from rebalancer.doctor.advice import Adviser
-from rebalancer.doctor.declined import find_declined
-from rebalancer.doctor.patches import Advised, advice_data, advice_text, write_folder
+from rebalancer.doctor.patches import Advised, advice_data, advice_text, find_declined, write_folder
 from rebalancer.doctor.workloads import (
     RESOURCES,
     RolledWorkload,

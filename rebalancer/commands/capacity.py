@@ -13,8 +13,8 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import print_text
 from rebalancer.base.plain_text import printable_lines
-from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     ACCESS,
     POLICY,

@@ -10,9 +10,8 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import write
+from rebalancer.base.output import terminal_look, write
 from rebalancer.base.plain_text import WIDE, Paint
-from rebalancer.base.terminal import terminal_look
 from rebalancer.commands.flags import (
     ACCESS,
     POLICY,
@@ -20,8 +19,7 @@ from rebalancer.commands.flags import (
     output_flag,
     takes,
 )
-from rebalancer.doctor.cluster import check_cluster
-from rebalancer.doctor.movers import Seen
+from rebalancer.doctor.cluster import Seen, check_cluster
 from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context

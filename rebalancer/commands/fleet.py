@@ -11,9 +11,8 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, RebalancerError
-from rebalancer.base.output import say
+from rebalancer.base.output import print_text, say
 from rebalancer.base.stop import Stop
-from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     ACCESS,
     ALL_NAMESPACES,

@@ -13,7 +13,7 @@ import yaml
 from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import say
+from rebalancer.base.output import print_text, say
 from rebalancer.base.plain_text import (
     WIDTH,
     columns,
@@ -22,7 +22,6 @@ from rebalancer.base.plain_text import (
     printable_json,
     printable_lines,
 )
-from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     examples,

@@ -10,9 +10,8 @@ import click
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import say
+from rebalancer.base.output import print_text, say
 from rebalancer.base.plain_text import printable
-from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     examples,

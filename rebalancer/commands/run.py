@@ -22,9 +22,8 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
-from rebalancer.base.output import write
+from rebalancer.base.output import Look, terminal_look, write
 from rebalancer.base.plain_text import count, printable_lines
-from rebalancer.base.terminal import Look, terminal_look
 from rebalancer.commands.flags import (
     ACCESS,
     ALL_NAMESPACES,

@@ -13,8 +13,8 @@ import numpy as np
 
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.similar import FEW, did_you_mean
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text
+from rebalancer.base.plain_text import FEW, did_you_mean
 from rebalancer.commands.flags import (
     PanelCommand,
     examples,
@@ -34,6 +34,7 @@ from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.whatif.cycles import Conditions, play
 from rebalancer.whatif.edits import (
     NodeToAdd,
     Scale,
@@ -46,7 +47,6 @@ from rebalancer.whatif.edits import (
     renew_budgets,
     scale,
 )
-from rebalancer.whatif.play import Conditions, play
 from rebalancer.whatif.report import (
     FORMS,
     SimulatedSteps,

@@ -9,8 +9,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import say
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text, say
 from rebalancer.commands.flags import (
     CLUSTER,
     complete_nodes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from rebalancer.base.data_text import yaml_text
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import create_file
-from rebalancer.base.plain_text import Paint, count, printable, wrap
+from rebalancer.base.plain_text import Paint, count, printable, quote_value, wrap
 from rebalancer.doctor.advice import Advice, Topic
 from rebalancer.doctor.workloads import RESOURCES, RolledWorkload
 
@@ -240,3 +241,29 @@ def _target(of: Mapping[str, Any]) -> dict[str, str]:
     """Return what a patch is for; a target that a base lacks is passed over."""
     group, _, version = of["apiVersion"].partition("/")
     return {"group": group, "version": version, "kind": of["kind"], **of["metadata"]}
+
+
+ADVISE = "rebalancer/advise"
+"""Annotation of a Deployment or StatefulSet: ``false``, or ``without`` and topics, separated by commas."""
+_WITHOUT = "without "
+
+
+def find_declined(workload: RolledWorkload) -> tuple[AbstractSet[Topic], str]:
+    """Return the topics on which a workload wants no advice, and what is wrong with its annotation, or an empty text.
+
+    An annotation that is not understood declines nothing.
+    """
+    value = (workload.metadata.annotations or {}).get(ADVISE)
+    if value is None or value.strip().lower() == "true":
+        return frozenset(), ""
+    if value.strip().lower() == "false":
+        return frozenset(Topic), ""
+    names = [name.strip() for name in value.strip().removeprefix(_WITHOUT).split(",")]
+    known = {topic.value for topic in Topic}
+    if not value.strip().startswith(_WITHOUT) or not known.issuperset(names):
+        wrong = (
+            f"{workload.ref}: {ADVISE}: {quote_value(value)} is not understood, and declines nothing: write false, or"
+            f" without TOPIC,... ({', '.join(sorted(known))})"
+        )
+        return frozenset(), wrong
+    return frozenset(map(Topic, names)), ""

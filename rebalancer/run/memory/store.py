@@ -14,8 +14,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapMissingError, ConfigMapStore
-from rebalancer.plan.plan import Outcome, Pace, Status
-from rebalancer.plan.totals import Totals, with_moves, with_run
+from rebalancer.plan.plan import Outcome, Pace, Status, Totals, with_moves, with_run
 from rebalancer.run.memory.document import (
     KEY,
     MAX_PARTS,
