@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, terminal_look, write
@@ -26,7 +25,13 @@ from rebalancer.commands.flags import (
     takes,
 )
 from rebalancer.doctor.advice import Adviser
-from rebalancer.doctor.patches import Advised, advice_data, advice_text, find_declined, write_folder
+from rebalancer.doctor.patches import (
+    Advised,
+    advice_data,
+    find_declined,
+    format_advice,
+    write_folder,
+)
 from rebalancer.doctor.workloads import (
     RESOURCES,
     RolledWorkload,
@@ -34,6 +39,7 @@ from rebalancer.doctor.workloads import (
     read_workloads,
 )
 from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
@@ -74,7 +80,7 @@ from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
 @click.option(
     "--fail-on-advice", "red", is_flag=True, help="Exit with code 11 if there is any advice."
 )
-@output_flag("table", *DATA_FORMS, of="advice")
+@output_flag(*FORMS, of="advice")
 @takes(RunOptions, "color")
 def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: Any) -> int:
     """Say what to change in workloads, with patches for it.
@@ -108,13 +114,14 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
             "rebalancer: probes and hooks are not judged: the file has none of them",
         )
     form = options.ending.output
-    if form in DATA_FORMS:
-        head = {"apiVersion": API_VERSION, "kind": "Advice", "source": source}
-        text = data_text({**head, "workloads": advice_data(advised)}, form)
-    else:
-        look = terminal_look(environment, options.ending.color)
-        text = advice_text(advised, len(looked_at), min(look.width, WIDE), Paint(look.color))
-    write(environment.out, [text])
+    head = {"apiVersion": API_VERSION, "kind": "Advice", "source": source}
+    document = ReportDocument(
+        format_advice(advised, len(looked_at)),
+        {**head, "workloads": advice_data(advised)},
+        title="Advice on workloads",
+    )
+    look = terminal_look(environment, options.ending.color)
+    write(environment.out, [document.show(form, min(look.width, WIDE), Paint(look.color))])
     if folder is not None:
         files = write_folder(advised, folder)
         say(environment.err, f"rebalancer: {count(files, 'file')} written to {folder}")

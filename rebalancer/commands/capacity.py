@@ -10,11 +10,9 @@ from typing import Any
 import click
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import print_text
-from rebalancer.base.plain_text import printable_lines
 from rebalancer.commands.flags import (
     ACCESS,
     POLICY,
@@ -23,10 +21,11 @@ from rebalancer.commands.flags import (
     takes,
 )
 from rebalancer.machines.capacity.of_run import judge_machines
-from rebalancer.machines.capacity.report import capacity_data, capacity_table
+from rebalancer.machines.capacity.report import capacity_data, format_capacity
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
@@ -49,7 +48,7 @@ from rebalancer.snapshot.model import Snapshot
     memory={"help": "ConfigMap of run --memory: which owners cool down."},
     capacity_status={"help": "ConfigMap of run --capacity-status: which groups are in a back-off."},
 )
-@output_flag("table", *DATA_FORMS, of="report")
+@output_flag(*FORMS, of="report")
 def command(**flags: Any) -> int:
     """Say which nodes can be removed, and which groups need more.
 
@@ -73,12 +72,9 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         run, _ = recall(reading.run, source, reading)
         report = judge_machines(run, source, reading.snapshot)
         report = replace(report, moves=_moves(run, reading.snapshot))
-    text = printable_lines(capacity_table(report))
-    if options.ending.output in DATA_FORMS:
-        text = data_text(
-            {**_head(run, source, reading.snapshot), **capacity_data(report)}, options.ending.output
-        )
-    print_text(environment, text, options.ending.output)
+    data = {**_head(run, source, reading.snapshot), **capacity_data(report)}
+    form = options.ending.output
+    print_text(environment, ReportDocument(format_capacity(report), data).write(form), form)
     return ExitCode.DONE
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import print_text, say
@@ -21,18 +20,16 @@ from rebalancer.commands.flags import (
     takes,
 )
 from rebalancer.fleet.compare import Inputs, compare
-from rebalancer.fleet.comparison import Comparison
 from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress, bars_on
 from rebalancer.run.options import ClusterFlags, Grouped, PolicyFlags, flag
 
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""
-
-FORMS = ("table", "json", "yaml", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +130,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         RebalancerError: a policy, a snapshot or a flag is wrong.
     """
     # What a worker needs is needed here to read the policies only.
+    from rebalancer.fleet.comparison_report import render_comparison  # noqa: PLC0415
     from rebalancer.fleet.work import as_rules  # noqa: PLC0415
 
     registry = Registry.installed()
@@ -151,7 +149,8 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     engine = options.engine(environment)
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
         comparison = compare(inputs, engine, journal_path=options.resume, reached=reached)
-    print_text(environment, render(comparison, options.output, options.judge), options.output)
+    text = render_comparison(comparison, options.output, options.judge)
+    print_text(environment, text, options.output)
     failed = len(comparison.failures)
     return report_failures(environment, failed, failed + len(comparison.rows))
 
@@ -162,16 +161,6 @@ def report_failures(environment: Environment, failed: int, of: int) -> ExitCode:
         return ExitCode.DONE
     say(environment.err, f"rebalancer: {failed} of {of} simulations failed")
     return ExitCode.PARTIAL
-
-
-def render(comparison: Comparison, output: str, judge: str) -> str:
-    """Return the comparison in the form ``output``, one of ``FORMS``."""
-    from rebalancer.fleet import comparison_report as report  # noqa: PLC0415
-
-    if output in ("table", "html"):
-        form = report.as_text if output == "table" else report.as_html
-        return form(comparison, judge)
-    return data_text(report.as_data(comparison, judge), output)
 
 
 def show_progress(

@@ -42,6 +42,7 @@ from rebalancer.fleet.clusters import (
 )
 from rebalancer.kube.client import LAST_WORDS
 from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.report.document import FORMS
 from rebalancer.run import one_run
 from rebalancer.run.options import ClusterFlags, RunOptions, flag
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
@@ -221,7 +222,7 @@ def _observe(**flags: Any) -> int:
     required=True,
     help="ConfigMap with the list of clusters; the chart's. Their records are in NAME-status.",
 )
-@output_flag("table", "html", "json", "yaml", of="report")
+@output_flag(*FORMS, of="report")
 def _report(fleet: tuple[str, str], output: str, **cluster: Any) -> int:
     """Print what was last observed in each cluster, worst first."""
     return int(show_report(ClusterFlags(**cluster), fleet, output, system_environment()))

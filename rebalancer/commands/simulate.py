@@ -24,6 +24,7 @@ from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.options import (
     Grouped,
     PolicyFlags,
@@ -48,9 +49,9 @@ from rebalancer.whatif.edits import (
     scale,
 )
 from rebalancer.whatif.report import (
-    FORMS,
     SimulatedSteps,
-    render_simulation,
+    as_data,
+    format_simulation,
     simulation_page,
     what_if,
 )
@@ -119,9 +120,7 @@ class SimulateOptions(Grouped):
         least=0,
         metavar="N",
     )
-    output: str = flag(
-        "Form of the report.", "-o", "--output", default="table", choices=(*FORMS, "html")
-    )
+    output: str = flag("Form of the report.", "-o", "--output", default="table", choices=FORMS)
 
     def edits(self) -> tuple[str, ...]:
         """Return the what-if changes in words, in the order in which they are made."""
@@ -163,19 +162,16 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         ),
     )
     steps = SimulatedSteps(in_file, snapshot, played.settled, played.last)
-    if options.output == "html":
-        text = simulation_page(simulation, steps, options.edits(), source=options.snapshot_path)
-        print_text(environment, text, options.output)
-        return ExitCode.DONE
-    change = what_if(steps, options.edits())
-    text = render_simulation(
-        simulation,
-        options.output,
-        change,
-        source=options.snapshot_path,
-        policy=f"policy {loaded.source}",
+    change, named = what_if(steps, options.edits()), f"policy {loaded.source}"
+    source, form, page = options.snapshot_path, options.output, None
+    if form == "html":
+        page = simulation_page(simulation, steps, options.edits(), source=source)
+    document = ReportDocument(
+        format_simulation(simulation, change, source=source, policy=named),
+        as_data(simulation, change, source=source, policy=named),
+        page,
     )
-    print_text(environment, text, options.output)
+    print_text(environment, document.write(form), form)
     return ExitCode.DONE
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.plain_text import columns, count, lines_of, printable_lines
+from rebalancer.base.plain_text import count
 from rebalancer.fleet.clusters import (
     AHEAD,
     ClusterRecord,
@@ -20,6 +19,7 @@ from rebalancer.fleet.clusters import (
     FleetCluster,
     shorten,
 )
+from rebalancer.report.document import Block, Passage, ReportDocument, Table
 from rebalancer.report.html_parts import render_page
 from rebalancer.wire.times import rfc3339
 
@@ -122,25 +122,19 @@ _HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "MOVES", "EXIT", "OBSERV
 
 
 def render_report(report: FleetReport, form: str) -> str:
-    """Return the page in a form: ``table``, ``json``, ``yaml`` or ``html``."""
-    if form in DATA_FORMS:
-        return data_text(as_data(report), form)
-    return as_html(report) if form == "html" else as_text(report)
+    """Return the page in a form, one of ``rebalancer.report.document.FORMS``."""
+    page = as_html(report) if form == "html" else None
+    return ReportDocument(list(_blocks(report)), as_data(report), page).write(form)
 
 
-def as_text(report: FleetReport) -> str:
-    """Return a table, and below it one sentence for each cluster that needs attention."""
-    lines = [report.title, ""]
-    lines += columns([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 7))
-    if said := list(_sentences(report.lines)):
-        lines.append("")
-        for sentence in said:
-            lines += lines_of(sentence, "", "    ")
-    return printable_lines("\n".join(lines)) + "\n"
-
-
-def _sentences(lines: Sequence[ClusterLine]) -> Iterator[str]:
-    return (f"{line.cluster.name}: {line.why}" for line in lines if line.why)
+def _blocks(report: FleetReport) -> Iterator[Block]:
+    """Yield a table, and below it one sentence for each cluster that needs attention."""
+    yield from (report.title, "")
+    yield Table([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 7))
+    yield ""
+    for line in report.lines:
+        if line.why:
+            yield Passage(f"{line.cluster.name}: {line.why}", "", "    ")
 
 
 def _cells(line: ClusterLine) -> tuple[str, ...]:
@@ -149,10 +143,8 @@ def _cells(line: ClusterLine) -> tuple[str, ...]:
         return (name, condition, *["-"] * (len(_HEADS) - 2))
     at = rfc3339(record.at)[:16].replace("T", " ")
     numbers = (record.nodes, record.pods, record.unmet, record.planned)
-    if record.error:
-        # Nothing was read.
-        numbers = (None,) * len(numbers)
-    cells = ["-" if number is None else f"{number:,}" for number in numbers]
+    # Where there was an error, nothing was read.
+    cells = ["-" if record.error or number is None else f"{number:,}" for number in numbers]
     return (name, condition, *cells, str(record.exit_code), at)
 
 

@@ -90,19 +90,24 @@ class ReportDocument:
     """What JSON and YAML have."""
     page: str | None = None
     """The report in HTML where it is more than its blocks, as with pictures."""
+    title: str = ""
+    """The headline in HTML and Markdown, where the first block is none."""
 
     def write(self, form: str) -> str:
         """Return the report in a form, one of ``FORMS``."""
         if form in DATA_FORMS:
             return data_text(self.data, form)
+        titled = [self.title, *self.blocks] if self.title else self.blocks
         if form == "markdown":
-            return "\n".join(_markdown(self.blocks)).strip() + "\n"
+            return "\n".join(_markdown(titled)).strip() + "\n"
         if form == "html":
-            return self.page or _html(self.blocks)
+            return self.page or _html(titled)
         return printable_lines(text_of(self.blocks))
 
-    def paint(self, width: int, paint: Paint) -> str:
-        """Return the report for a terminal of this width, with its labels in colour."""
+    def show(self, form: str, width: int, paint: Paint) -> str:
+        """Return the report in a form; for a terminal in this width, with its labels in colour."""
+        if form != "table":
+            return self.write(form)
         return "\n".join(_paint_lines(self.blocks, width, paint)) + "\n"
 
 

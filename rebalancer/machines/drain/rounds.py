@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rebalancer.base.data_text import DATA_FORMS
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
 from rebalancer.base.plain_text import count
@@ -50,6 +49,7 @@ from rebalancer.policy.load import NO_STRATEGY, LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.names import instance
@@ -361,7 +361,7 @@ class EmptyingOptions(Grouped):
         "-o",
         "--output",
         default="table",
-        choices=("table", *DATA_FORMS),
+        choices=FORMS,
     )
 
     @property

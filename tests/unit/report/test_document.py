@@ -116,5 +116,5 @@ def test_sections_are_joined_by_one_empty_line_and_empty_ones_are_left_out():
 
 def test_labels_are_in_colour_and_texts_are_wrapped_beside_them():
     passage = Passage("the Lease is not there", " " * 10, label="WARNING", style="yellow")
-    lines = ReportDocument([passage], {}).paint(24, Paint(color=True)).splitlines()
+    lines = ReportDocument([passage], {}).show("table", 24, Paint(color=True)).splitlines()
     assert lines == ["  \x1b[33mWARNING\x1b[0m the Lease is", "          not there"]
