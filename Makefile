@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-kills e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index clean
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index audit sast install evidence clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -163,6 +163,7 @@ requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(COMPILE) --constraint requirements-dev.txt --extra ray --output-file tests/ray/requirements.txt pyproject.toml
 	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
+	$(COMPILE) --output-file tests/audit/requirements.txt tests/audit/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/docs/site/requirements.txt tests/docs/site/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
 
@@ -173,6 +174,15 @@ image-index:  ## one image for several architectures from archives of `make rele
 release: $(STAMP)  ## the files of a release of the last commit in dist/release, made twice, then installed and run; needs Go 1.26 for Helm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/release/requirements.txt
 	$(BIN)/python -m tests.release dist/release
+
+audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json; STRICT=1: what is not judged fails, too
+	@test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/audit/requirements.txt
+	@$(VENV)/audit/bin/python -m tests.audit $(if $(STRICT),--strict)
+
+sast: $(STAMP)  ## static analysis for security, the S rules of ruff: dist/sast.sarif
+	@mkdir -p dist
+	$(BIN)/ruff check --select S --output-format sarif --output-file dist/sast.sarif rebalancer strategies image
 
 clean:  ## remove what the targets made, but not the built control plane
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -39,7 +39,9 @@ def main() -> None:
     if wheel or not has_compiler:
         _use_zig(wheel)
     options = {
-        "bdist_wheel": {"py_limited_api": "cp311", **({"plat_name": wheel} if wheel else {})}
+        "bdist_wheel": {"py_limited_api": "cp311", **({"plat_name": wheel} if wheel else {})},
+        # One compiler for each processor: whoever installs this waits for it.
+        "build_ext": {"parallel": True},
     }
     setup(
         ext_modules=_extensions(_machine(wheel), optional=not wheel),

@@ -34,7 +34,15 @@ GLIBC = "manylinux_2_17"
 """What wheels are compiled for: Linux distributions from 2014 on."""
 
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "rebalancer", "strategies")
+_SOURCES = (
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "NOTICE",
+    "rebalancer",
+    "strategies",
+)
 _LEFT_OUT = (
     "__pycache__",
     "config-*",

@@ -8,6 +8,8 @@ A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is regist
 
 from __future__ import annotations
 
+from rebalancer.core.rules import Rule
+from rebalancer.cost.balance import Balance, Limits, Measured
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
@@ -29,6 +31,7 @@ __all__ = [
     "LEAVING",
     "MEASURED",
     "Ask",
+    "Balance",
     "Candidates",
     "CapGroup",
     "ConflictGroup",
@@ -43,6 +46,8 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
+    "Limits",
+    "Measured",
     "Params",
     "Percent",
     "PodClass",
@@ -50,6 +55,7 @@ __all__ = [
     "PodTerm",
     "PriceGroup",
     "Quantity",
+    "Rule",
     "SelectorText",
     "Snapshot",
     "SpreadGroup",

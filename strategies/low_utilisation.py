@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from rebalancer.api import (
     MEASURED,
     Candidates,
     Gauge,
+    Limits,
+    Measured,
     Strategy,
     Streaks,
     Term,
@@ -45,6 +48,31 @@ class MeasuredTerm(UtilisationTerm):
         self._streaks = self._count_streaks()
         self._lasts = self._lasting()
 
+    def _limits(self) -> Limits:
+        limits = super()._limits()
+        return replace(limits, usable=limits.usable & self._known) if self._by_usage else limits
+
+    def _measurement(self) -> Measured:
+        usage, demands = self._view.snapshot.usage, self._demands()
+        rows = dict(self._measured)
+        for row, measured in rows.items():
+            if usage is not None:
+                demands[row] = usage.classes[measured]
+        every = range(len(self._names))
+        return Measured(
+            rows=[rows.get(row, -1) for row in every],
+            demands=demands,
+            known=self._known,
+            judged=self._known if self._by_usage else np.full(len(self._known), self._known.any()),
+            lasts=self._lasts,
+            by_request=np.array([not self._by_usage or row not in rows for row in every], bool),
+            larger=not self._by_usage,
+        )
+
+    @property
+    def _by_usage(self) -> bool:
+        return self._signal == "usage"
+
     # -- what is used ------------------------------------------------------------------------------
 
     def _amounts_used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
@@ -56,14 +84,6 @@ class MeasuredTerm(UtilisationTerm):
         used = requested.copy()
         for row, measured in self._measured:
             used[row] = self._view.state.lasting_usage[measured, nodes]
-        return np.concatenate([requested, used])
-
-    def _class_amounts(self) -> NDArray[np.float64]:
-        requested = super()._class_amounts()
-        used = requested.copy()
-        if (usage := self._view.snapshot.usage) is not None:
-            for row, measured in self._measured:
-                used[row] = usage.classes[measured]
         return np.concatenate([requested, used])
 
     def _decisive(self, both: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
@@ -89,16 +109,12 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- candidates --------------------------------------------------------------------------------
 
-    def _may_give(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
-        over = self._over_nodes(share, nodes)
-        return over if self._lasts[nodes][over].all() else over & self._give_now(nodes)
-
     def waiting(self) -> Candidates:
         """Return the pairs on nodes whose over-use has not lasted for enough runs."""
         over = (
             self._over_nodes(self._share(self._amounts_used())) & ~self._lasts & ~self._give_now()
         )
-        return self._leaving(self._where(self._columns_of()._replace(over=over)), None)
+        return self._balance.leaving(over)
 
     def violated(self) -> int:
         """Return the number of over-used nodes, including those not over-used for enough runs yet."""
@@ -120,12 +136,6 @@ class MeasuredTerm(UtilisationTerm):
         by_request = (requested > self._over) & self._counts[:, nodes] & counts[:, None]
         gives: NDArray[np.bool_] = self._lasts[nodes] | by_request.any(axis=0)
         return gives
-
-    def _inviting(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
-        inviting = super()._inviting(share, nodes)
-        return (
-            np.where(self._known[nodes], inviting, np.inf) if self._signal == "usage" else inviting
-        )
 
     # -- runs in a row -----------------------------------------------------------------------------
 
@@ -243,7 +253,7 @@ class MeasuredTerm(UtilisationTerm):
         if self._signal == "usage" and not self._known[node]:
             return "gives none and invites none: what it uses is not measured"
         text = super()._consequence(node, standing)
-        if standing is not Gauge.Standing.OVER or self._nodes().giving[node]:
+        if standing is not Gauge.Standing.OVER or self._balance.giving()[node]:
             return text
         if (blocked := self._explain_block()) is not None:
             return f"gives none: {blocked}"

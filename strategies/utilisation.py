@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,16 @@ from pydantic import Field, model_validator
 
 from rebalancer.api import (
     MEASURED,
+    Balance,
     Candidates,
     Direction,
     Entry,
     Gauge,
+    Limits,
+    Measured,
     Params,
     Percent,
+    Rule,
     Term,
     View,
 )
@@ -76,37 +80,9 @@ class LowUtilisationParams(Params):
 # node instead gains nothing worth an eviction.
 _OVER_WEIGHT = 10.0
 _EVEN_WEIGHT = 0.001
-# Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
-_ROUNDING = 1e-9
 _ALL = slice(None)
 Some = NDArray[np.int32] | slice
 """Which nodes are asked about."""
-
-
-class _Columns(NamedTuple):
-    """Arrays per node (N,) that are computed from its shares."""
-
-    inviting: NDArray[np.float64]
-    """Utilisation of each node as a target; -inf for under-used nodes, inf for unusable ones."""
-    full: NDArray[np.float64]
-    """Highest ``inviting`` of a target for pods of this node."""
-    over: NDArray[np.bool_]
-    """Nodes that may give pods, if some node takes them."""
-    below: NDArray[np.float64]
-    """(resources, N) how far each node is below the mean."""
-    cost: NDArray[np.float64]
-    """What each node costs."""
-
-
-class _Nodes(NamedTuple):
-    """Arrays per node (N,) from which candidates are chosen."""
-
-    columns: _Columns
-    giving: NDArray[np.bool_]
-    """(N,)"""
-    any_gives: bool
-    most_even: float
-    """The most that any node's unevenness can fall when a pod lands there."""
 
 
 class UtilisationTerm(Term):
@@ -138,15 +114,27 @@ class UtilisationTerm(Term):
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
         self._gap = params.gap if params.gap is not None else widest
-        self._columns: _Columns | None = None
-        self._kept: tuple[int, _Nodes] | None = None
-        """Version of the state, and what the columns come to."""
-        self._seen = 0
-        """The newest stamp of a node in the columns."""
-        self._masks: dict[bytes, int] = {}
-        """The nodes that some replacement could ever go to, as bytes of (N,), numbered."""
-        self._mask_of = np.full(len(view.snapshot.classes), -1, np.int32)
-        """(C,) which of them are a class's; -1 where it was not asked for."""
+
+    @cached_property
+    def _balance(self) -> Balance:
+        """What nodes are now, and what moves change."""
+        return Balance(self._view, self._demands(), self._limits(), self._measurement())
+
+    def _limits(self) -> Limits:
+        nodes = self._view.snapshot.nodes
+        return Limits(
+            self._names,
+            self._capacity,
+            self._counts,
+            *(np.ravel(limit + np.zeros_like(self._mean)) for limit in (self._over, self._under)),
+            mean=np.ravel(self._mean),
+            gap=self._gap,
+            usable=self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving,
+        )
+
+    def _measurement(self) -> Measured | None:
+        """Return how measured use counts; None: requests alone do."""
+        return None
 
     def _mean_share(self) -> NDArray[np.float64]:
         """Return the mean share of each resource over all nodes (resources, 1)."""
@@ -194,12 +182,7 @@ class UtilisationTerm(Term):
         cost: NDArray[np.float64] = (value * self._counts[:, nodes]).sum(axis=0)
         return cost
 
-    @cached_property
     def _demands(self) -> NDArray[np.float64]:
-        """The amounts (resources, C) that a pod of each class adds to :meth:`_amounts_used`."""
-        return self._class_amounts()
-
-    def _class_amounts(self) -> NDArray[np.float64]:
         """Return the amounts (resources, C) that a pod of each class requests."""
         requests = self._view.snapshot.requests
         demands = np.zeros((len(self._names), requests.shape[1]))
@@ -214,13 +197,6 @@ class UtilisationTerm(Term):
         over = (share > self._over) & self._counts[:, nodes]
         return np.asarray(over.any(axis=0))
 
-    def _inviting(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
-        """Return the utilisation (K,) of nodes as destinations: -inf if under-used, inf if unusable."""
-        of, counts = self._view.snapshot.nodes, self._counts[:, nodes]
-        usable = counts.any(axis=0) & ~of.unschedulable[nodes] & ~of.leaving[nodes]
-        under = ((share <= self._under) | ~counts).all(axis=0) & usable
-        return np.where(under, -np.inf, np.where(usable, _fullness(share), np.inf))
-
     def potential(self) -> float:
         """Return the value of the formula for the current state."""
         return float(self._phi(self._amounts_used()).sum())
@@ -231,102 +207,18 @@ class UtilisationTerm(Term):
 
     def candidates(self, classes: NDArray[np.int32] | None = None) -> Candidates:
         """Return the pairs on over-used nodes for which some node may take the replacement."""
-        return self._leaving(self._nodes(), classes)
-
-    def _leaving(self, nodes: _Nodes, classes: NDArray[np.int32] | None) -> Candidates:
-        """Return the candidates on the nodes that give pods."""
-        if not nodes.any_gives:
-            return Candidates.none()
-        cls, node = self._view.pairs_on(nodes.giving, classes)
-        if not len(cls):
-            return Candidates.none()
-        useful = self._emptiest(cls, nodes) <= nodes.columns.full[node]
-        cls, node = cls[useful], node[useful]
-        if not len(cls):
-            return Candidates.none()
-        without = self._phi(self._amounts_used(node) - self._demands[:, cls], node)
-        gain = nodes.columns.cost[node] - without + nodes.most_even
-        useful = gain > 0
-        return Candidates(cls[useful], node[useful], gain[useful])
-
-    def _nodes(self) -> _Nodes:
-        """Return the arrays for all nodes; cached, a move updates a few nodes only."""
-        state = self._view.state
-        if self._kept is not None and self._kept[0] == state.version:
-            return self._kept[1]
-        self._seen, nodes = state.resettled(self._seen)
-        if self._columns is None:
-            self._columns = self._columns_of()
-        else:
-            for column, values in zip(self._columns, self._columns_of(nodes), strict=True):
-                column[..., nodes] = values
-        self._kept = state.version, self._where(self._columns)
-        return self._kept[1]
-
-    def _columns_of(self, nodes: Some = _ALL) -> _Columns:
-        """Compute the columns of all nodes, or of some nodes (K,)."""
-        share = self._share(self._amounts_used(nodes), nodes)
-        return _Columns(
-            self._inviting(share, nodes),
-            _fullness(share) - self._gap + _ROUNDING,
-            self._may_give(share, nodes),
-            np.maximum(0.0, self._mean - share) * self._counts[:, nodes],
-            self._cost_of(share, nodes),
-        )
-
-    @staticmethod
-    def _where(columns: _Columns) -> _Nodes:
-        """Return the arrays from which candidates are chosen."""
-        giving = columns.over & (columns.inviting.min(initial=np.inf) <= columns.full)
-        # The largest decrease of a node's unevenness: each resource's at the node that is furthest below.
-        most = columns.below.max(axis=1) if columns.below.size else np.zeros(0)
-        most_even = float(_EVEN_WEIGHT * (most**2).sum())
-        return _Nodes(columns, giving, bool(giving.any()), most_even)
-
-    def _may_give(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
-        """Return which nodes (K,) are over-used for enough consecutive runs."""
-        return self._over_nodes(share, nodes)
-
-    def _emptiest(self, classes: NDArray[np.int32], nodes: _Nodes) -> NDArray[np.float64]:
-        """Return for each class (K,) the lowest :meth:`_inviting` of the nodes that its replacement may use."""
-        for cls in np.unique(classes[self._mask_of[classes] < 0]).tolist():
-            mask = self._view.usable(self._view.snapshot.classes[cls].replacement)
-            self._mask_of[cls] = self._masks.setdefault(mask.tobytes(), len(self._masks))
-        inviting = nodes.columns.inviting
-        emptiest = [
-            float(inviting.min(where=np.frombuffer(mask, bool), initial=np.inf))
-            for mask in self._masks
-        ]
-        return np.array(emptiest)[self._mask_of[classes]]
+        giving = self._balance.giving()
+        return self._balance.leaving(giving, classes) if giving.any() else Candidates.none()
 
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
     ) -> NDArray[np.float64]:
         """Return the change of the formula (K,) if a pod moves from ``node`` to each destination."""
-        pod, left, successor = np.array([[cls], [node], [replacement]], np.int32)
-        of = np.zeros(len(destinations), np.int64)
-        return self.deltas(pod, left, successor, destinations, of)
+        return self._balance.delta(cls, node, replacement, destinations)
 
-    def deltas(
-        self,
-        cls: NDArray[np.int32],
-        node: NDArray[np.int32],
-        replacement: NDArray[np.int32],
-        destinations: NDArray[np.int32],
-        of: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """Return :meth:`delta` for many moves at once: it depends on the loads of two nodes only."""
-        to = destinations
-        cost = self._nodes().columns.cost
-        left = self._phi(self._amounts_used(node) - self._demands[:, cls], node)
-        used, now = self._amounts_used(to), cost[to]
-        # What lands on the node that the pod has left finds it without the pod.
-        back = (to == node[of]).nonzero()[0]
-        used[:, back] -= self._demands[:, cls[of[back]]]
-        now[back] = left[of[back]]
-        used += self._demands[:, replacement[of]]
-        changes: NDArray[np.float64] = (left - cost[node])[of] + self._phi(used, to) - now
-        return changes
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:  # noqa: ARG002  # every move
+        """Return the rule of balance."""
+        return [(self._balance.rule, 1.0)]
 
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
         """Return the node's fill level and threshold, in a phrase."""
@@ -346,12 +238,12 @@ class UtilisationTerm(Term):
         counts = np.flatnonzero(self._counts[:, node]).tolist()
         if not counts:
             return None
-        one, nodes = np.array([node], np.int32), self._nodes()
+        one = np.array([node], np.int32)
         share = self._share(self._amounts_used(one), one)[:, 0]
         under, over = (
             np.broadcast_to(limit[:, 0], share.shape) for limit in (self._under, self._over)
         )
-        standing, gives = self._standing(node), bool(nodes.giving[node])
+        standing, gives = self._standing(node), bool(self._balance.giving()[node])
         return Gauge(
             standing=standing,
             gives=gives,
@@ -377,10 +269,9 @@ class UtilisationTerm(Term):
 
     def _consequence(self, node: int, standing: Gauge.Standing) -> str:
         """Return a phrase on whether a node gives pods and whether it receives some."""
-        nodes = self._nodes()
-        inviting, full = nodes.columns.inviting, nodes.columns.full
+        inviting, full = self._balance.inviting(), self._balance.full()
         takes = int(np.count_nonzero(inviting <= full[node]))
-        if standing is Gauge.Standing.OVER and nodes.giving[node]:
+        if standing is Gauge.Standing.OVER and self._balance.giving()[node]:
             return f"gives pods: {takes} node{'' if takes == 1 else 's'} may take them"
         if standing is Gauge.Standing.OVER:
             return f"gives none: no node is under-used, or {self._gap:.0%} below it"
@@ -410,9 +301,3 @@ def _find_nodes_of_others(view: View) -> NDArray[np.bool_]:
     )
     nodes: NDArray[np.bool_] = of_others & ~of_ours
     return nodes
-
-
-def _fullness(share: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the largest share (K,) over the resources."""
-    fullness: NDArray[np.float64] = share.max(axis=0, initial=0.0)
-    return fullness

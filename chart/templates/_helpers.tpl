@@ -38,25 +38,15 @@
 {{- printf "%s-%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .) -}}
 {{- end -}}
 
-{{- /* Whether runs keep the status of machines: a strategy of the mounted policy acts on them, or capacityStatus.enabled. */ -}}
-{{- define "rebalancer.keepsCapacityStatus" -}}
-{{- $keeps := (.Values.capacityStatus).enabled -}}
-{{- if eq (include "rebalancer.isFleet" .) "true" -}}
-{{- $keeps = false -}}
-{{- else if not .Values.existingPolicy -}}
+{{- /* Whether serve keeps what it must know of machines after a restart: a strategy adds or ends some, the policy has signals, or a step changes something at a cloud; where it is not ours, machineState.enabled. */ -}}
+{{- define "rebalancer.keepsMachines" -}}
+{{- $keeps := (.Values.machineState).enabled -}}
+{{- if not .Values.existingPolicy -}}
 {{- range $name, $given := .Values.strategies -}}
 {{- $of := $given | default dict -}}
 {{- $acts := has (default $name $of.strategy) (list "scale-in" "scale-out") -}}
 {{- $keeps = or $keeps (and $acts (not (has (toString $of.mode) (list "off" "false")))) -}}
 {{- end -}}
-{{- end -}}
-{{- not (not $keeps) -}}
-{{- end -}}
-
-{{- /* Whether serve keeps what announced machines, and what steps have to give back: where the policy has signals, or a step that changes something at a cloud; where it is not ours, interruptionState.enabled. */ -}}
-{{- define "rebalancer.keepsInterruptions" -}}
-{{- $keeps := (.Values.interruptionState).enabled -}}
-{{- if not .Values.existingPolicy -}}
 {{- $keeps = or $keeps (gt (len ((.Values.policy | default dict).signals | default dict)) 0) -}}
 {{- range (((.Values.policy | default dict).interruption | default dict).steps | default list) -}}
 {{- $step := . -}}
@@ -67,7 +57,7 @@
 {{- and (not (not $keeps)) (eq (include "rebalancer.kind" .) "Deployment") -}}
 {{- end -}}
 
-{{- /* What a run would refuse of these values, and no schema can say: strategies that undo each other, machines without a provider. */ -}}
+{{- /* What a run would refuse of these values, and no schema can say: strategies that undo each other, machines without a provider, or without a process that stays. */ -}}
 {{- define "rebalancer.checkStrategies" -}}
 {{- $packs := list -}}
 {{- $spreads := list -}}
@@ -80,6 +70,9 @@
 {{- $off := or (eq $mode "off") (has (toString $of.mode) (list "off" "false")) -}}
 {{- if and (has $strategy (list "scale-in" "scale-out")) (not $off) (not $provided) -}}
 {{- fail (printf "strategies.%s: %s needs policy.provider, who has the machines: policy: {provider: {aws: {tags: [k8s.io/cluster-autoscaler/enabled]}}}" $name $strategy) -}}
+{{- end -}}
+{{- if and (has $strategy (list "scale-in" "scale-out")) $enforces (ne (include "rebalancer.kind" $) "Deployment") -}}
+{{- fail (printf "strategies.%s: %s acts on machines, which only a process that stays does: kind: Deployment; or strategies: {%s: {mode: observe}}" $name $strategy $name) -}}
 {{- end -}}
 {{- $one := dict "name" $name "selects" (not (empty $of.select)) -}}
 {{- if and $enforces (eq $strategy "consolidation") -}}{{- $packs = append $packs $one -}}{{- end -}}

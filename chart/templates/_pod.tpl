@@ -219,8 +219,8 @@ spec:
 {{- if eq (include "rebalancer.mode" .) "enforce" }}
 - --lease={{ include "rebalancer.state" . }}
 {{- end }}
-{{- if eq (include "rebalancer.keepsInterruptions" .) "true" }}
-- --interruption-state={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-interruptions
+{{- if eq (include "rebalancer.keepsMachines" .) "true" }}
+- --machine-state={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-machines
 {{- end }}
 {{ include "rebalancer.everyRunArgs" . }}
 {{- end -}}
@@ -236,9 +236,6 @@ spec:
 - --mode={{ $mode }}
 {{- end }}
 - --memory={{ include "rebalancer.state" . }}-memory
-{{- end }}
-{{- if eq (include "rebalancer.keepsCapacityStatus" .) "true" }}
-- --capacity-status={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-machines
 {{- end }}
 {{- with .Values.namespace }}
 - --namespace={{ . }}

@@ -173,8 +173,7 @@ _OWN: dict[str, Schema] = {
         "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
     },
     "extraArgs": {"type": "array", "items": _TEXT},
-    "capacityStatus": _closed({"enabled": _FLAG}),
-    "interruptionState": _closed({"enabled": _FLAG}),
+    "machineState": _closed({"enabled": _FLAG}),
     "sharedState": {"type": "string", "pattern": "^([-a-z0-9]+/[-a-z0-9.]+)?$"},
     "metrics": _closed(
         {

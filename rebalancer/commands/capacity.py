@@ -43,10 +43,10 @@ from rebalancer.snapshot.model import Snapshot
 )
 @takes(
     RunOptions,
-    f"{POLICY} {ACCESS} snapshot_path memory capacity_status",
+    f"{POLICY} {ACCESS} snapshot_path memory machine_state",
     snapshot_path={"help": "Judge a snapshot file ('-': standard input), without a cluster."},
     memory={"help": "ConfigMap of run --memory: which owners cool down."},
-    capacity_status={"help": "ConfigMap of run --capacity-status: which groups are in a back-off."},
+    machine_state={"help": "ConfigMap of serve --machine-state: which groups are in a back-off."},
 )
 @output_flag(*FORMS, of="report")
 def command(**flags: Any) -> int:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.base.output import print_text, say
-from rebalancer.base.plain_text import count
+from rebalancer.base.output import print_text
 from rebalancer.commands.flags import (
     ACCESS,
     KubectlFlags,
@@ -23,16 +21,13 @@ from rebalancer.commands.flags import (
     takes,
 )
 from rebalancer.machines.drain.cordon import NodeChoice
+from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.preflight import refuses
 from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.run.names import own_pod
 from rebalancer.run.options import flag
-
-if TYPE_CHECKING:
-    from rebalancer.kube.client import Client
-    from rebalancer.machines.drain.draining import RemainingPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,172 +131,6 @@ def end_report(
     )
     print_text(emptying.environment, report.render(options.output), options.output)
     return code
-
-
-class Drain:
-    """A drain in progress: the steps of :func:`rebalancer.machines.drain.draining.empty`."""
-
-    def __init__(
-        self,
-        emptying: EmptyingRounds,
-        client: Client,
-        uids: Mapping[str, str],
-        *,
-        uncordon_on_failure: bool,
-        keeps_record: bool = False,
-        replaces: bool = False,
-    ) -> None:
-        """``uids``: name of each node -> its uid. Another Node with the same name is not touched.
-
-        ``keeps_record``: nodes that are empty keep the record, until their machines are gone. ``replaces``: that they
-        are to be replaced is recorded, too.
-        """
-        self._emptying, self._uids, self._names = emptying, uids, list(uids)
-        self._uncordon, self._keeps, self._replaces = uncordon_on_failure, keeps_record, replaces
-        self._client = client
-        self._order = emptying.order(replaces=replaces)
-        self._reported: object = None
-        self._most = 0
-        """Pods that were in the way at once, at most."""
-        self._version = (0, 0)
-        self._reached: Callable[[int, int], None] = lambda _done, _total: None
-
-    def run(self, wait_batch: float) -> str | None:
-        """Cordon all nodes, then empty them; return None once they are empty, else why they are not.
-
-        Raises:
-            ClusterReadError: the cluster can no longer be read or written.
-        """
-        from rebalancer.machines.drain.draining import empty  # noqa: PLC0415
-
-        names = self._names
-        text = names[0] if len(names) == 1 else count(len(names), "node")
-        why: str | None = "it was cut off"
-        try:
-            with self._emptying.progress.course(f"emptying {text}", "pods") as self._reached:
-                why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
-        except ClusterReadError as error:
-            why = str(error)
-        finally:
-            left = self.end(empty=why is None)
-        return why or left
-
-    def of(self, names: Sequence[str]) -> Drain:
-        """Return a drain of only the nodes ``names``."""
-        uids = {name: self._uids[name] for name in names}
-        return Drain(
-            self._emptying,
-            self._client,
-            uids,
-            uncordon_on_failure=self._uncordon,
-            replaces=self._replaces,
-        )
-
-    def cordon_all(self) -> float:
-        """Cordon all nodes; return the latest start of a node's drain, as a time of the stop's clock.
-
-        Raises:
-            ClusterReadError: a node could not be read or written.
-        """
-        from msgspec.structs import replace  # noqa: PLC0415
-
-        from rebalancer.machines.drain.cordon import cordon, order_of  # noqa: PLC0415
-        from rebalancer.wire.times import unix_seconds  # noqa: PLC0415
-
-        newest = 0.0
-        for name in self._names:
-            node = cordon(self._client, name, replace(self._order, uid=self._uids[name]))
-            if node is None:
-                self._emptying.progress.note("gone", f"gone     {name}", node=name)
-                continue
-            self._emptying.conditions.show(self._client, name)
-            order = order_of(node)
-            newest = max(newest, unix_seconds(order.at) if order else 0.0)
-            self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
-        clock = self._emptying.environment.clock
-        return clock.now() - max(0.0, clock.unix() - newest)
-
-    def end(self, *, empty: bool) -> str | None:
-        """Remove our records from nodes that are empty or given back; mark the others as given up.
-
-        Return a message on records that could not be written, or None.
-        """
-        if empty and self._keeps:
-            return None
-        from rebalancer.machines.drain.cordon import finish, give_up  # noqa: PLC0415
-
-        client, by = self._client.last_words, self._order.by
-        conditions = self._emptying.conditions
-
-        def write(name: str) -> str | None:
-            try:
-                if empty:
-                    # First: without the record nobody would know that it is empty.
-                    conditions.show(client, name, emptied_by=by)
-                    finish(client, name, by)
-                    return None
-                if self._uncordon:
-                    finish(client, name, by, uncordon=True)
-                else:
-                    give_up(client, name, by)
-                conditions.show(client, name)
-            except ClusterReadError as error:
-                say(self._emptying.environment.err, f"rebalancer: {error}")
-                return f"what the drain wrote on node {name} could not be changed: {error}"
-            return None
-
-        # Some at once: the last words of a command have seconds.
-        with ThreadPoolExecutor(self._emptying.options.cluster.max_requests, "end") as pool:
-            return next((why for why in pool.map(write, self._names) if why is not None), None)
-
-    # -- steps -------------------------------------------------------------------------------------
-
-    def look(self) -> RemainingPods:
-        """Return the pods still on the nodes."""
-        from rebalancer.kube.node_pods import read_node_pods  # noqa: PLC0415
-        from rebalancer.machines.drain.draining import list_remaining  # noqa: PLC0415
-
-        pods = read_node_pods(
-            self._client,
-            self._there(),
-            clock=self._emptying.environment.clock.unix,
-            version=self._version,
-        )
-        left = list_remaining(pods, self._emptying.orders)
-        self._most = max(self._most, left.pods)
-        self._reached(self._most - left.pods, self._most)
-        return left
-
-    def evict(self) -> str | None:
-        """Plan and evict once; return what prevents progress, or None."""
-        there = self._there()
-        for name in there:
-            self._emptying.conditions.show(self._client, name)
-        return self._emptying.evict({name: self._uids[name] for name in there})
-
-    def _there(self) -> list[str]:
-        """Return the nodes, without names that another Node has now, whose pods must not be touched.
-
-        The pods of a deleted Node count until their objects are gone.
-        """
-        from rebalancer.kube.nodes import read_node  # noqa: PLC0415
-
-        there = ((name, read_node(self._client, name)) for name in self._names)
-        return [name for name, node in there if node is None or node.uid == self._uids[name]]
-
-    def end_of_batch(self) -> bool:
-        """End the wait for batch work; return whether it is evicted from now on."""
-        if not self._emptying.options.evict_batch:
-            return False
-        self._emptying.evict_batch()
-        return True
-
-    def report_remaining(self, left: RemainingPods, why: str | None) -> None:
-        """Report the remaining pods when they change."""
-        if (left, why) != self._reported:
-            self._reported = (left, why)
-            text = left.text() + (f" ({why})" if why else "")
-            self._emptying.progress.note("left", f"left     {text}")
 
 
 EMPTYING = (

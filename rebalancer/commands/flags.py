@@ -292,8 +292,7 @@ _PANELS: Mapping[str, Sequence[str]] = {
         "deadline",
         "lease",
         "memory",
-        "capacity_status",
-        "interruption_state",
+        "machine_state",
     ),
     "Metrics, notices and traces": (
         "metrics_push",
@@ -497,7 +496,7 @@ SCOPE = "namespace selector select"
 REQUESTS = "max_requests compress"
 NOTIFY = "notify notify_template"
 PUBLISHING = f"metrics_push metrics_file {NOTIFY} traces"
-STATE = "lease memory capacity_status"
+STATE = "lease memory"
 RUN = (
     f"snapshot_path {SCOPE} output lift_budgets detailed_exitcode deadline {STATE} {REQUESTS} quiet log_format color"
     f" fail_on {PUBLISHING}"

@@ -25,7 +25,7 @@ from rebalancer.run.options import RunOptions
 @click.command(
     "plan",
     cls=KubectlFlags,
-    rare=("deadline", "lease", "capacity_status", "notify", "notify_template", "traces"),
+    rare=("deadline", "lease", "notify", "notify_template", "traces"),
     epilog=examples(
         "rebalancer plan",
         "rebalancer plan cluster.zip",

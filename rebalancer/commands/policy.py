@@ -169,7 +169,7 @@ def _check(
         raise PolicyError(["--against-cluster and --snapshot: name one of them"])
     options = RunOptions.of(dry_run=True, snapshot_path=snapshot_path, **flags)
     loaded = options.policy.load(Registry.installed())
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *loaded.of_strategies):
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
     write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])

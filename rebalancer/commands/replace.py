@@ -21,15 +21,20 @@ from rebalancer.commands.flags import (
     examples,
     takes,
 )
-from rebalancer.commands.replacement import NodeReplacement, ReplaceOptions, SurgeReplacement
 from rebalancer.kube.access import read_cluster_uid
 from rebalancer.machines.capacity.of_run import open_provider
 from rebalancer.machines.drain.cordon import NodeChoice, version_of
 from rebalancer.machines.drain.preflight import Missing, missing_nodes, refuses
-from rebalancer.machines.drain.replacing import ReplaceHook, ReplacementPace
+from rebalancer.machines.drain.replacing import (
+    NodeReplacement,
+    ReplaceHook,
+    ReplacementPace,
+    ReplaceOptions,
+)
 from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import GroupNotes
+from rebalancer.machines.surge.replacement import SurgeReplacement
 from rebalancer.providers.contract import Outdated, ReplacingMachines
 from rebalancer.registry import Registry
 

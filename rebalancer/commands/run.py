@@ -34,7 +34,7 @@ from rebalancer.commands.flags import (
     examples,
     takes,
 )
-from rebalancer.machines.capacity import scaling_of
+from rebalancer.machines.capacity import MachineScaler
 from rebalancer.plan.plan import Status
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
@@ -180,8 +180,8 @@ def question_of(report: RunReport) -> str | None:
 def run_once(
     options: RunOptions, environment: Environment, loaded: LoadedPolicy | None = None
 ) -> ExitCode:
-    """Run once, see :func:`rebalancer.run.one_run.run_once`; machines are scaled if the policy says so."""
-    return one_run.run_once(options, environment, loaded, scale=scaling_of)
+    """Run once, see :func:`rebalancer.run.one_run.run_once`; a dry run also says what is done to machines."""
+    return one_run.run_once(options, environment, loaded, scale=MachineScaler())
 
 
 @click.command(
@@ -222,6 +222,8 @@ def run_or_ask(options: RunOptions) -> int:
         environment = system_environment()
         # Once: it may come from standard input.
         loaded = options.policy.load(Registry.installed())
+        if loaded.served:
+            raise PolicyError(loaded.served)
         return int(run_asking(options, terminal, _Steps(options, loaded, environment)))
 
 
@@ -234,7 +236,7 @@ class _Steps:
     def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
         """Make a dry run, and write its report to ``out``."""
         environment = replace(self._environment, out=out)
-        ended = one_run.run_unpublished(options, environment, self._loaded, scaling_of)
+        ended = one_run.run_unpublished(options, environment, self._loaded, MachineScaler())
         return ended.code, ended.report
 
     def print_plan(self, report: RunReport) -> ExitCode:

@@ -86,7 +86,7 @@ PATIENCE = 5.0
 )
 @takes(
     RunOptions,
-    f"{SCOPE} output deadline interruption_state {STATE} {REQUESTS} quiet log_format color {PUBLISHING}",
+    f"{SCOPE} output deadline machine_state {STATE} {REQUESTS} quiet log_format color {PUBLISHING}",
     output={"choices": ("table", "wide", "json", "yaml")},
     deadline={"default": "2m"},
 )

@@ -1,4 +1,4 @@
-from rebalancer.core.counts cimport DomainCounts, has_pods
+from rebalancer.core.counts cimport DomainCounts, Places, count_pods, has_pods
 from rebalancer.core.filters cimport (
     HardSpread,
     drop_occupied,
@@ -21,10 +21,11 @@ from rebalancer.core.windows cimport Ring, fold, number_kinds, share_out, weigh_
 cdef class PodArrays:
     cdef public Requests requests
     cdef public Preferences preferences
-    cdef public list spread, repelled, attracted
+    cdef public list spread, repelled, attracted, counted
     cdef public bint first
 
 cdef class ClusterArrays:
+    cdef public Places living, existing
     cdef public Loads loads
     cdef public Scoring scoring
     cdef public Weights weights

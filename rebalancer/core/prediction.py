@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.core.counts import DomainCounts, has_pods
+from rebalancer.core.counts import DomainCounts, Places, count_pods, has_pods
 from rebalancer.core.filters import (
     HardSpread,
     drop_occupied,
@@ -34,6 +34,7 @@ class PodArrays:
         spread: list[HardSpread],
         repelled: list[DomainCounts],
         attracted: list[DomainCounts],
+        counted: list[DomainCounts],
         *,
         first: bool,
     ) -> None:
@@ -44,6 +45,8 @@ class PodArrays:
         """Pods of which none may be in its domain: required anti-affinity, in both directions."""
         self.attracted = attracted
         """Pods of which one must be in its domain, for each key of its required affinity."""
+        self.counted = counted
+        """All that is counted before a prediction."""
         self.first = first
         """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
 
@@ -53,6 +56,8 @@ class ClusterArrays:
 
     def __init__(
         self,
+        living: Places,
+        existing: Places,
         loads: Loads,
         scoring: Scoring,
         weights: Weights,
@@ -64,6 +69,10 @@ class ClusterArrays:
         checks_spread: bool,
         checks_pods: bool,
     ) -> None:
+        self.living = living
+        """The pods that do not terminate."""
+        self.existing = existing
+        """All pods."""
         self.loads = loads
         self.scoring = scoring
         self.weights = weights
@@ -112,6 +121,8 @@ def predict(cluster: ClusterArrays, pod: PodArrays) -> int:
 def find_feasible(cluster: ClusterArrays, pod: PodArrays) -> int:
     """Write the nodes that pass all filters into ``cluster.ring``, and return their number; see :func:`predict`."""
     feasible = cluster.feasible
+    for rule in pod.counted:
+        count_pods(rule, cluster.existing if rule.terminating else cluster.living)
     if cluster.checks_room:
         keep_roomy(cluster.loads, pod.requests, feasible)
     if cluster.checks_spread:

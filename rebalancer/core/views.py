@@ -26,3 +26,8 @@ def flags(*shape: int) -> Any:
 def reals(*shape: int) -> Any:
     """Return a view of float64 zeros."""
     return np.zeros(shape, np.float64).data
+
+
+def nodes_of_pods(size: int) -> Any:
+    """Return a view of int32 zeros, one node for each pod."""
+    return np.zeros(size, np.int32).data

@@ -9,8 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.groups import Counted, Domains, gains_at
-from rebalancer.cost.term import Bound, Candidates, Entry, Group, Lacking, Term, Unmet
+from rebalancer.core.rules import Rule
+from rebalancer.cost.groups import Counted, Domains
+from rebalancer.cost.term import (
+    Bound,
+    Candidates,
+    Entry,
+    Group,
+    Lacking,
+    Term,
+    Unmet,
+    gains_at,
+    rule_of,
+)
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, unite
 
@@ -19,10 +30,10 @@ _TABLE = 4_000_000
 
 
 def satisfied(view: View, groups: Sequence[Any]) -> Bools:
-    """Return which groups (G,) certainly have a potential of 0 in the snapshot.
+    """Return which groups (G,) certainly have a potential of 0 now.
 
-    Only groups that implement :class:`Counted` are judged. The state must be the snapshot's. The time is
-    proportional to the pods of the groups' members, plus one call of Python per group.
+    Only groups that implement :class:`Counted` are judged. The time is proportional to the pods of the groups' members,
+    plus one call of Python per group.
     """
     holds = np.zeros(len(groups), bool)
     by_domains: dict[int, list[int]] = {}
@@ -44,11 +55,10 @@ def _extremes(view: View, domains: Domains, members: Sequence[Int32s]) -> tuple[
     """Return the smallest and largest count of each group (G,) over its domains; 0 if it has none."""
     size = max(1, len(domains.names))
     group, cls = _pairs(members)
-    place, pods = view.state.pods_of_many(cls)
+    place, nodes = view.state.nodes_of_many(cls)
     group = group[place]
-    nodes = view.snapshot.pods.node[pods]
     domain = domains.of_node[nodes]
-    inside = (nodes >= 0) & (domain >= 0)
+    inside = domain >= 0
     of_group, counts = _count_keys(group[inside].astype(np.int64) * size + domain[inside], size)
     most = np.zeros(len(members), np.int64)
     np.maximum.at(most, of_group, counts)
@@ -93,11 +103,9 @@ class DomainTerm(Term):
         self._view, self._made_later = view, later
         # What is about unselected pods only is not this strategy's business.
         self._groups = [group for group in groups if view.any_selected(group.movers)]
-        self._values: list[float] | None = None if self._groups else []
-        self._satisfied = np.zeros(len(self._groups), bool)
-        self._seen = 0
+        self._rules: dict[int, Rule] = {}
+        """Index of a group -> its rule, of those that a move has concerned."""
         self._of_class: dict[int, list[int]] = {}
-        self._of_move: dict[tuple[int, int], list[int]] = {}
         for index, group in enumerate(self._groups):
             for cls in group.members.tolist():
                 self._of_class.setdefault(cls, []).append(index)
@@ -117,13 +125,9 @@ class DomainTerm(Term):
         return indices or ()
 
     def _add(self, group: Group) -> None:
-        self._of_move.clear()
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
-        self._satisfied = np.append(self._satisfied, False)
-        if self._values is not None:
-            self._values.append(group.potential())
 
     def potential(self) -> float:
         """Return the weighted sum of the groups' potentials."""
@@ -131,23 +135,11 @@ class DomainTerm(Term):
         return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True) if p))
 
     def _potentials(self) -> Sequence[float]:
-        """Return the potential of each group; recompute only groups whose members' pods have moved."""
-        changed = self._view.state.changed
-        if self._values is None:
-            self._values = self._begin(untouched=not changed)
-        elif self._seen < len(changed):
-            for index in self._indices(set(changed[self._seen :])):
-                self._values[index] = self._groups[index].potential()
-                self._satisfied[index] = False
-        self._seen = len(changed)
-        return self._values
-
-    def _begin(self, *, untouched: bool) -> list[float]:
-        if untouched:
-            self._satisfied = satisfied(self._view, self._groups)
+        """Return the potential of each group."""
+        eased = satisfied(self._view, self._groups).tolist()
         return [
             0.0 if ease else group.potential()
-            for group, ease in zip(self._groups, self._satisfied.tolist(), strict=True)
+            for group, ease in zip(self._groups, eased, strict=True)
         ]
 
     def _indices(self, classes: Iterable[int]) -> list[int]:
@@ -183,11 +175,11 @@ class DomainTerm(Term):
 
     def unsatisfiable(self) -> Sequence[str]:
         """Return, as sentences, what no placement can fix, for all groups."""
-        self._potentials()
-        asked = (self._groups[index] for index in np.flatnonzero(~self._satisfied).tolist())
+        eased = satisfied(self._view, self._groups)
+        asked = (self._groups[index] for index in np.flatnonzero(~eased).tolist())
         sentences = [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
         # A rule may hold only because of what is missing.
-        held = ((index, g) for index, g in self._lacking if self._satisfied[index])
+        held = ((index, g) for index, g in self._lacking if eased[index])
         return [*sentences, *(f"{g.label}: {g.lack()}" for _, g in held)]
 
     @cached_property
@@ -220,13 +212,12 @@ class DomainTerm(Term):
         asked = None if classes is None else self._indices(classes.tolist())
         if asked is not None and not asked:
             return Candidates.none()
-        values = self._potentials()
         parts: list[Candidates] = []
-        for index in range(len(values)) if asked is None else asked:
-            # Where nothing is left to fix, nothing can be gained.
-            if values[index] <= 0:
-                continue
+        for index in self._find_violated() if asked is None else asked:
             group = self._groups[index]
+            # Where nothing is left to fix, nothing can be gained.
+            if group.potential() <= 0:
+                continue
             movers = [cls for cls in group.movers.tolist() if wanted is None or cls in wanted]
             if movers:
                 homes = [self._view.state.home_nodes(cls) for cls in movers]
@@ -234,6 +225,11 @@ class DomainTerm(Term):
                 of_nodes = np.repeat(np.array(movers, np.int32), list(map(len, homes)))
                 parts.append(Candidates(of_nodes, nodes, gains_at(group, nodes) * group.weight))
         return Candidates.all_of(parts)
+
+    def _find_violated(self) -> Sequence[int]:
+        """Return the indices of the groups that are not satisfied for certain."""
+        violated: list[int] = np.flatnonzero(~satisfied(self._view, self._groups)).tolist()
+        return violated
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change (K,) of the weighted sum, see :meth:`Term.delta`."""
@@ -244,19 +240,22 @@ class DomainTerm(Term):
 
     def groups_of_move(self, cls: int, replacement: int) -> Iterator[Group]:
         """Yield the groups that a move of a pod of ``cls`` may change."""
-        return (self._groups[index] for index in self._find_concerned(cls, replacement))
+        return (self._groups[index] for index in self._indices((cls, replacement)))
+
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:
+        """Return the rules of the groups that a move may change, with their weights."""
+        indices = self._indices((cls, replacement))
+        return [(self._rule_of(index), self._groups[index].weight) for index in indices]
+
+    def _rule_of(self, index: int) -> Rule:
+        rule = self._rules.get(index)
+        if rule is None:
+            rule = self._rules[index] = rule_of(self._groups[index])
+        return rule
 
     def concerns(self, cls: int, replacement: int) -> bool:
         """Return whether a move may change the potential; if not, every :meth:`delta` is 0."""
-        indices = self._of_move.get((cls, replacement))
-        return bool(self._find_concerned(cls, replacement) if indices is None else indices)
-
-    def _find_concerned(self, cls: int, replacement: int) -> Sequence[int]:
-        indices = self._of_move.get((cls, replacement))
-        if indices is None:
-            indices = self._indices((cls, replacement))
-            self._of_move[cls, replacement] = indices
-        return indices
+        return bool(self._of(cls) or self._of(replacement))
 
     def related(self, cls: int) -> Int32s:
         """Return the classes that share a group with ``cls``."""
@@ -273,11 +272,10 @@ class DomainTerm(Term):
     def describe(self, cls: int, node: int) -> str:
         """Describe the group of the class with the largest gain on the node."""
         best, text = -1.0, ""
-        values = self._potentials()
         for index in self._of_class.get(cls, ()):
             group = self._groups[index]
             gain = 0.0
-            if values[index] > 0:
+            if group.potential() > 0:
                 gain = group.weight * float(gains_at(group, np.array([node], np.int32))[0])
             if gain > best:
                 best, text = gain, group.describe(node)

@@ -10,19 +10,20 @@ do not bind. A useful move lowers the potential by exactly one, so a search meet
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Group
+from rebalancer.core.rules import Move, Rule, read, write_changes, write_gains
+from rebalancer.core.spread import FloorSums
+from rebalancer.core.tallies import ClassSet, DomainMap, Tally
+from rebalancer.core.views import view_of
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-
-_Held = TypeVar("_Held", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Domains:
     """(N,) domain of each node, -1 where it has none or does not count."""
     names: Sequence[str]
     """Label value of each domain."""
+
+    @cached_property
+    def lowered(self) -> DomainMap:
+        """The domains as the core reads them."""
+        return DomainMap(view_of(np.ascontiguousarray(self.of_node)), len(self.names))
 
     @staticmethod
     def of(view: View, key: str, eligible: Bools) -> Domains:
@@ -70,47 +76,12 @@ class Domains:
         """Return the current number of pods of ``classes`` in each domain (D,)."""
         return view.state.counts_by(classes, self.of_node, len(self.names))
 
-    def occupied(self, view: View, classes: Int32s) -> tuple[Ints, Ints]:
-        """Return the domains (K,), ascending, that hold pods of ``classes`` now, and how many each (K,)."""
-        counts = self.count(view, classes)
-        at = counts.nonzero()[0]
-        return at, counts[at]
-
-    def held(self, view: View, classes: Int32s) -> dict[int, int]:
-        """Return domain -> current number of pods of ``classes``, for the domains that hold any."""
-        nodes = view.state.nodes_of(classes)
-        if nodes is None:
-            at, counts = self.occupied(view, classes)
-            return dict(zip(at.tolist(), counts.tolist(), strict=True))
-        held = Counter(self.of_node[nodes].tolist())
-        held.pop(-1, None)
-        return held
-
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
         """Return the sums per domain (D,) of a count per node (N,)."""
         inside = self.of_node >= 0
         return np.bincount(
             self.of_node[inside], per_node[inside], minlength=len(self.names)
         ).astype(np.int64)
-
-
-def fill(values: Floats, held: Mapping[int, _Held], value: Callable[[_Held], float]) -> Floats:
-    """Write ``value`` of each domain's content ``held`` into ``values`` (D + 1,), and return ``values``.
-
-    ``value`` is called once per distinct content: thousands of nodes have only a few.
-    """
-    if held:
-        of_kind = {kind: value(kind) for kind in set(held.values())}
-        at = np.fromiter(held, np.intp, len(held))
-        values[at] = np.fromiter(map(of_kind.__getitem__, held.values()), float, len(held))
-    return values
-
-
-def gains_at(group: Group, nodes: Int32s) -> Floats:
-    """Return the maximum gain (K,) of moving one mover of ``group`` off each of the nodes."""
-    of_nodes = getattr(group, "gains_at", None)
-    gains: Floats = of_nodes(nodes) if of_nodes is not None else group.gains()[nodes]
-    return gains
 
 
 class Counted(Protocol):
@@ -129,61 +100,59 @@ class Counted(Protocol):
         """
 
 
-Kind = tuple[int, int, bool]
-"""A kind of domain: its pods, how many of them cannot be moved (what is above its pods is not looked at), whether it is open."""
-_NEVER = 2**40
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room for the numbers of one rule at a time, which all rules over a state share."""
+
+    tally: Tally
+    sums: tuple[FloorSums, FloorSums]
+
+    @staticmethod
+    def of(view: View) -> Room:
+        """Return the room for rules over the view's state; always the same object."""
+        made = view.made.get("room for rules")
+        if not isinstance(made, Room):
+            nodes = len(view.snapshot.nodes)
+            made = view.made["room for rules"] = Room(Tally(nodes), (FloorSums(), FloorSums()))
+        return made
 
 
-def spread_minimum(kinds: Mapping[Kind, int], max_skew: int, *, too_few: bool = False) -> int:
-    """Return the minimum number of moves after which the domains' counts differ by at most ``max_skew``.
-
-    ``kinds``: kind of domain -> number of such domains. For a floor level L with D * L <= n <= D * (L + s), ``sum
-    max(0, c - L - s)`` pods must leave and ``sum max(0, L - c)`` must enter; each move can do both, so the larger
-    counts; the best L wins. With fewer domains than ``minDomains`` (``too_few``) the scheduler takes the global
-    minimum as 0, which leaves L = 0 (KEP-3022).
-
-    Immobile pods cannot leave, and no pod can enter a domain that is not open. If that makes the constraint
-    unsatisfiable, the result is the number of moves that bring the counts as near as possible.
-    """
-    domains = sum(kinds.values())
-    if domains == 0:
-        return 0
-    total = sum(kind[0] * times for kind, times in kinds.items())
-    highest = 0 if too_few else total // domains
-    lowest = 0 if too_few else max(0, -((domains * max_skew - total) // domains))
-    best, least_stuck = _NEVER, _NEVER
-    for floor in range(highest, lowest - 1, -1):
-        moves, stuck = _moves_at(kinds, floor, floor + max_skew)
-        if stuck < least_stuck or (stuck == least_stuck and moves < best):
-            best, least_stuck = moves, stuck
-    return best
+def class_set(classes: Int32s) -> ClassSet:
+    """Return classes as the core reads them."""
+    return ClassSet(view_of(np.sort(classes).astype(np.int32)))
 
 
-def _moves_at(kinds: Mapping[Kind, int], floor: int, ceiling: int) -> tuple[int, int]:
-    """Return, for one floor level, how many moves are needed, and how many excess pods no move can remove."""
-    excess = deficit = stuck = lacking = 0
-    for (count, immobile, is_open), times in kinds.items():
-        fixed = min(count, immobile)
-        if count > ceiling:
-            excess += min(count - ceiling, count - fixed) * times
-        elif is_open and count < floor:
-            deficit += (floor - count) * times
-        # Where immobile pods keep domains above the ceiling, the others may be too few to reach the floor.
-        if fixed > ceiling:
-            stuck += (fixed - ceiling) * times
-            lacking -= (count - fixed) * times
-        else:
-            lacking += (floor - count) * times
-    return max(excess, deficit - max(0, lacking)), stuck
+class RuledGroup:
+    """A group whose numbers the core computes."""
 
+    _view: View
 
-def conflict_minimum(both: Ints, owners: Ints, matched: Ints) -> Ints:
-    """Return the minimum number of pods to remove from domains (K,) so that an anti-affinity term holds.
+    @cached_property
+    def rule(self) -> Rule:
+        """What the core computes with. Made when it is first asked for: most groups hold trivially."""
+        return self._lower()
 
-    ``both``: the number of pods that declare the term and match it (they repel each other); ``owners``: pods that
-    only declare it; ``matched``: pods that only match it. A domain can keep one pod of ``both``, or all of
-    ``owners``, or all of ``matched``: the largest set stays.
-    """
-    largest = np.maximum(np.maximum(np.minimum(both, 1), owners), matched)
-    left: Ints = both + owners + matched - largest
-    return left
+    def _lower(self) -> Rule:
+        """Return the rule of this group."""
+        raise NotImplementedError
+
+    def potential(self) -> float:
+        """Return the moves that are still needed."""
+        return read(self.rule)
+
+    def gains(self) -> Floats:
+        """Return per node (N,) the maximum gain of moving one pod off the node."""
+        return self.gains_at(np.arange(len(self._view.snapshot.nodes), dtype=np.int32))
+
+    def gains_at(self, nodes: Int32s) -> Floats:
+        """Return the maximum gain (K,) of moving one pod off each of ``nodes``."""
+        gains = np.zeros(len(nodes))
+        write_gains(self.rule, -1, view_of(np.ascontiguousarray(nodes, np.int32)), view_of(gains))
+        return gains
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
+        changes = np.zeros(len(destinations))
+        nodes = view_of(np.ascontiguousarray(destinations, np.int32))
+        write_changes(self.rule, Move(-1, cls, replacement, node, nodes), view_of(changes))
+        return changes

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rebalancer.core.rules import PriceRule
+from rebalancer.core.views import view_of
+from rebalancer.cost.groups import Domains, Room, RuledGroup, class_set
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Floats, Int32s
 
 
-class PriceGroup:
+class PriceGroup(RuledGroup):
     """Classes whose pods pay the ``price`` of their node, independent of other pods.
 
     A :class:`rebalancer.cost.groups.Group`. The potential is the sum of the prices minus the part that cannot be
@@ -36,21 +39,21 @@ class PriceGroup:
         self.label, self.weight = label, weight
         self.members = self.movers = classes
         self._view, self._price, self._least = view, price, least
-        self._mine = set(classes.tolist())
         self._describe = describe
         counts = view.state.counts(self.members)
-        beyond = np.minimum(price, least)
-        self._hopeless = float((counts * beyond)[counts > 0].sum())
-        self._stuck = int(counts[(price > 0) & (beyond == price)].sum())
+        self._stuck = int(counts[(price > 0) & (price <= least)].sum())
+        self.rule = self._lower()  # at once: it notes what cannot be saved
 
-    def _above(self) -> float:
-        """Return the sum of prices above the part that cannot be saved; negative if more could be saved."""
-        paid = float((self._view.state.counts(self.members) * self._price).sum())
-        return paid - self._hopeless
-
-    def potential(self) -> float:
-        """Return the sum of prices above the part that cannot be saved, at least 0."""
-        return max(0.0, self._above())
+    def _lower(self) -> PriceRule:
+        view, price = self._view, np.ascontiguousarray(self._price, np.float64)
+        return PriceRule(
+            class_set(self.members),
+            view.state.living,
+            Domains.nodes(view).lowered,
+            Room.of(view).tally,
+            view_of(price),
+            self._least,
+        )
 
     def minimum(self) -> float:
         """Return a lower bound on the moves: what movable pods can save, at most 1 per pod."""
@@ -68,22 +71,6 @@ class PriceGroup:
         if not self._stuck:
             return None
         return f"no better node takes {self._stuck} of its pods"
-
-    def gains(self) -> Floats:
-        """Return per node (N,) the maximum gain of moving one pod off the node."""
-        if (left := self.potential()) <= 0:
-            return np.zeros(len(self._price))
-        return np.where(self._find_savings() > 0, np.minimum(self._price, left), 0.0)
-
-    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
-        change = np.zeros(len(destinations))
-        if cls in self._mine:
-            change -= self._price[node]
-        if replacement in self._mine:
-            change += self._price[destinations]
-        now = self._above()
-        return np.maximum(0.0, now + change) - max(0.0, now)
 
     def describe(self, node: int) -> str:
         """Return what is wrong with ``node``, in a phrase."""

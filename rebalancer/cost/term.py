@@ -10,9 +10,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from rebalancer.core.rules import AskedRule, Move, Rule
+from rebalancer.core.tallies import ClassSet
+from rebalancer.core.views import view_of
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
-from rebalancer.snapshot.columns import Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Floats, Int32s
 
 
 class Entry(enum.IntEnum):
@@ -218,19 +221,6 @@ class Term(ABC):
     def describe(self, cls: int, node: int) -> str:
         """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
 
-    def deltas(
-        self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
-    ) -> Floats:
-        """Return :meth:`delta` for each landing (E,) of many moves; override it if one pass is faster.
-
-        ``cls``, ``node`` and ``replacement`` (M,) describe the moves. ``destinations`` (E,) are the landings of all
-        moves, concatenated; ``of`` (E,), ascending, is the move of each landing.
-        """
-        ends = np.searchsorted(of, np.arange(1, len(cls)))
-        moves = zip(cls.tolist(), node.tolist(), replacement.tolist(), strict=True)
-        parts = zip(moves, np.split(destinations, ends), strict=True)
-        return np.concatenate([self.delta(*move, nodes) for move, nodes in parts])
-
     def related(self, cls: int) -> Int32s:
         """Return the classes whose candidates change when a pod of ``cls`` moves; by default only ``cls``."""
         return np.array([cls], np.int32)
@@ -244,6 +234,13 @@ class Term(ABC):
     def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002
         """Return whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
         return True
+
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:
+        """Return what a move between these classes may change, with weights: the term is their weighted sum.
+
+        The same for every state. By default one rule that asks :meth:`delta` and :meth:`candidates`.
+        """
+        return [(AskedRule(None, AskedTerm(self)), 1.0)] if self.concerns(cls, replacement) else ()
 
     # -- single pods -----------------------------------------------------------------------------------------
 
@@ -342,3 +339,72 @@ def complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
             own[name] = staticmethod(value) if callable(value) and name != "Params" else value
     completed: _PlugIn = type(kind.__name__, (base,), own)()
     return completed
+
+
+class AskedTerm:
+    """What a rule asks of a term that has no rules."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._gains: dict[int, float] = {}
+
+    def read(self) -> float:
+        """Return a positive number: whether anything is left to fix, the candidates say."""
+        return 1.0
+
+    def begin(self, cls: int) -> None:
+        """Ask for the candidates of a class."""
+        rows = self._term.candidates(np.array([cls], np.int32))
+        self._gains = {}
+        for node, gain in zip(rows.node.tolist(), rows.gain.tolist(), strict=True):
+            self._gains[node] = self._gains.get(node, 0.0) + gain
+
+    def gain_at(self, node: int) -> float:
+        """Return the gain at a node."""
+        return self._gains.get(node, 0.0)
+
+    def change(self, move: Move) -> Floats:
+        """Return the change (K,) at each landing."""
+        nodes = np.asarray(move.nodes)
+        if self._term.cause is not Cause.PLACE:
+            return self._term.delta_of(move.pod, nodes)
+        return self._term.delta(move.cls, move.node, move.replacement, nodes)
+
+
+def gains_at(group: Group, nodes: Int32s) -> Floats:
+    """Return the maximum gain (K,) of moving one mover of ``group`` off each of the nodes."""
+    of_nodes = getattr(group, "gains_at", None)
+    gains: Floats = of_nodes(nodes) if of_nodes is not None else group.gains()[nodes]
+    return gains
+
+
+class _AskedGroup:
+    """What a rule asks of a group that the core does not know."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def read(self) -> float:
+        """Return the potential."""
+        return self._group.potential()
+
+    def begin(self, cls: int) -> None:
+        """Do nothing: each mover gains the same."""
+
+    def gain_at(self, node: int) -> float:
+        """Return the gain at a node."""
+        return float(gains_at(self._group, np.array([node], np.int32))[0])
+
+    def change(self, move: Move) -> Floats:
+        """Return the change (K,) at each landing."""
+        nodes = np.asarray(move.nodes)
+        return self._group.delta(move.cls, move.node, move.replacement, nodes)
+
+
+def rule_of(group: Group) -> Rule:
+    """Return the rule of a group; of one that the core does not know, one that asks it."""
+    rule: Rule | None = getattr(group, "rule", None)
+    if rule is None:
+        movers = ClassSet(view_of(np.sort(group.movers).astype(np.int32)))
+        rule = AskedRule(movers, _AskedGroup(group))
+    return rule

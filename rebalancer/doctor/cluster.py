@@ -248,7 +248,7 @@ def _policy(
             "no strategy is enforced: runs report and move nothing",
             "`mode: enforce` in the policy, or `--set mode=enforce` of the chart, lets them act",
         )
-    yield from (Finding(Grade.NOTE, text) for text in loaded.warnings)
+    yield from (Finding(Grade.NOTE, text) for text in (*loaded.warnings, *loaded.of_strategies))
     for text in policy_warnings(policy, snapshot, registry, movable):
         yield Finding(Grade.WARNING, text)
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from rebalancer.base.data_text import plain_number
 from rebalancer.cost.term import Candidates, Entry, Term
-from rebalancer.plan.plan import Cause, Code, Move, Outcome, Skip
+from rebalancer.plan.plan import Cause, Move, Outcome, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.reasons import protection_code
+from rebalancer.planner.refusal import ShownRefusal
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report.as_json import move_data
 from rebalancer.report.document import Block
@@ -60,12 +61,12 @@ class PodFacts:
     terminating: bool
     protections: Mapping[str, str]
     """Name of a protection -> text."""
-    forbidden: tuple[Code, str] | None
-    """Code and text of the PodDisruptionBudget that forbids its eviction now."""
+    forbidden: ShownRefusal | None
+    """The PodDisruptionBudget that forbids its eviction now."""
     breaches: tuple[Breach, ...]
     decision: PodDecision
     code: str | None
-    """Reason code of a pod that stays."""
+    """ShownRefusal code of a pod that stays."""
     message: str
     """Why it stays, or why its move is not carried out."""
     move: Outcome | None
@@ -101,6 +102,7 @@ def _facts(
     skips: Mapping[str, Skip],
 ) -> PodFacts:
     snapshot, pods = report.snapshot, report.snapshot.pods
+    forbidden = recorder.draft.forbidden(pod)
     cls, node, flags = int(pods.cls[pod]), int(pods.node[pod]), int(pods.flags[pod])
     owner = snapshot.owner_of(cls)
     breaches = tuple(recorder.breaches((cls, node), pod)) if _is_running(report, pod) else ()
@@ -134,7 +136,7 @@ def _facts(
         ready=bool(flags & PodFlag.READY),
         terminating=bool(flags & PodFlag.TERMINATING),
         protections=protections,
-        forbidden=recorder.draft.forbidden(pod),
+        forbidden=None if forbidden is None else forbidden.shown(snapshot),
         breaches=breaches,
         decision=decision,
         code=skip.code.value if skip is not None and move is None else None,

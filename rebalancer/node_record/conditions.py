@@ -34,7 +34,7 @@ from rebalancer.node_record.records import (
 )
 from rebalancer.signals.state import PipelineState
 from rebalancer.snapshot.leaving import DRAIN
-from rebalancer.wire.marks import GOING, Lifecycle, LifecycleReason, Phase, ScaleInRecord, is_ours
+from rebalancer.wire.marks import Lifecycle, LifecycleReason, Phase, ScaleInRecord, is_ours
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 _MAX_MESSAGE = 500
@@ -133,7 +133,7 @@ def _describe_cause(state: PipelineState) -> str:
 
 def _of_scale_in(node: NodeView) -> Iterator[DueCondition]:
     state: ScaleInRecord | None = SCALE_INS.read(node)
-    if state is None or state.phase not in GOING or not node.unschedulable:
+    if state is None or not node.unschedulable:
         return
     reason = LifecycleReason.SCALE_IN
     message = f"removed from its group by {state.by}: unneeded since {state.since}"

@@ -31,7 +31,7 @@ from rebalancer.signals.state import STATE, PipelineState
 from rebalancer.signals.state import encode_state as state_written
 from rebalancer.signals.state import read as state_read
 from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
-from rebalancer.wire.marks import GOING, SCALE_IN, ScaleInRecord
+from rebalancer.wire.marks import SCALE_IN, ScaleInRecord
 from rebalancer.wire.times import rfc3339
 
 STAGE = "rebalancer/replace"
@@ -108,8 +108,6 @@ def _stage_entry(stage: Stage) -> RecordContent:
 
 
 def _scale_in_entry(state: ScaleInRecord) -> RecordContent:
-    if state.phase not in GOING:
-        return RecordContent(state.by, state.why or state.phase, uid=state.uid)
     owns = Claims(cordon=state.cordoned, exclude=state.excluded)
     # Load balancers leave the node out for as long as it goes.
     wants = Claims(cordon=True, exclude=True)

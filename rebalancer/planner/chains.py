@@ -17,13 +17,12 @@ import numpy as np
 
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Code
-from rebalancer.planner.book import Book
+from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.looks import Looks
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import TOLERANCE
@@ -41,18 +40,17 @@ class ChainWaves:
         self,
         draft: Draft,
         chains: Chains,
-        book: Book,
+        candidates: Candidates,
         examination: Examination,
         commit: Commit,
-        looks: Looks,
     ) -> None:
-        self._allowance, self._chains, self._book = draft.allowance, chains, book
-        self._examination, self._commit, self._looks = examination, commit, looks
+        self._allowance, self._chains, self._candidates = draft.allowance, chains, candidates
+        self._examination, self._commit = examination, commit
         self._helped: set[int] = set()
         """Pods for which another has gone first: none is helped twice."""
 
-    def wave(self, wave: Wave) -> list[Chosen]:
-        """Return moves with little gain of their own that enable other moves in the next wave."""
+    def wave(self, wave: Wave) -> tuple[list[Chosen], list[Pair]]:
+        """Return moves with little gain of their own, and the pairs whose moves they enable in the next wave."""
         chosen: list[Chosen] = []
         in_vain: set[int] = set()
         helped: set[int] = set()
@@ -67,20 +65,20 @@ class ChainWaves:
             if isinstance(move, Chosen):
                 chosen.append(move)
                 freed.append(pair)
-                self._book.moved([move.cls])
-                helped.update(self._book.related(pair[0]).tolist())
+                nodes = move.node, int(move.landings.nodes[0])
+                self._candidates.move(move.cls, nodes)
+                helped.update(self._candidates.related(pair[0]).tolist())
                 in_vain.clear()
             elif move:
                 in_vain.add(pair[0])
-        self._looks.free(freed)
-        return chosen
+        return chosen, freed
 
     def _move_before(self, pair: Pair, wave: Wave, made: int) -> Chosen | bool:
         """Make a move that enables a move of ``pair``; else return whether no such move exists.
 
         ``made``: the number of moves already in the wave.
         """
-        promise = self._book.promise(pair)
+        promise = self._candidates.promise(pair)
         if promise is None or promise.pod in self._helped:
             return False
         # A chain needs the budget of two moves.
@@ -97,7 +95,9 @@ class ChainWaves:
     def _stuck(self) -> list[Pair]:
         """Return the pairs that violate a rule and gain nothing by a single move, largest gain first."""
         refusals = self._examination.refusals.items()
-        return self._book.ranked([pair for pair, why in refusals if why.code in _ALONE])
+        return self._candidates.ranked(
+            [pair for pair, why in refusals if why.refusal.code in _ALONE]
+        )
 
 
 # Least probability with which the pod that moves first lands where it is meant to.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rebalancer.plan.plan import NEVER_ALLOWS, Code
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 
@@ -34,7 +34,7 @@ class DisruptionBudgets:
         spent = self.spent_by(int(pods.cls[pod]), ready=pods.is_ready(pod))
         return tuple(self._snapshot.budgets[index].ref for index in spent)
 
-    def forbidden(self, cls: int, *, ready: bool = True) -> tuple[Code, str] | None:
+    def forbidden(self, cls: int, *, ready: bool = True) -> Refusal | None:
         """Return why no pod of ``cls`` can be evicted now, given its readiness; None if one can.
 
         The API server refuses every eviction of a pod that two budgets select (``pods/eviction``: "does not support
@@ -42,23 +42,17 @@ class DisruptionBudgets:
         """
         budgets = [self._snapshot.budgets[index] for index in self.of(cls)]
         if len(budgets) > 1:
-            refs = " and ".join(budget.ref for budget in budgets)
-            return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
+            return Refusal.of(Why.PDB_CONFLICT, budgets=[budget.ref for budget in budgets])
         if budgets and budgets[0].allowed <= 0 and (ready or not budgets[0].spares_unready):
             only = budgets[0]
             if only.stale:
-                return Code.PDB, (
-                    f"{only.ref} allows no disruption until its controller has seen it: {only.stale}"
-                )
+                return Refusal.of(Why.PDB_STALE, budget=only.ref, stale=only.stale)
+            facts = {"budget": only.ref, "desired": only.desired}
             if only.never_allows:
                 why = self._snapshot.classes[cls].cannot_surge
-                return Code.PDB, (
-                    f"{only.ref} {NEVER_ALLOWS}: of {only.expected} pods {only.desired} have to be healthy"
-                    + (f"; not by a restart either: {why}" if why else "")
-                )
-            return Code.PDB, (
-                f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
-            )
+                restart = f"; not by a restart either: {why}" if why else ""
+                return Refusal.of(Why.PDB_NEVER, expected=only.expected, restart=restart, **facts)
+            return Refusal.of(Why.PDB, healthy=only.healthy, **facts)
         return None
 
     def unevictable(self) -> frozenset[int]:
@@ -75,8 +69,8 @@ class DisruptionBudgets:
         """Yield (class, sentence) for each class that two budgets select."""
         for cls in sorted(self._of_class):
             forbidden = self.forbidden(cls)
-            if forbidden is not None and forbidden[0] is Code.PDB_CONFLICT:
-                yield cls, forbidden[1]
+            if forbidden is not None and forbidden.why is Why.PDB_CONFLICT:
+                yield cls, forbidden.text(self._snapshot)
 
     def spent_by(self, cls: int, *, ready: bool) -> list[int]:
         """Return the indices of the budgets that count the eviction of a pod of ``cls`` as a disruption."""

@@ -15,13 +15,13 @@ from rebalancer.cost.term import Entry, Term, complete
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import (
     Cause,
-    Code,
     NodeCount,
     Score,
 )
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.ended import EndedPods
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
+from rebalancer.planner.refusal import Refusal
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
@@ -164,13 +164,13 @@ class Draft:
             if texts := self.protection_texts(pod):
                 kept[sentence_of(texts)] += number
             elif (forbidden := self.forbidden(pod)) is not None:
-                kept[forbidden[1]] += number
+                kept[forbidden.text(self.snapshot)] += number
             elif not mine[pod]:
                 kept[f"the select of {of.strategy} does not match it"] += number
         return kept
 
-    def forbidden(self, pod: int) -> tuple[Code, str] | None:
-        """Return (code, sentence) if PodDisruptionBudgets forbid evicting a pod; else None."""
+    def forbidden(self, pod: int) -> Refusal | None:
+        """Return a refusal if PodDisruptionBudgets forbid evicting a pod; else None."""
         cls = int(self.snapshot.pods.cls[pod])
         return self.problem.disruptions.forbidden(cls, ready=not self.lifted[pod])
 

@@ -1,4 +1,4 @@
-"""The effect of moving one pod on the cost, at each possible landing."""
+"""The effect of moving one pod on the cost, at each possible landing, as the core computes it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.core import effects as core
+from rebalancer.core.rules import Move
+from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
-from rebalancer.plan.plan import Cause
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
-Landing = tuple[int, int, Prediction]
-"""A pod, the node that it leaves, and where its replacement lands."""
+_ENTRIES = len(Entry)
+_KEPT = 8192
+"""Of so many moves between classes the rules are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,132 +36,175 @@ class Effect:
     """Entry and strategy -> expected gain, of what a strategy may not move only the harm."""
 
 
+NO_EFFECT = Effect(np.zeros((_ENTRIES, 0)), (0.0, 0.0, 0.0), {}, {})
+
+
 class Effects:
-    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged."""
+    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
+
+    ``newest`` and ``move`` are those of the last move that it was asked about, as the core has them.
+    """
 
     def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
         self._view, self._terms, self._guard = view, terms, guard
+        self.strategies = sorted({weighted.strategy for weighted in terms})
+        number = {name: index for index, name in enumerate(self.strategies)}
+        self.lowered = core.Terms(
+            view_of(np.array([int(of.term.entry) for of in terms], np.int64)),
+            view_of(np.array([of.weight for of in terms], float)),
+            view_of(np.array([number[of.strategy] for of in terms], np.int64)),
+            len(self.strategies),
+            [None if of.selected is None else view_of(of.selected.nodes) for of in terms],
+        )
+        self._varying = [
+            index
+            for index, of in enumerate(terms)
+            if of.held or of.resting or of.selected is not None
+        ]
+        """The terms that may not move every pod."""
+        self._mine = np.ones(len(terms), bool)
+        self._nothing = np.zeros(len(terms))
+        self._rules: dict[tuple[int, int], core.RulesOfMove] = {}
+        self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
+        self.newest = core.Effect(len(self.strategies))
+
+    # -- for the core ------------------------------------------------------------------------------------
+
+    def rules_of(self, cls: int, replacement: int) -> core.RulesOfMove:
+        """Return the rules that a move may change."""
+        rules = self._rules.get((cls, replacement))
+        if rules is None:
+            terms = [weighted.term for weighted in self._terms]
+            rules = _keep(self._rules, (cls, replacement), terms)
+        return rules
+
+    def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
+        """Return the hard rules that a move must not violate."""
+        guards = self._guards.get((cls, replacement))
+        return guards or _keep(self._guards, (cls, replacement), [self._guard])
+
+    def may_move(self, cls: int, node: int) -> Bools:
+        """Return the terms (T,) whose strategy may move pods of ``cls`` off ``node``. One array, written anew each time."""
+        for index in self._varying:
+            self._mine[index] = self._terms[index].may_move(cls, node)
+        return self._mine
+
+    def promises(self, cls: int, nodes: Int32s) -> tuple[Floats, Ints]:
+        """Return the most that one pod of ``cls`` can gain per entry by leaving each of ``nodes`` (3, M), and the leading terms (M,).
+
+        The leading term has the largest share in the first entry at stake; -1: nothing can be gained.
+        """
+        gains, leading = np.zeros((_ENTRIES, len(nodes))), np.zeros(len(nodes), np.int64)
+        for index in self._varying:
+            of = self._terms[index]
+            kept = of.held or cls in of.resting
+            self._mine[index] = not kept and (of.selected is None or of.selected.classes[cls])
+        core.find_promises(
+            self.lowered,
+            self.rules_of(cls, self._view.snapshot.classes[cls].replacement),
+            cls,
+            view_of(np.ascontiguousarray(nodes, np.int32)),
+            view_of(self._mine),
+            view_of(gains.reshape(-1)),
+            view_of(leading),
+        )
+        return gains, leading
+
+    def find(self, pod: int, node: int, prediction: Prediction) -> Move:
+        """Have the core find the effect of moving ``pod`` off ``node``; it is in ``newest``, until the next is asked for."""
+        if not prediction.takers:
+            return self._find(pod, node, prediction, self._nothing)
+        terms = [weighted.term for weighted in self._terms]
+        before = [term.potential() for term in terms]
+        with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
+            # A pending pod may fix a rule by its landing: that is no gain of the move.
+            after = [term.potential() for term in terms]
+            added = np.maximum(0.0, np.array(after) - np.array(before))
+            return self._find(pod, node, prediction, added)
+
+    def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> Move:
+        move = self._move(pod, node, prediction.nodes)
+        core.find_effect(
+            self.lowered,
+            self.rules_of(move.cls, move.replacement),
+            move,
+            view_of(prediction.probability),
+            view_of(self.may_move(move.cls, node)),
+            view_of(added),
+            self.newest,
+        )
+        return move
+
+    def _move(self, pod: int, node: int, nodes: Int32s) -> Move:
+        cls = int(self._view.state.cls_of[pod])
+        replacement = self._view.snapshot.classes[cls].replacement
+        return Move(pod, cls, replacement, node, view_of(nodes))
+
+    # -- for people --------------------------------------------------------------------------------------
 
     def of(self, pod: int, node: int, prediction: Prediction) -> Effect:
         """Return the effect of moving ``pod`` off ``node`` at the landings of ``prediction``."""
-        before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
-        with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
-            # A pending pod may fix a rule by its landing: that is no gain of the move.
-            worse = [
-                max(0.0, weighted.term.potential() - was)
-                for weighted, was in zip(self._terms, before, strict=False)
-            ]
-            return self._effects([(pod, node, prediction)], worse)[0]
+        self.find(pod, node, prediction)
+        return self.show_newest()
 
-    def of_many(self, landings: Sequence[Landing]) -> list[Effect]:
-        """Return :meth:`of` for each of ``landings``, in much less time than one by one."""
-        alone = iter(self._effects([one for one in landings if not one[2].takers], []))
-        return [self.of(*one) if one[2].takers else next(alone) for one in landings]
+    def show_newest(self) -> Effect:
+        """Return the newest effect in plain values."""
+        newest, size = self.newest, len(self.strategies)
+        landings = newest.landings
+        changes = np.array(newest.changes[: _ENTRIES * landings]).reshape(_ENTRIES, landings)
+        gain, named = newest.gain, newest.named
+        deciding = next((entry for entry in range(_ENTRIES) if changes[entry].any()), 0)
+        shares = {
+            (entry, name): newest.shares[entry * size + index]
+            for entry in range(_ENTRIES)
+            for index, name in enumerate(self.strategies)
+            if named[entry * size + index]
+        }
+        by_strategy = {
+            name: shares[deciding, name]
+            for name in dict.fromkeys(weighted.strategy for weighted in self._terms)
+            if named[deciding * size + self.strategies.index(name)] == 1
+        }
+        return Effect(changes, (gain[0], gain[1], gain[2]), by_strategy, shares)
 
     def breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
         """Return whether some landing would violate a satisfied hard rule."""
-        cls, replacement = self._classes(pod)
-        if not self._guard.concerns(cls, replacement):
-            return False
-        broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
-        return bool(broken.any())
+        return self._break(self._move(pod, node, prediction.nodes))
+
+    def _break(self, move: Move) -> bool:
+        return core.find_broken(self.guards_of(move.cls, move.replacement), move, self.newest)
 
     def on_nodes(self, pod: int, node: int, nodes: Int32s) -> Floats:
         """Return the change of each entry (3, K) if ``pod`` moves from ``node`` to each of ``nodes``.
 
         Infinite where a satisfied hard rule would be violated. Pending pods that would take freed room are ignored.
         """
-        cls, replacement = self._classes(pod)
+        nodes = np.ascontiguousarray(nodes, np.int32)
         anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
-        changes = self._effects([(pod, node, anywhere)], [])[0].changes
-        if self._guard.concerns(cls, replacement):
-            broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
-            changes[0, broken] = np.inf
+        move = self._find(pod, node, anywhere, self._nothing)
+        changes = self.show_newest().changes
+        if self._break(move):
+            changes[0, np.asarray(self.newest.broken)[: len(nodes)] > TOLERANCE] = np.inf
         return changes
 
-    def _effects(self, landings: Sequence[Landing], worse: Sequence[float]) -> list[Effect]:
-        """Return the effect of each of ``landings``.
 
-        ``worse``: what the pending pods that take freed room add to each term; empty if there are none.
-        """
-        if not landings:
-            return []
-        classes = [self._classes(pod) for pod, *_ in landings]
-        ends = np.cumsum([0, *(len(prediction.nodes) for *_, prediction in landings)]).tolist()
-        changes = np.zeros((len(Entry), ends[-1]))
-        expected: list[dict[tuple[int, str], float]] = [{} for _ in landings]
-        harmed: list[dict[tuple[int, str], float]] = [{} for _ in landings]
-        for index, weighted in enumerate(self._terms):
-            entry, added = int(weighted.term.entry), worse[index] if worse else 0.0
-            key = entry, weighted.strategy
-            may_move = [
-                weighted.may_move(cls, node)
-                for (cls, _), (_, node, _) in zip(classes, landings, strict=True)
-            ]
-            for of_move, mine in zip(expected, may_move, strict=True):
-                if mine:
-                    of_move.setdefault(key, 0.0)
-            some = [
-                row for row, pair in enumerate(classes) if added or weighted.term.concerns(*pair)
-            ]
-            deltas = self._deltas(weighted.term, [landings[row] for row in some])
-            for row, delta in zip(some, deltas, strict=True):
-                change = weighted.weight * (delta + added)
-                of_row = changes[entry, ends[row] : ends[row + 1]]
-                if may_move[row]:
-                    of_row += change
-                    expected[row][key] -= float(change @ landings[row][2].probability)
-                else:
-                    # What a strategy gains by a pod that it may not move is no reason to move it; harm counts.
-                    of_row += np.maximum(0.0, change)
-                    harm = float(np.maximum(0.0, change) @ landings[row][2].probability)
-                    harmed[row][key] = harmed[row].get(key, 0.0) - harm
-        changes[np.abs(changes) < TOLERANCE] = 0.0
-        return [
-            _effect(changes[:, ends[row] : ends[row + 1]], prediction, expected[row], harmed[row])
-            for row, (*_, prediction) in enumerate(landings)
-        ]
-
-    def _deltas(self, term: Term, landings: Sequence[Landing]) -> Sequence[Floats]:
-        """Return the delta (K,) of ``term`` at each of ``landings``."""
-        if term.cause is not Cause.PLACE:
-            return [term.delta_of(pod, prediction.nodes) for pod, _, prediction in landings]
-        if not landings:
-            return []
-        classes = [self._classes(pod) for pod, *_ in landings]
-        cls, replacement = np.array(classes, np.int32).T
-        node = np.array([node for _, node, _ in landings], np.int32)
-        sizes = [len(prediction.nodes) for *_, prediction in landings]
-        destinations = np.concatenate([prediction.nodes for *_, prediction in landings])
-        of = np.repeat(np.arange(len(landings)), sizes)
-        deltas = term.deltas(cls, node, replacement, destinations, of)
-        return np.split(deltas, np.cumsum(sizes[:-1]))
-
-    def _classes(self, pod: int) -> tuple[int, int]:
-        """Return the current class of a pod and the class of its replacement."""
-        cls = int(self._view.state.cls_of[pod])
-        return cls, self._view.snapshot.classes[cls].replacement
-
-
-def _effect(
-    changes: Floats,
-    prediction: Prediction,
-    expected: Mapping[tuple[int, str], float],
-    harmed: Mapping[tuple[int, str], float],
-) -> Effect:
-    """Return an effect, given its changes (3, K) and (entry, strategy) -> expected gain.
-
-    ``harmed``: the same of strategies that may not move the pod.
-    """
-    changes = np.ascontiguousarray(changes)
-    deciding = next((entry for entry in range(3) if changes[entry].any()), 0)
-    mean = changes @ prediction.probability
-    return Effect(
-        changes,
-        (float(-mean[0]), float(-mean[1]), float(-mean[2])),
-        {name: gain for (entry, name), gain in expected.items() if entry == deciding},
-        {**harmed, **expected} if harmed else expected,
+def _keep(
+    kept: dict[tuple[int, int], core.RulesOfMove], pair: tuple[int, int], terms: Sequence[Term]
+) -> core.RulesOfMove:
+    """Return the rules that a move between two classes may change, and keep them."""
+    found = [
+        (index, rule, weight)
+        for index, term in enumerate(terms)
+        for rule, weight in term.rules_of_move(*pair)
+    ]
+    if len(kept) >= _KEPT:
+        kept.clear()
+    rules = kept[pair] = core.RulesOfMove(
+        [rule for _, rule, _ in found],
+        view_of(np.array([index for index, _, _ in found], np.int64)),
+        view_of(np.array([weight for _, _, weight in found], float)),
     )
+    return rules
 
 
 def signs(changes: Floats) -> Floats:

@@ -107,7 +107,7 @@ class LeavingPods:
         if (
             forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))
         ) is not None:
-            return forbidden[1]
+            return forbidden.text(draft.snapshot)
         return "the select of the strategy does not match it"
 
 
@@ -188,7 +188,7 @@ class EmptyingTrial:
             return "whether it has a landing elsewhere takes too long to say in one run"
         verdict = self._judge.harmless(pod, node)
         if verdict.refused is not None:
-            return verdict.refused[1]
+            return verdict.refused.text(draft.snapshot)
         landings = verdict.prediction
         if landings.takers:
             return "pods that are pending would take the room that it leaves"

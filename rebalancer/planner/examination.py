@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.cost.term import Gauge, Term
+from rebalancer.cost.term import Gauge
 from rebalancer.plan.plan import Cause, Code
-from rebalancer.planner.book import Book, Promise
+from rebalancer.planner.candidates import Candidates, Promise
 from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.evicted import Evicted
-from rebalancer.planner.judge import DRAWING, NOTHING_BETTER, Judge
-from rebalancer.planner.looks import Looks, falls_short
+from rebalancer.planner.judge import DRAWING, Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.reasons import RefusedMove
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.steer import LandingSteer
-from rebalancer.planner.verdict import Verdict, is_gamble
+from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
 from rebalancer.scheduler.prediction import Prediction
 
 # What another landing could change.
@@ -30,8 +30,6 @@ _BY_LANDING = (
     Code.OTHER_OS,
 )
 
-_UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not fix that"
-
 
 class Examination:
     """Examines candidates in the draft's state, which it leaves unchanged; records why they stay."""
@@ -40,21 +38,20 @@ class Examination:
         self,
         draft: Draft,
         terms: Sequence[WeightedTerm],
-        guard: Term,
-        book: Book,
-        looks: Looks,
+        judge: Judge,
+        candidates: Candidates,
         effort: Effort,
     ) -> None:
-        self._draft, self._book, self._looks = draft, book, looks
+        self._draft, self._candidates = draft, candidates
         self._terms = terms
         self._allowance = draft.allowance
         self._closely = effort.closely
-        self.judge = Judge(draft.view, terms, guard, draft.settings.threshold)
+        self.judge = judge
         self.steer = LandingSteer(draft, self.judge, effort)
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
-        self.refusals: dict[Pair, Refusal] = {}
-        self._refused_alike: dict[int, tuple[Code, str]] = {}
+        self.refusals: dict[Pair, RefusedMove] = {}
+        self._refused_alike: dict[int, Refusal] = {}
         """Class -> why the newest pair of it that was looked at stays."""
         self.waiting: set[int] = set()
         """Classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
@@ -65,50 +62,34 @@ class Examination:
 
     # -- while a rung goes on -----------------------------------------------------------------------
 
-    def leaves_out(
-        self, row: int, promise: Promise, wave: Wave, *, only_certain: bool, steered: bool
-    ) -> bool:
-        """Return whether the best row of its class can be skipped now, and skip it in the book."""
-        book, looks = self._book, self._looks
-        pair = book.pair_of(row)
-        hard = promise.gains[0] > 0
-        if not hard and looks.spares_class(pair[0]):
-            book.pass_over_class(pair[0])
-        elif looks.is_spared(pair, promise, only_certain=only_certain, steered=steered):
-            book.pass_over(row)
-        elif book.is_little(row) and self._closely == 0:
-            book.pass_over_little(pair[0])
-        elif self.is_limited(pair, promise, wave):
-            book.pass_over(row, refused=True)
-            if pair in wave.waits and self._allowance.holds_owner(pair[0]):
-                book.pass_over_class(pair[0])
-                wave.held[pair[0]] = wave.waits[pair]
-        else:
+    def is_idle(self, row: int) -> bool:
+        """Return whether a row promises too little, so that nobody need look; a few are looked at to show where they would land."""
+        if not self._candidates.is_little(row):
             return False
-        return True
+        self._closely -= 1
+        return self._closely < 0
 
-    def verdict(
-        self, pair: Pair, promise: Promise, verdict: Verdict, *, steered: bool = False
-    ) -> Verdict | None:
-        """Return ``verdict``, or a better one, if the move pays; else record the reason and return None.
+    def verdict(self, promise: Promise, *, steered: bool = False) -> Verdict | None:
+        """Return the verdict on the next pod of a row if its move pays; else close the row, record why, and return None.
 
         ``steered``: if the scheduler's own choice is not good enough, marks may enforce another landing.
         """
-        pod = promise.pod
-        if self._closely and self._book.is_little(promise.row):
-            self._closely -= 1
+        pair, pod = self._candidates.pair_of(promise.row), promise.pod
+        cost = float(self._draft.problem.costs[pod])
+        verdict = self.judge.judge(pod, pair[1], cost)
         if steered:
-            cost = float(self._draft.problem.costs[pod])
             verdict = self._steer(pair, promise, verdict, cost)
         if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
-        code, message = verdict.refused or (Code.PROTECTED, _UNREADY)
-        if message.endswith(NOTHING_BETTER) and self._overloads(promise, verdict.prediction):
-            code = Code.OVERLOAD_MOVES
-            message = message.replace(NOTHING_BETTER, "that only moves the overload")
+        refusal = verdict.refused or Refusal.of(Why.UNREADY)
+        if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, verdict.prediction):
+            refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
         if pair in self._unsteered:
-            message += "; no marks would change that"
-        self._refuse(pair, promise, code, message, verdict.prediction, steered=steered)
+            refusal = Refusal.of(Why.NO_MARKS, why=refusal)
+        self.refusals[pair] = RefusedMove(promise.strategy, refusal)
+        self._refused_alike[pair[0]] = refusal
+        nodes = verdict.prediction.nodes
+        self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
         return None
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
@@ -120,7 +101,7 @@ class Examination:
 
     def _overloads(self, promise: Promise, prediction: Prediction) -> bool:
         """Return whether a pod that moves for balance alone would put a likely node over a threshold of its strategy."""
-        if promise.gains[0] or promise.gains[1]:
+        if promise.for_rules:
             return False
         terms = [one.term for one in self._terms if one.strategy == promise.strategy]
         with Evicted(self._draft, [promise.pod], gone=True) as away:
@@ -135,11 +116,11 @@ class Examination:
     def _steer(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
         """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is one."""
         if verdict.refused is None:
-            by_landing = is_gamble(verdict) or falls_short(promise, verdict)
+            by_landing = is_gamble(verdict) or gains_less(verdict, promise.promised)
         else:
-            by_landing = verdict.refused[0] in _BY_LANDING
+            by_landing = verdict.refused.code in _BY_LANDING
         # Only rules are worth marks.
-        if not (by_landing and any(promise.promised[:2])):
+        if not (by_landing and promise.for_rules):
             return verdict
         better = self.steer.landing(promise.pod, *pair, cost)
         if better is None:
@@ -148,35 +129,25 @@ class Examination:
         self._unsteered.discard(pair)
         return better
 
-    def is_limited(self, pair: Pair, promise: Promise, wave: Wave) -> bool:
-        """Return whether a budget or a quota forbids the move of a pair now; record which."""
-        strategy = promise.strategy
+    def is_limited(self, promise: Promise, wave: Wave) -> bool:
+        """Return whether a budget or a quota forbids the move of a row now; record which, and close it."""
+        strategy, pair = promise.strategy, self._candidates.pair_of(promise.row)
         ready = self._draft.snapshot.pods.is_ready(promise.pod)
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
-            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
             self._note_waiting(pair, promise)
         elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
-            self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
             wave.waits[pair] = limit
+            if self._allowance.holds_owner(pair[0]):
+                self._candidates.close_class(pair[0])
+                wave.held[pair[0]] = limit
         elif (lack := self._lack(pair[0], wave)) is not None:
-            self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.QUOTA, limit=lack))
         else:
             return False
+        self._candidates.close(promise.row)
         return True
-
-    def _refuse(
-        self,
-        pair: Pair,
-        promise: Promise,
-        code: Code,
-        message: str,
-        prediction: Prediction | None,
-        *,
-        steered: bool,
-    ) -> None:
-        self.refusals[pair] = Refusal(promise.strategy, code, message)
-        self._refused_alike[pair[0]] = code, message
-        self._looks.refuse(pair, prediction, steered=steered)
 
     def _lack(self, cls: int, wave: Wave) -> str | None:
         """Return the quota without room for a replacement beside its victim; None if it comes after the victim."""
@@ -185,7 +156,7 @@ class Examination:
     def may_go_first(self, strategy: str, wave: Wave, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas allow a move now that enables another."""
         return (
-            not self._book.is_cooling(cls)
+            not self._candidates.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
             and self._allowance.has_room_for(2, strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
@@ -199,8 +170,9 @@ class Examination:
         self._ended = True
         if limit == self._allowance.filled_before():
             self.in_flight = limit
-        for pair, promise in self._book.promises():
-            self.refusals[pair] = Refusal(promise.strategy, Code.BUDGET, limit)
+        for pair, promise in self._candidates.promises():
+            refusal = Refusal.of(Why.BUDGET, limit=limit)
+            self.refusals[pair] = RefusedMove(promise.strategy, refusal)
             self._note_waiting(pair, promise)
 
     def close(self, wave: Wave) -> None:
@@ -209,34 +181,31 @@ class Examination:
         The last ``wave`` is empty: candidates deferred in it wait for moves of earlier runs.
         """
         in_flight = self._allowance.begins_in_flight
-        for pair, promise in self._book.promises():
+        for pair, promise in self._candidates.promises():
             limit = wave.waits.get(pair) or wave.held.get(pair[0])
             if limit is not None and in_flight:
                 self._note_waiting(pair, promise)
                 self.in_flight = self.in_flight or limit
             known = self.refusals.get(pair)
             # What a budget held back in an earlier wave promises too little by now.
-            outdated = limit is None and self._book.is_little(promise.row) and not self._ended
-            if known is not None and not (outdated and known.code is Code.BUDGET):
+            outdated = limit is None and self._candidates.is_little(promise.row) and not self._ended
+            if known is not None and not (outdated and known.refusal.code is Code.BUDGET):
                 continue
             if (why := self._why_left(pair[0], promise, limit)) is not None:
-                self.refusals[pair] = Refusal(promise.strategy, *why)
+                self.refusals[pair] = RefusedMove(promise.strategy, why)
 
-    def _why_left(self, cls: int, promise: Promise, limit: str | None) -> tuple[Code, str] | None:
-        """Return (code, sentence) for a pair that was never examined; other pairs of its class may supply it."""
+    def _why_left(self, cls: int, promise: Promise, limit: str | None) -> Refusal | None:
+        """Return the refusal of a pair that was never examined; other pairs of its class may supply it."""
         if limit is not None:
-            return Code.BUDGET, limit
-        if not self._book.is_little(promise.row):
+            return Refusal.of(Why.BUDGET, limit=limit)
+        if not self._candidates.is_little(promise.row):
             return self._refused_alike.get(cls)
-        cost, least = (
-            float(self._draft.problem.costs[promise.pod]),
-            self._draft.settings.threshold.imbalance,
-        )
-        return Code.LOW_GAIN, (
-            f"gain at most {promise.promised[2]:.3g} at cost {cost:.3g} wherever it lands, "
-            f"the policy asks for {least:g}"
-        )
+        cost = float(self._draft.problem.costs[promise.pod])
+        least = self._draft.settings.threshold.imbalance
+        return Refusal.of(Why.LOW_PROMISE, gain=promise.promised[2], cost=cost, least=least)
 
     def _note_waiting(self, pair: Pair, promise: Promise) -> None:
-        if not self._looks.was_refused(pair) and not self._book.is_little(promise.row):
+        if not self._candidates.was_refused(promise.row) and not self._candidates.is_little(
+            promise.row
+        ):
             self.waiting.add(pair[0])

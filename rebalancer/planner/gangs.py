@@ -291,7 +291,7 @@ class GangPlan:
         if not len(prediction.nodes):
             return "no node takes its replacement once all of the gang are gone"
         unwanted = self._judge.unwanted(pod, prediction)
-        return None if unwanted is None else unwanted[1]
+        return None if unwanted is None else unwanted.text(self._draft.snapshot)
 
     def _paying(
         self,
@@ -574,7 +574,8 @@ def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> str | None:
     for pod in pods:
         cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
         if len(disruptions.of(cls)) > 1:
-            return f"{snapshot.pod_ref(pod)}: {(disruptions.forbidden(cls) or ('', ''))[1]}"
+            forbidden = disruptions.forbidden(cls)
+            return f"{snapshot.pod_ref(pod)}: {forbidden.text(snapshot) if forbidden else ''}"
         spent.update(disruptions.spent_by(cls, ready=ready))
     for index, number in sorted(spent.items()):
         budget = snapshot.budgets[index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rebalancer.plan.plan import (
 )
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair
+from rebalancer.planner.refusal import Refusal, ShownRefusal, Why
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.protect import (
     CANNOT_SURGE,
@@ -126,17 +127,15 @@ def _most_first(item: tuple[str, int]) -> tuple[int, str]:
     return -item[1], item[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedMove(NamedTuple):
     """Why a pair was not moved, and the strategy that asked for the move."""
 
     strategy: str
-    code: Code
-    message: str
+    refusal: Refusal
 
 
 def skips_of(
-    draft: Draft, refusals: Mapping[Pair, Refusal], pairs: AbstractSet[Pair]
+    draft: Draft, refusals: Mapping[Pair, RefusedMove], pairs: AbstractSet[Pair]
 ) -> list[Skip]:
     """Return the pods that terms still have as candidates, among the examined ``pairs``, and why they stay.
 
@@ -149,18 +148,19 @@ def skips_of(
     keepers, scoped = _Keepers(draft), draft.problem.scoped
     skips: list[Skip] = []
     for pair, pods in _pods_on(draft, (pairs & left.keys()) | why.keys()):
-        refusal = why.get(pair)
-        strategy = left[pair] if pair in left or refusal is None else refusal.strategy
-        asking = strategy if refusal is None else refusal.strategy
+        refused = why.get(pair)
+        strategy = left[pair] if pair in left or refused is None else refused.strategy
+        asking = strategy if refused is None else refused.strategy
+        reason = None if refused is None else refused.refusal.shown(draft.snapshot)
         for pod in pods:
             if scoped is not None and not scoped.pods[pod]:
                 continue
             if asking not in of_place and draft.judging(pod, asking) is None:
                 continue
             if (kept := keepers.of(pod)) is not None:
-                skips.append(_skip(draft, pod, strategy, kept))
-            elif refusal is not None:
-                skips.append(_skip(draft, pod, refusal.strategy, refusal))
+                skips.append(skip_of(draft, pod, strategy, kept))
+            elif reason is not None:
+                skips.append(skip_of(draft, pod, asking, reason))
     return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
 
 
@@ -188,9 +188,9 @@ def _find_left(draft: Draft) -> dict[Pair, str]:
     return strategies
 
 
-def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
+def _find_unselected(draft: Draft) -> dict[Pair, RefusedMove]:
     """Return the candidates that no term may move, because of its strategy's ``select``, or while it is held."""
-    refusals: dict[Pair, Refusal] = {}
+    refusals: dict[Pair, RefusedMove] = {}
     may_move: set[Pair] = set()
     restricted = draft.problem.held or any(w.selected is not None or w.resting for w in draft.terms)
     for weighted in draft.terms if restricted else ():
@@ -199,34 +199,26 @@ def _find_unselected(draft: Draft) -> dict[Pair, Refusal]:
             if weighted.may_move(*pair):
                 may_move.add(pair)
             elif weighted.held:
-                text = draft.problem.held
-                refusals.setdefault(pair, Refusal(weighted.strategy, Code.ZONE_CLOSED, text))
-            elif (why := weighted.resting.get(pair[0])) is not None:
-                text = f"coolDown: {why}"
-                refusals.setdefault(pair, Refusal(weighted.strategy, Code.PROTECTED, text))
+                why = Refusal.of(Why.ZONE_CLOSED, zone=draft.problem.held)
+                refusals.setdefault(pair, RefusedMove(weighted.strategy, why))
+            elif (until := weighted.resting.get(pair[0])) is not None:
+                why = Refusal.of(Why.COOLS_DOWN, until=until)
+                refusals.setdefault(pair, RefusedMove(weighted.strategy, why))
             else:
-                text = f"the select of {weighted.strategy} does not match it"
-                refusals.setdefault(pair, Refusal(weighted.strategy, Code.NOT_SELECTED, text))
+                why = Refusal.of(Why.NOT_SELECTED, strategy=weighted.strategy)
+                refusals.setdefault(pair, RefusedMove(weighted.strategy, why))
     return {pair: refusal for pair, refusal in refusals.items() if pair not in may_move}
 
 
-def _waiting(draft: Draft) -> dict[Pair, Refusal]:
+def _waiting(draft: Draft) -> dict[Pair, RefusedMove]:
     """Return the pairs whose measured condition has not lasted for enough runs."""
-    waiting: dict[Pair, Refusal] = {}
+    waiting: dict[Pair, RefusedMove] = {}
     for weighted in draft.terms:
         rows = weighted.selected_rows(weighted.term.waiting())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
-            text = weighted.term.describe(*pair)
-            waiting.setdefault(pair, Refusal(weighted.strategy, Code.TOO_FEW_RUNS, text))
+            why = Refusal.of(Why.TOO_FEW_RUNS, measured=weighted.term.describe(*pair))
+            waiting.setdefault(pair, RefusedMove(weighted.strategy, why))
     return waiting
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What keeps a pod in place, whatever asks for it."""
-
-    code: Code
-    message: str
 
 
 class _Keepers:
@@ -234,9 +226,9 @@ class _Keepers:
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._known: dict[tuple[int, int, bool], _Kept | None] = {}
+        self._known: dict[tuple[int, int, bool], ShownRefusal | None] = {}
 
-    def of(self, pod: int) -> _Kept | None:
+    def of(self, pod: int) -> ShownRefusal | None:
         """Return what keeps a pod in place, or None."""
         draft = self._draft
         bits, lifted = int(draft.problem.protected[pod]), bool(draft.lifted[pod])
@@ -245,19 +237,20 @@ class _Keepers:
             self._known[alike] = self._judge(pod)
         return self._known[alike]
 
-    def _judge(self, pod: int) -> _Kept | None:
-        if protections := self._draft.protection_texts(pod):
-            return _Kept(protection_code(protections), sentence_of(protections))
+    def _judge(self, pod: int) -> ShownRefusal | None:
+        if texts := self._draft.protection_texts(pod):
+            return ShownRefusal(protection_code(texts), sentence_of(texts))
         forbidden = self._draft.forbidden(pod)
-        return None if forbidden is None else _Kept(*forbidden)
+        return None if forbidden is None else forbidden.shown(self._draft.snapshot)
 
 
-def _skip(draft: Draft, pod: int, strategy: str, reason: Refusal | _Kept) -> Skip:
-    snapshot = draft.snapshot
+def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip:
+    """Return a pod that stays, as it is shown."""
+    snapshot, node = draft.snapshot, int(draft.snapshot.pods.node[pod])
     return Skip(
         namespace=snapshot.classes[snapshot.pods.cls[pod]].namespace,
         pod=snapshot.pods.name[pod],
-        node=snapshot.nodes.names[snapshot.pods.node[pod]],
+        node=snapshot.nodes.names[node] if node >= 0 else "",
         strategy=strategy,
         code=reason.code,
         message=reason.message,

@@ -217,7 +217,7 @@ class _Check:
         if isinstance(verdict, str):
             return verdict
         if verdict.refused is not None:
-            return f"{verdict.refused[0].value}: {verdict.refused[1]}"
+            return f"{verdict.refused.code}: {verdict.refused.text(self._snapshot)}"
         pays = not move.makes_way_for and move.room is None
         if pays and _mends_less(verdict, move):
             return "it would fix less than planned where it would land now: left to the next run"

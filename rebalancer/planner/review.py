@@ -31,13 +31,11 @@ from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.recheck import Rechecked, expect_landings, rechecked
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import REVIEWED, explained, rules_elsewhere, scores_of
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.snapshot.model import PodFlag, Snapshot
-
-ReachedLimit = tuple[Code, str]
-"""Which limit keeps a move from this run, in words."""
 
 
 class Waves:
@@ -55,7 +53,7 @@ class Waves:
         self._planned = 0
         """Wave that the last move was planned in."""
 
-    def place(self, move: Move) -> int | ReachedLimit:
+    def place(self, move: Move) -> int | Refusal:
         """Return the wave of ``move``; later than the waves of moves planned in an earlier wave."""
         pod = self._rows[move.uid]
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
@@ -63,7 +61,7 @@ class Waves:
         if (forbidden := self._draft.forbidden(pod)) is not None:
             return forbidden
         if (limit := self._allowance.over(move.strategy, cls)) is not None:
-            return Code.BUDGET, limit
+            return Refusal.of(Why.BUDGET, limit=limit)
         unit = move.gang
         begun = bool(unit) and unit == self._unit
         if move.wave != self._planned or unit != self._unit:
@@ -83,11 +81,11 @@ class Waves:
             self._allowance.next_wave()
             self._quota.reset()
 
-    def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> ReachedLimit | None:
+    def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> Refusal | None:
         if (limit := self._allowance.waits(cls, node, strategy, ready=ready)) is not None:
-            return Code.BUDGET, limit
+            return Refusal.of(Why.BUDGET, limit=limit)
         if not self._snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
-            return Code.QUOTA, lack
+            return Refusal.of(Why.QUOTA, limit=lack)
         return None
 
     def _spend(self, cls: int, node: int, strategy: str, *, ready: bool) -> None:
@@ -97,7 +95,7 @@ class Waves:
             self._quota.take(cls)
 
 
-Why = tuple[Status, str]
+Ending = tuple[Status, str]
 """How a move ended before anything was tried, and why."""
 
 _LATER = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
@@ -125,7 +123,7 @@ class _Review:
         self._moves, self._problem, self._settings = moves, problem, settings
         self._snapshot = problem.snapshot
         self._named = {move.uid for move in moves}
-        self._ended: dict[str, Why] = {}
+        self._ended: dict[str, Ending] = {}
 
     def on(self, draft: Draft) -> Decision:
         before, bounds, elsewhere = scores_of(draft), draft.bounds(), rules_elsewhere(draft)
@@ -246,7 +244,7 @@ class _Review:
             if isinstance(wave, int):
                 placed.append(replace(move, wave=wave))
             else:
-                code, why = wave
+                code, why = wave.shown(self._snapshot)
                 self._ended[move.uid] = _LATER.get(code, Status.DROPPED), f"{code}: {why}"
         return placed
 
@@ -294,7 +292,7 @@ def _refuse_deletions(
             yield Outcome(move, Status.NOT_ATTEMPTED, "a budget of the run is used up")
 
 
-def _missing(taken: bool) -> Why:
+def _missing(taken: bool) -> Ending:
     if taken:
         return Status.CHANGED, "another pod has its name now"
     return Status.GONE, "the pod is gone"
@@ -313,7 +311,7 @@ def _refs(snapshot: Snapshot, names: Sequence[str]) -> set[str]:
     return {snapshot.pod_ref(row) for row in snapshot.pods.name.rows_of(set(names)).tolist()}
 
 
-def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Why | None:
+def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Ending | None:
     """Return why the pod with the move's uid is not the planned one, or is gone; None if it is in place."""
     if (ref := snapshot.pod_ref(pod)) != move.ref:
         return Status.CHANGED, f"the uid is that of {ref}"

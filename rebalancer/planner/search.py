@@ -1,9 +1,8 @@
-"""The search: lazy greedy over (class, node) pairs, wave by wave, in rounds.
+"""The search: lazy greedy over rows of a class and a node, wave by wave.
 
-The book sorts candidates by an upper bound of their gain per eviction cost. A round takes the best ones that do not
-affect each other, one in a small cluster. They are examined with their predicted landings in the current state.
-Those that still beat the next candidate are moved, the others stay with their exact gain. Candidates deferred by a
-budget wait for the next wave; those that the scheduler or the cost refuses are tried again once something that the
+Rows are sorted by an upper bound of their gain per eviction cost. The best one is judged with its predicted landings in
+the current state. If it still beats the next row, a pod of it moves; else it stays with its exact gain. Rows deferred by a
+budget wait for the next wave; those that the scheduler or the cost refuses are looked at again once something that the
 refusal depends on has changed. A wave with little gain is the last.
 """
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
-from rebalancer.planner.book import Book
+from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
@@ -25,14 +24,13 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.gangs import GangPlan
-from rebalancer.planner.looks import Looks
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.plan import Rooms, make_room
-from rebalancer.planner.rounds import Rounds, Rung
-from rebalancer.scheduler.topology import ZONE
+from rebalancer.planner.rungs import Rung, Rungs
 from rebalancer.snapshot.columns import Floats
 
 WhyStop = Callable[[], str | None]
@@ -54,7 +52,7 @@ _ONCE_MORE = (Rung(again=True, joins=True), Rung(again=True, only_certain=False,
 class Left:
     """Why pods stay, and which pairs wait for later runs."""
 
-    refusals: Mapping[Pair, Refusal]
+    refusals: Mapping[Pair, RefusedMove]
     pairs: frozenset[Pair]
     """All that were candidates at any time."""
     waiting_classes: frozenset[int]
@@ -129,8 +127,6 @@ class _Pass:
         self._wave = Wave(0, QuotaLedger(draft.snapshot))
         """The newest one."""
         self._effort = effort
-        zone = draft.snapshot.nodes.labels.column(ZONE)
-        self._looks = looks = Looks(draft.state, zone, draft.fits, effort)
         self._largest = 0
         """Moves of the largest wave."""
         self._gained = np.zeros(3)
@@ -139,14 +135,13 @@ class _Pass:
         """Whether the last wave brought little, see ``Threshold.rest``."""
         self.rests = False
         """Whether the plan ends because of that."""
-        self.book = book = Book(draft, terms, effort)
-        self.examination = Examination(draft, terms, guard, book, looks, effort)
+        judge = Judge(draft.view, terms, guard, draft.settings.threshold)
+        self.candidates = Candidates(draft, terms, judge.effects, effort)
+        self.examination = Examination(draft, terms, judge, self.candidates, effort)
         commit = Commit(draft, terms, observed, most_landings)
-        self._rounds = Rounds(
-            draft, guard, book, looks, self.examination, commit, effort, self._goes_on
-        )
-        chains = Chains(draft.view, self.examination.judge, draft.problem.costs, effort)
-        self._chains = ChainWaves(draft, chains, book, self.examination, commit, looks)
+        self._rungs = Rungs(self.candidates, self.examination, commit, effort, self._goes_on)
+        chains = Chains(draft.view, judge, draft.problem.costs, effort)
+        self._chains = ChainWaves(draft, chains, self.candidates, self.examination, commit)
 
     def run(self, first_wave: int) -> list[Chosen]:
         """Return the moves of all waves, in order; the state contains all of them."""
@@ -174,7 +169,9 @@ class _Pass:
         else:
             examination.close(self._wave)
         waiting = frozenset(examination.waiting)
-        return Left(examination.refusals, frozenset(self.book.seen), waiting, examination.in_flight)
+        return Left(
+            examination.refusals, frozenset(self.candidates.seen), waiting, examination.in_flight
+        )
 
     def _may_go_on(self) -> bool:
         """Return whether the run has time and budget for another move."""
@@ -188,10 +185,10 @@ class _Pass:
         # After a wave that brought little only chains are left to try: they may fix what no single move does.
         of_wave = [] if self._little else self._climb(wave, before)
         if of_wave:
-            self._looks.free(())
+            self._rungs.freed = ()
             self._little = self._is_little(self._gained - before)
         else:
-            of_wave = self._chains.wave(wave)
+            of_wave, self._rungs.freed = self._chains.wave(wave)
             self.rests = self._little and not of_wave
             self._little = False
         self._draft.state.reap()
@@ -208,7 +205,7 @@ class _Pass:
             # What was refused is looked at once more only where the plan would end.
             if of_wave and not (rung.joins and (little if rung.again else few)):
                 break
-            moves = self._rounds.climb(rung, wave)
+            moves = self._rungs.climb(rung, wave)
             for move in moves:
                 self._gained += np.maximum(0.0, move.gain)
             of_wave += moves

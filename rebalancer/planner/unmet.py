@@ -19,12 +19,13 @@ from rebalancer.plan.plan import (
 )
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
+from rebalancer.planner.refusal import ShownRefusal
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.snapshot.columns import Bools, Ints, unite
 from rebalancer.snapshot.protect import LEFT_OUT
 
-_Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]
-"""Class and node -> code and message of each of its pods that stay."""
+_Reasons = Mapping[Pair, Sequence[ShownRefusal]]
+"""Class and node -> why each of its pods stays."""
 
 _MOVED = "pods that this run moves may stand so where they land: the next run looks where they are"
 _NOWHERE = -1
@@ -207,7 +208,9 @@ def _find_ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
     """Yield the finished pods that a strategy wants to delete and that remain, as rules."""
     for of in draft.problem.contributions:
         if left := draft.ended.left(of.strategy):
-            mine = [(one.code, one.message) for one in skips if one.strategy == of.strategy]
+            mine = [
+                ShownRefusal(one.code, one.message) for one in skips if one.strategy == of.strategy
+            ]
             yield _rule(of.strategy, "pods that have ended", "", mine, left)
 
 
@@ -217,13 +220,13 @@ def _find_ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
 def _by_pair(draft: Draft, skips: Sequence[Skip]) -> _Reasons:
     pods, classes = draft.snapshot.pods, draft.snapshot.classes
     by_name = {(one.namespace, one.pod): one for one in skips}
-    by_pair: dict[Pair, list[tuple[Code, str]]] = {}
+    by_pair: dict[Pair, list[ShownRefusal]] = {}
     for pod in pods.name.rows_of({one.pod for one in skips}).tolist():
         cls = int(pods.cls[pod])
         skip = by_name.get((classes[cls].namespace, pods.name[pod]))
         if skip is not None:
             pair = cls, int(pods.node[pod])
-            by_pair.setdefault(pair, []).append((skip.code, skip.message))
+            by_pair.setdefault(pair, []).append(ShownRefusal(skip.code, skip.message))
     return by_pair
 
 
@@ -248,17 +251,18 @@ def _explain(
     return UnmetRule(weighted.strategy, unmet.rule, workload, {code.value: 0}, why, rules)
 
 
-def _without_pods(draft: Draft, unmet: Unmet, otherwise: str | None) -> tuple[Code, str]:
-    """Return (code, sentence) for an unmet rule of which no staying pod has a reason."""
+def _without_pods(draft: Draft, unmet: Unmet, otherwise: str | None) -> ShownRefusal:
+    """Return the reason for an unmet rule of which no staying pod has a reason."""
     living = unite(draft.state.living_of(cls) for cls in unmet.classes.tolist())
     if not draft.state.at_home(living).all():
-        return Code.MOVED_NOW, _MOVED
+        return ShownRefusal(Code.MOVED_NOW, _MOVED)
     if unmet.lack and not len(unmet.nodes):
-        return Code.UNSATISFIABLE, unmet.lack
+        return ShownRefusal(Code.UNSATISFIABLE, unmet.lack)
     if len(unmet.nodes) and otherwise is not None:
-        return Code.NOT_EXAMINED, otherwise
+        return ShownRefusal(Code.NOT_EXAMINED, otherwise)
     moved = len(draft.state.unmoved()) < np.count_nonzero(draft.snapshot.pods.living)
-    return (Code.CAME_UP, _CAME_UP) if len(unmet.nodes) and moved else (Code.NO_GAIN, _NO_MOVE)
+    came_up = len(unmet.nodes) and moved
+    return ShownRefusal(*((Code.CAME_UP, _CAME_UP) if came_up else (Code.NO_GAIN, _NO_MOVE)))
 
 
 def _workload(draft: Draft, unmet: Unmet) -> str:
@@ -270,7 +274,7 @@ def _workload(draft: Draft, unmet: Unmet) -> str:
 
 
 def _rule(
-    strategy: str, rule: str, workload: str, reasons: Sequence[tuple[Code, str]], number: int
+    strategy: str, rule: str, workload: str, reasons: Sequence[ShownRefusal], number: int
 ) -> UnmetRule:
     codes = Counter(code.value for code, _ in reasons)
     ranked = dict(sorted(codes.items(), key=lambda item: (-item[1], item[0])))

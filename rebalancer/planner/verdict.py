@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rebalancer.plan.plan import Code
+from rebalancer.planner.refusal import Refusal
 from rebalancer.scheduler.prediction import Prediction
 
 # Differences below this are rounding, not gain.
@@ -28,7 +28,7 @@ class Verdict:
     """Gain per entry at the landing that is best for it."""
     by_strategy: dict[str, float]
     """Expected gain of each strategy in the entry that decides."""
-    refused: tuple[Code, str] | None
+    refused: Refusal | None
     vain: tuple[int, ...] = ()
     """Where it is refused: a few nodes of its landings where no rule is fixed, the most probable first."""
     marks: tuple[int, ...] = ()

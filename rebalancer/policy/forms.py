@@ -36,32 +36,42 @@ MODELINE = """\
 """First lines of a policy that is written, for YAML's language server."""
 
 
-def plain(policy: Policy) -> dict[str, Any]:
+def plain(policy: Policy, *, defaults: bool = True) -> dict[str, Any]:
     """Return the effective policy as plain data: with all defaults, and the resolved mode of each strategy.
 
-    Keys and values are those of the file, so the result can be loaded again.
+    Keys and values are those of the file, so the result can be loaded again. Without ``defaults``: only what differs
+    from them.
     """
-    data = without_nulls(policy.model_dump(mode="json", by_alias=True, exclude={"strategies"}))
+    data = without_nulls(
+        policy.model_dump(
+            mode="json", by_alias=True, exclude={"strategies"}, exclude_defaults=not defaults
+        )
+    )
     data["strategies"] = {
-        name: _flat(strategy) | {"mode": policy.mode_of(name).value}
+        name: _flat(strategy, defaults=defaults) | {"mode": policy.mode_of(name).value}
         for name, strategy in sorted(policy.strategies.items())
     }
     if policy.interruption.steps:
-        data["interruption"]["steps"] = [
+        data.setdefault("interruption", {})["steps"] = [
             without_nulls(flat_step(step)) for step in policy.interruption.steps
         ]
     elif not policy.signals:
         # Most policies have neither, and nothing of the defaults has an effect then.
-        del data["signals"], data["interruption"]
+        data.pop("signals", None)
+        data.pop("interruption", None)
     result: dict[str, Any] = data
     return result
 
 
-def _flat(strategy: StrategyPolicy) -> dict[str, Any]:
+def _flat(strategy: StrategyPolicy, *, defaults: bool) -> dict[str, Any]:
     data: dict[str, Any] = without_nulls(
-        strategy.model_dump(mode="json", by_alias=True, exclude={"params"})
+        strategy.model_dump(
+            mode="json", by_alias=True, exclude={"params"}, exclude_defaults=not defaults
+        )
     )
-    own: dict[str, Any] = without_nulls(strategy.params.model_dump(mode="json", by_alias=True))
+    own: dict[str, Any] = without_nulls(
+        strategy.params.model_dump(mode="json", by_alias=True, exclude_defaults=not defaults)
+    )
     return {"mode": None, **data, **own}
 
 
@@ -97,12 +107,23 @@ def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
 
 
 def policy_hash(policy: Policy) -> str:
-    """Return the sha256 (hex) of the effective policy, and of the scheduler configuration once it is read."""
-    data = plain(policy)
-    if (configuration := policy.scheduler.configuration) is not None:
-        data["schedulerConfiguration"] = configuration.model_dump(mode="json")
+    """Return a hash (64 hex digits) of the effective policy, and of the scheduler configuration once it is read.
+
+    Its first half is of what differs from the defaults: see :func:`differs_by_defaults`.
+    """
+    read = policy.scheduler.configuration
+    more = {} if read is None else {"schedulerConfiguration": read.model_dump(mode="json")}
+    return "".join(_digest(plain(policy, defaults=of) | more)[:32] for of in (False, True))
+
+
+def _digest(data: Mapping[str, Any]) -> str:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differs_by_defaults(one: str, other: str) -> bool:
+    """Return whether two hashes are of one policy in two versions of this program, whose defaults differ."""
+    return one != other and one[:32] == other[:32]
 
 
 class _Generator(GenerateJsonSchema):

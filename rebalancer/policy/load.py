@@ -34,7 +34,6 @@ from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, 
 from rebalancer.policy.values import Direction, Params, ProviderParams
 
 BUILT_IN = "built-in default"
-NO_STRATEGY = "the policy names no strategy: nothing will be moved"
 """Warning of a policy without strategies; not for what empties nodes, which it need not name one for."""
 _STDIN = "standard input"
 _UNCHANGED = PolicyChanges()
@@ -63,6 +62,11 @@ class LoadedPolicy:
     policy_hash: str
     """See ``policy_hash`` in rebalancer.policy.forms: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
+    """What is to be known of it, but for its strategies."""
+    of_strategies: tuple[str, ...] = ()
+    """The same of its strategies."""
+    served: tuple[str, ...] = ()
+    """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
 
     @property
     def is_built_in(self) -> bool:
@@ -77,7 +81,8 @@ class LoadedPolicy:
     def with_mode(self, mode: Mode) -> LoadedPolicy:
         """Return a copy with another mode, and a new hash."""
         policy = self.policy.model_copy(update={"mode": mode})
-        return replace(self, policy=policy, policy_hash=policy_hash(policy))
+        served = self.served if mode is Mode.ENFORCE else ()
+        return replace(self, policy=policy, policy_hash=policy_hash(policy), served=served)
 
     def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return a copy with the configuration that ``scheduler.fromConfig`` names, and a new hash."""
@@ -185,11 +190,12 @@ class _Sources(Sources):
             source=source,
             files=tuple(self.files),
             policy_hash=policy_hash(policy),
-            warnings=(
-                *self.warnings,
+            warnings=tuple(self.warnings),
+            of_strategies=(
                 *without_effect(policy, self.strategies),
                 *beside_scale_in(policy, self.strategies),
             ),
+            served=tuple(map(str, acting_on_machines(policy, self.strategies))),
         )
 
     def _order(self, file: str) -> int:
@@ -421,10 +427,27 @@ def lacking_provider(
         yield source.document.problem(source.base, message)
 
 
+def acting_on_machines(
+    policy: Policy, sources: Mapping[str, StrategySource]
+) -> Iterator[FileProblem]:
+    """Yield a problem for each strategy that adds or ends machines, for runs that do not remember earlier ones."""
+    for name, strategy in policy.strategies.items():
+        scales = strategy.params.scales
+        if scales is None or policy.mode_of(name) is not Mode.ENFORCE:
+            continue
+        does = "adds" if scales == "out" else "ends"
+        message = (
+            f"{name} {does} machines, which only `rebalancer serve` does (of the chart: kind: Deployment);"
+            " let that process act by this policy, or write mode: observe"
+        )
+        source = sources[name]
+        yield source.document.problem((*source.base, "mode"), message)
+
+
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
     """Yield a warning if the policy has no strategies, and for each mode without effect."""
     if not policy.strategies:
-        yield NO_STRATEGY
+        yield "the policy names no strategy: nothing will be moved"
     for name, strategy in policy.strategies.items():
         if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
             effect = f"the policy's {policy.mode} holds"

@@ -23,6 +23,7 @@ from rebalancer.base.data_text import YamlLoader, unpack, yaml_events
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode, Status
+from rebalancer.policy.forms import differs_by_defaults
 from rebalancer.policy.load import LoadedPolicy, flags_of_changes
 from rebalancer.policy.model import Mode
 from rebalancer.wire.times import unix_seconds
@@ -127,6 +128,11 @@ class ReviewedPlan:
 
     def check_policy(self, loaded: LoadedPolicy) -> None:
         """Raise PolicyError unless the plan was made with this policy and the policy allows moves."""
+        if differs_by_defaults(self.policy_hash, loaded.policy_hash):
+            raise self._wrong(
+                "policyHash: the plan was made by another version of rebalancer, whose policy has other"
+                f" keys or defaults: {_ANEW}"
+            )
         if self.policy_hash != loaded.policy_hash:
             named = loaded.policy.scheduler.from_config is not None
             also = ", or its scheduler.fromConfig holds something else now" if named else ""
@@ -134,7 +140,8 @@ class ReviewedPlan:
             same = f"--policy, and {self.policy_flags}" if self.policy_flags else "--policy"
             raise self._wrong(
                 f"policyHash: the plan was made under another policy ({made}) than the one in force"
-                f" ({_with_flags(loaded.source, loaded.changed_by)}){also}: give the same {same}, or {_ANEW}"
+                f" ({_with_flags(loaded.source, loaded.changed_by)}), or by an earlier version of"
+                f" rebalancer{also}: give the same {same}, or {_ANEW}"
             )
         if (mode := loaded.policy.mode) is not Mode.ENFORCE:
             raise self._wrong(

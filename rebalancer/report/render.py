@@ -194,7 +194,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "machines": [],
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": describe_reviewed_plan(report.reviewed),
-        "warnings": list(loaded.warnings),
+        "warnings": [*loaded.warnings, *loaded.of_strategies],
         "exitCode": report.exit_code,
         "timings": {},
     }

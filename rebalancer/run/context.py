@@ -22,7 +22,14 @@ from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress, bars_on
 from rebalancer.run.names import name_in_lasting_marks, name_in_marks, own_pod
-from rebalancer.run.options import ClusterFlags, RunOptions, ScopeFlags, StateFlags
+from rebalancer.run.options import (
+    ClusterFlags,
+    PolicyFlags,
+    ProgressFlags,
+    RunOptions,
+    ScopeFlags,
+    StateFlags,
+)
 from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
@@ -77,7 +84,7 @@ class RunContext:
     def closes(self) -> bool:
         """Whether the run may cordon nodes whose machines will be removed."""
         policy = self.loaded.policy
-        return any(
+        return self.reviewed is None and any(
             of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
             for name, of in policy.strategies.items()
         )
@@ -105,9 +112,7 @@ def run_context(
     state, publishing = options.state, options.publishing
     if options.whole and not options.dry_run and options.cluster.snapshot_path is None:
         raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
-    if options.policy.policy_path == options.cluster.snapshot_path == "-":
-        raise PolicyError(["--policy and --snapshot cannot both be standard input"])
-    _refuse_cluster_flags(options.cluster, state)
+    refuse_flags(options.policy, options.cluster, state)
     registry = Registry.installed() if registry is None else registry
     loaded = options.policy.load(registry) if loaded is None else loaded
     reviewed = _read_reviewed_plan(options, loaded)
@@ -115,13 +120,13 @@ def run_context(
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
     if acts and not options.yes and options.confirmed_plan is None:
         raise PolicyError([_UNASKED])
-    if acts and state.capacity_status is None:
-        _require_status(loaded)
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
     knows_its_marks = not offline and (acts or state.lease is not None)
     passing = name_in_marks(state.lease, environment)
-    form = "quiet" if options.progress.quiet else options.progress.log_format
-    clock, bars = environment.clock, bars_on(environment, form=form, color=options.ending.color)
+    clock, (timings, progress) = (
+        environment.clock,
+        say_on(environment, options.progress, options.ending.color),
+    )
     return RunContext(
         acts=acts,
         environment=environment,
@@ -140,23 +145,33 @@ def run_context(
         name_in_marks=passing,
         measured=publishing.metrics_push is not None or publishing.metrics_file is not None,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
-        timings=Timings(
-            clock, shown=nullcontext if bars is None else bars.phase, spans=environment.spans
-        ),
-        progress=Progress(
-            environment.err,
-            clock=clock.now,
-            form=form,
-            bars=bars,
-            pictured=options.progress.pictured,
-            unix=clock.unix,
-        ),
+        timings=timings,
+        progress=progress,
         notes=[
             *loaded.warnings,
+            *loaded.of_strategies,
             *([] if is_compiled() else [INTERPRETED]),
             *([_YES_OFFLINE] if offline and options.yes else []),
         ],
     )
+
+
+def say_on(
+    environment: Environment, flags: ProgressFlags, color: str = "auto"
+) -> tuple[Timings, Progress]:
+    """Return the timings of a run, and what says on standard error what it does."""
+    form = "quiet" if flags.quiet else flags.log_format
+    clock, bars = environment.clock, bars_on(environment, form=form, color=color)
+    shown = nullcontext if bars is None else bars.phase
+    progress = Progress(
+        environment.err,
+        clock=clock.now,
+        form=form,
+        bars=bars,
+        pictured=flags.pictured,
+        unix=clock.unix,
+    )
+    return Timings(clock, shown=shown, spans=environment.spans), progress
 
 
 def _scope(flags: ScopeFlags, environment: Environment) -> Scope:
@@ -170,18 +185,6 @@ _UNASKED = (
     "an eviction needs a yes, and there is no terminal to ask on: add --yes; to look only,"
     " --mode observe"
 )
-
-
-def _require_status(loaded: LoadedPolicy) -> None:
-    """Raise PolicyError if the policy scales groups up without a stored status: back-offs would be lost."""
-    policy = loaded.policy
-    for name, strategy in policy.strategies.items():
-        if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
-            message = (
-                f"{name} needs --capacity-status NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups failed"
-                f" to grow. Or set strategies.{name}.mode to observe."
-            )
-            raise PolicyError([message])
 
 
 def _read_reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
@@ -202,8 +205,10 @@ def _read_reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPl
     return replace(plan, max_age=options.max_age)
 
 
-def _refuse_cluster_flags(cluster: ClusterFlags, state: StateFlags) -> None:
-    """Raise PolicyError for flags that need a cluster although a snapshot file is read."""
+def refuse_flags(policy: PolicyFlags, cluster: ClusterFlags, state: StateFlags) -> None:
+    """Raise PolicyError if two flags name standard input, or need a cluster although a snapshot file is read."""
+    if policy.policy_path == cluster.snapshot_path == "-":
+        raise PolicyError(["--policy and --snapshot cannot both be standard input"])
     if cluster.snapshot_path is None:
         return
     of_cluster = {
@@ -211,7 +216,7 @@ def _refuse_cluster_flags(cluster: ClusterFlags, state: StateFlags) -> None:
         "--context": cluster.context_name,
         "--lease": state.lease,
         "--memory": state.memory,
-        "--capacity-status": state.capacity_status,
+        "--machine-state": state.machine_state,
     }
     given = [flag for flag, value in of_cluster.items() if value is not None]
     if given:

@@ -15,6 +15,7 @@ from rebalancer.base.errors import (
     ClusterReadError,
     ExitCode,
     MarksError,
+    PolicyError,
     ProviderError,
 )
 from rebalancer.base.output import say
@@ -87,7 +88,7 @@ def run_once(
 ) -> ExitCode:
     """Read, plan, execute the plan unless this is a dry run, and report; return the exit code.
 
-    ``loaded``: the policy, if it was read before. ``scale``: acts on machines, if the policy asks for it.
+    ``loaded``: the policy, if it was read before. ``scale``: what is done to machines, if the policy asks for it.
 
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
@@ -110,12 +111,16 @@ def run_unpublished(
     loaded: LoadedPolicy | None,
     scale: Scale | None = None,
 ) -> EndedRun:
-    """Run as ``run_once`` does, without metrics and notices.
+    """Run as ``run_once`` does, without metrics and notices. One run alone does nothing to machines.
 
     Raises:
+        PolicyError: strategies of the policy would: they need a process that stays.
         RebalancerError: nothing was evicted.
     """
     run = run_context(options, environment, loaded=loaded)
+    if run.acts and run.reviewed is None and run.loaded.served:
+        raise PolicyError(run.loaded.served)
+    scale = None if run.acts else scale
     if run.acts and run.loaded.policy.signals:
         run.notes.append(_SIGNALS_UNHEARD)
     with open_source(run, options.cluster) as source:
@@ -194,9 +199,7 @@ def _scaling(
 ) -> tuple[MachineScaling | None, bool]:
     """Return the run's acts on machines (None: none), and whether judging them failed; pods are moved anyway."""
     strategies = run.loaded.policy.strategies.values()
-    if scale is None or (
-        run.state.capacity_status is None and not any(of.params.scales for of in strategies)
-    ):
+    if scale is None or not any(of.params.scales for of in strategies):
         return None, False
     try:
         return scale(run, source, reading), False

@@ -218,14 +218,9 @@ class StateFlags:
         metavar="NS/NAME",
         parse="reference",
     )
-    capacity_status: tuple[str, str] | None = flag(
-        "ConfigMap for the status of machines, in Cluster Autoscaler's form. It must exist.",
-        default=None,
-        metavar="NS/NAME",
-        parse="reference",
-    )
-    interruption_state: tuple[str, str] | None = flag(
-        "ConfigMap that keeps what steps have to give back if a machine stays. It must exist; quarantine and deregister need it.",
+    machine_state: tuple[str, str] | None = flag(
+        "ConfigMap with what must be known after a restart: sizes and back-offs of groups, and what steps have to give back. It"
+        " must exist; scale-out, quarantine and deregister need it.",
         default=None,
         metavar="NS/NAME",
         parse="reference",

@@ -268,11 +268,7 @@ def require_rights(
 
     with run.timings.phase("access"):
         lease = () if run.state.lease is None else lease_rules(*run.state.lease)
-        kept = [
-            one
-            for one in (run.state.memory, run.state.capacity_status, run.state.interruption_state)
-            if one is not None
-        ]
+        kept = [one for one in (run.state.memory, run.state.machine_state) if one is not None]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
         marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.rules.namespace, restarts=run.restarts)

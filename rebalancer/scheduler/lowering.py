@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.core.counts import DomainCounts, count_per_node, count_pods
+from rebalancer.core.counts import DomainCounts
 from rebalancer.core.filters import HardSpread
 from rebalancer.core.prediction import ClusterArrays, PodArrays, find_feasible, predict
 from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring
@@ -45,21 +45,10 @@ _ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """The pods that one rule counts."""
-
-    pods: DomainCounts
-    classes: Int32s
-    terminating: bool
-    """Whether terminating ones count."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Lowered:
     """A class, as the core reads it."""
 
     pod: PodArrays
-    counted: list[_Counted]
     static: Bools
     """(N,) the nodes that pass all filters on the pod and the node alone."""
     unusual: bool
@@ -121,13 +110,6 @@ class Lowering:
             lowered = self._lowered[cls] = self._lower(cls)
         if state is not self._state:
             self._enter(state)
-        for rule in lowered.counted:
-            nodes = state.nodes_of(rule.classes, terminating=rule.terminating)
-            if nodes is not None:
-                count_pods(rule.pods, nodes.data)
-            else:
-                per_node = state.counts(rule.classes, terminating=rule.terminating)
-                count_per_node(rule.pods, per_node.data)
         if self._placement.supposed.is_any:
             lowered.pod.preferences.taints = view_of(self._placement.preferred_taints(cls))
             # The next prediction may suppose something else.
@@ -145,6 +127,8 @@ class Lowering:
         weights = profile.weights
         logarithms = np.array([go_log(float(domains + 2)) for domains in range(len(nodes) + 3)])
         self._cluster = ClusterArrays(
+            state.living,
+            state.existing,
             Loads(
                 view_of(nodes.allocatable),
                 view_of(state.used),
@@ -186,7 +170,7 @@ class Lowering:
     # -- the rules of a class -----------------------------------------------------------------------
 
     def _lower(self, cls: int) -> _Lowered:
-        counted: list[_Counted] = []
+        counted: list[DomainCounts] = []
         relation = self._interpod.relation(cls)
         repelled = [
             self._count(counted, self._topologies[key], classes, terminating=True)
@@ -202,9 +186,10 @@ class Lowering:
             [self._lower_hard(counted, one) for one in self._spread.hard(cls)],
             repelled,
             attracted,
+            counted,
             first=relation.matches_itself,
         )
-        return _Lowered(pod, counted, self._filters.static(cls), self._filters.unusual(cls))
+        return _Lowered(pod, self._filters.static(cls), self._filters.unusual(cls))
 
     def _lower_requests(self, cls: int) -> Requests:
         resources = self._resources
@@ -216,7 +201,7 @@ class Lowering:
             resources.balances(cls),
         )
 
-    def _lower_hard(self, counted: list[_Counted], constraint: Constraint) -> HardSpread:
+    def _lower_hard(self, counted: list[DomainCounts], constraint: Constraint) -> HardSpread:
         few = len(constraint.domains) < max(1, constraint.min_domains)
         domains = constraint.domains[:0] if few else constraint.domains
         return HardSpread(
@@ -225,7 +210,7 @@ class Lowering:
             view_of(domains.astype(np.int64)),
         )
 
-    def _lower_preferences(self, cls: int, counted: list[_Counted]) -> Preferences:
+    def _lower_preferences(self, cls: int, counted: list[DomainCounts]) -> Preferences:
         affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
         ignored = self._spread.ignored_nodes(cls)
         soft = self._spread.soft(cls)
@@ -246,7 +231,7 @@ class Lowering:
             ignores=bool(ignored.any()),
         )
 
-    def _lower_soft(self, counted: list[_Counted], constraint: Constraint) -> SpreadArrays:
+    def _lower_soft(self, counted: list[DomainCounts], constraint: Constraint) -> SpreadArrays:
         topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME
         return SpreadArrays(
             self._count_per_node(counted, topology, constraint.classes)
@@ -260,7 +245,7 @@ class Lowering:
 
     def _count(
         self,
-        counted: list[_Counted],
+        counted: list[DomainCounts],
         topology: Topology,
         classes: Int32s,
         eligible: Bools | None = None,
@@ -281,7 +266,7 @@ class Lowering:
         )
 
     def _count_per_node(
-        self, counted: list[_Counted], topology: Topology, classes: Int32s
+        self, counted: list[DomainCounts], topology: Topology, classes: Int32s
     ) -> DomainCounts:
         """Return the counts of all pods of ``classes`` per node; 0 for nodes that lack the key."""
         size = len(self._numbers)
@@ -292,7 +277,7 @@ class Lowering:
 
     def _add(
         self,
-        counted: list[_Counted],
+        counted: list[DomainCounts],
         counted_in: Ints,
         domain: Ints,
         size: int,
@@ -304,6 +289,13 @@ class Lowering:
         if len(counted) == len(self._rooms):
             self._rooms.append(np.zeros(len(self._snapshot.nodes) + 1, np.int64))
         room = view_of(self._rooms[len(counted)])
-        pods = DomainCounts(view_of(counted_in), view_of(domain), size, room)
-        counted.append(_Counted(pods, classes, terminating))
+        pods = DomainCounts(
+            view_of(np.ascontiguousarray(classes, np.int32)),
+            view_of(counted_in),
+            view_of(domain),
+            size,
+            room,
+            terminating=terminating,
+        )
+        counted.append(pods)
         return pods

@@ -276,7 +276,7 @@ class Spread:
         for constraint in constraints:
             if constraint.topology.key == HOSTNAME:
                 # Per node, and of all nodes: eligibility does not matter here.
-                counts.append(self._per_node(state, constraint.classes))
+                counts.append(state.counts(constraint.classes))
                 domains.append(None)
             else:
                 counts.append(constraint.domain_counts(state))
@@ -286,12 +286,6 @@ class Spread:
     def ignored_nodes(self, cls: int) -> Bools:
         """Return the nodes (N,) that lack a key of the soft constraints of a class, and score 0."""
         return self._lacking(self.soft(cls) if self._all_keys(cls) else ())
-
-    def _per_node(self, state: ClusterState, classes: Int32s) -> Ints:
-        nodes = state.nodes_of(classes)
-        if nodes is None:
-            return state.counts(classes).astype(np.int64)
-        return np.bincount(nodes, minlength=len(self._snapshot.nodes))
 
     def _lacking(self, constraints: tuple[Constraint, ...]) -> Bools:
         """Return the nodes (N,) that lack a topology key of the constraints; shared for equal keys."""

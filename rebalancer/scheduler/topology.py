@@ -59,9 +59,6 @@ class Topology:
         Only pods on ``eligible`` nodes (N,) count, if given; ``terminating`` as for ``ClusterState.counts``.
         """
         nodes = state.nodes_of(classes, terminating=terminating)
-        if nodes is None:
-            counts = state.counts(classes, terminating=terminating)
-            return self.sums(counts if eligible is None else counts * eligible)
         if eligible is not None:
             nodes = nodes[eligible[nodes]]
         total = np.bincount(self.domain[nodes], minlength=self.size + 1)

@@ -198,7 +198,7 @@ def _require_place(policy: Policy, kept_in: tuple[str, str] | None) -> None:
     keeping = [one.step for one in policy.interruption.steps if one.params.keeps]
     if keeping and kept_in is None:
         message = (
-            f"the step {keeping[0]} needs --interruption-state NAMESPACE/NAME: a ConfigMap, made before, that keeps what"
+            f"the step {keeping[0]} needs --machine-state NAMESPACE/NAME: a ConfigMap, made before, that keeps what"
             " it has to give back if the machine stays"
         )
         raise PolicyError([message])
@@ -252,7 +252,7 @@ class Interruptions:
             run.loaded.policy,
             client,
             self._nodes,
-            kept_in=run.state.interruption_state,
+            kept_in=run.state.machine_state,
             lost=lost,
             call_planner=self._call_planner,
         )

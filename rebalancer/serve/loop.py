@@ -29,8 +29,9 @@ from rebalancer.kube.config_map import ConfigMapMissingError
 from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken, is_final
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.capacity import scaling_of
+from rebalancer.machines.capacity import MachineScaler
 from rebalancer.planner.rules import room_after
+from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, run_context
@@ -247,6 +248,18 @@ def _require_memory(run: RunContext, client: Client) -> None:
         return
 
 
+def _refuse_scale_out(run: RunContext) -> None:
+    """Raise PolicyError if the policy scales groups up: after a restart, back-offs and requested sizes would be lost."""
+    policy = run.loaded.policy
+    for name, strategy in policy.strategies.items():
+        if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
+            message = (
+                f"{name} needs --machine-state NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups failed"
+                f" to grow. Or set strategies.{name}.mode to observe."
+            )
+            raise PolicyError([message])
+
+
 _THOROUGH = 20
 """Runs between two looks of the garbage collector at what has outlasted runs."""
 
@@ -301,6 +314,8 @@ class ServeLoop:
         self._leading = Leading(
             options.state.lease, environment, self._stop, health, self._following.has_begun
         )
+        self._scale = MachineScaler()
+        """What runs do to machines; each term begins without memories of an earlier one."""
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._notes: tuple[str, ...] = ()
@@ -331,7 +346,7 @@ class ServeLoop:
                 return
             at_end.callback(self._interruptions.close)
             self._follow(self._context(self._environment), client, lost)
-            self._health.leads = True
+            self._health.leads, self._scale = True, MachineScaler()
             self._triggers.begin_term()
             for why in self._due(lost):
                 if why:
@@ -364,12 +379,15 @@ class ServeLoop:
         return cache
 
     def _context(self, environment: Environment) -> RunContext:
-        return run_context(
+        run = run_context(
             self._options,
             environment,
             registry=self._policy.registry,
             loaded=self._policy.loaded,
         )
+        if run.acts and run.state.machine_state is None:
+            _refuse_scale_out(run)
+        return run
 
     # -- one run -----------------------------------------------------------------------------------
 
@@ -435,7 +453,7 @@ class ServeLoop:
                 followed=Followed(cache, self._evicted),
             )
             ending = replace(self._options.ending, prints_idle=False)
-            return run_on(run, ending, source, scaling_of)
+            return run_on(run, ending, source, self._scale)
         except RebalancerError:
             if seen:
                 # It failed: what triggered it triggers another.

@@ -12,10 +12,8 @@ import msgspec
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import (
-    GOING,
     SCALE_IN,
     Lifecycle,
-    Phase,
     ScaleInRecord,
     is_ours,
     scale_in_of,
@@ -196,10 +194,9 @@ def has_left_label(value: str | None) -> bool:
 
 def scale_in_notice(state: ScaleInRecord) -> Announcement:
     """Return the announcement for the scale-in record on a node."""
-    kind = NoticeKind.SCALE_IN if state.phase in GOING else NoticeKind.NOTED
-    at = state.since if state.phase is Phase.UNNEEDED else state.at
     why = f" ({state.why})" if state.why else ""
-    return Announcement(kind, SCALE_IN, 0.0, f"scale-in: {state.phase} since {at}{why}", state)
+    text = f"scale-in: {state.phase} since {state.at}{why}"
+    return Announcement(NoticeKind.SCALE_IN, SCALE_IN, 0.0, text, state)
 
 
 def is_leaving(node: o.Node, notices: tuple[Announcement, ...]) -> bool:

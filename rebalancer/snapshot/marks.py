@@ -14,7 +14,6 @@ from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire.marks import (
     EFFECT,
     EMPTY,
-    GOING,
     KEYS,
     STEER,
     TAINT,
@@ -161,7 +160,7 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleInRecord | Non
         notices[node] = (*others, scale_in_notice(state)) if state is not None else others
         announced = _leaves(others, sets[int(taint_set[node])])
         lifted = stood is not None and stood.cordoned and not announced
-        closed = state is not None and state.phase in GOING
+        closed = state is not None
         unschedulable[node] = closed or (bool(unschedulable[node]) and not lifted)
         kept = [
             taint
@@ -172,7 +171,7 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleInRecord | Non
         if taints not in sets:
             sets.append(taints)
         taint_set[node] = sets.index(taints)
-        if stood is not None and stood.phase in GOING:
+        if stood is not None:
             leaving[node] = _leaves(others, taints)
         leaving[node] |= closed
     return replace(

@@ -7,6 +7,7 @@ is Ready. The new pod has another template with its own hash, and is scheduled w
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -482,15 +483,21 @@ def pod_selector(workload: o.Workload) -> o.LabelSelector | None:
         return None
 
 
+_READ_LATER = re.compile(rb',"os":(?:null|\{"name":"[^"]*"\})')
+"""What no fingerprint includes: fields that versions after the first one read."""
+
+
 def _fingerprint(workload: o.Workload) -> str:
     """Return a text that changes with the object and its pods' requests, but not with the number of replicas.
 
-    The generation would change each time an autoscaler sets the replicas.
+    The generation would change each time an autoscaler sets the replicas. The memory of earlier and later versions holds
+    this text: equal templates have equal ones in all of them, whatever further fields a version reads.
     """
     template = workload.spec.template
     if template is None:
         return f"{workload.metadata.uid}/{workload.metadata.generation}"
     asked = msgspec.json.encode((template.metadata.labels, template.spec), order="deterministic")
+    asked = _READ_LATER.sub(b"", asked)
     # Protobuf has one form for an empty list and for none.
     asked = asked.replace(b":[]", b":null")
     return f"{workload.metadata.uid}/{hashlib.sha256(asked).hexdigest()[:16]}"

@@ -6,8 +6,8 @@ Prediction and cost read it; only the planner changes it.
 A pod *lives* on its node until it is evicted: topology spread counts it, and it uses its requests lastingly. A pod
 *exists* until it is gone: (anti-)affinity counts it, and its requests are used. Each change consists of these two.
 
-Counts are kept per *counter*, a set of classes, and computed on first use: selectors, anti-affinity terms, owners
-and host ports are all sets of classes.
+What rules count is counted whenever they are asked, from the nodes of the pods of each class: selectors, anti-affinity
+terms, owners and host ports are all sets of classes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.core.counts import Places, add_pod, remove_pod
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
-from rebalancer.snapshot.model import MEASURED, PodFlag, Snapshot
+from rebalancer.snapshot.model import MEASURED, PodFlag, Pods, Snapshot
 
-# Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
-_CACHED_COUNTS = 32_000_000
-# Classes with more pods than this are counted per node once and kept, rather than again each time.
-_MANY = 256
 # Of so many classes it is remembered where their pods are.
 CACHED_CLASSES = 8192
 _NO_PODS = np.zeros(0, np.int32)
@@ -71,11 +68,11 @@ class ClassCounts:
         self._living = Runs(living, pods.cls[living], len(snapshot.classes))
         self._stamps = np.zeros(len(snapshot.classes), np.int64)
         self._newest_stamp = 0
-        self._changes: dict[int, dict[tuple[int, bool], int]] = {}
-        """Class -> (node, whether terminating pods count) -> by how many pods it differs from the snapshot."""
-        self._whereabouts: dict[tuple[int, bool], tuple[int, Int32s]] = {}
-        self._counters: dict[tuple[bytes, bool], Int32s] = {}
-        self._counters_of: dict[int, list[tuple[bytes, bool]]] = {}
+        placed = pods.node >= 0
+        self.living = _places(pods, placed & ~self._terminating, len(snapshot.classes))
+        """Where the pods are that do not terminate."""
+        self.existing = _places(pods, placed, len(snapshot.classes))
+        """Where all pods are."""
 
     # -- the snapshot's pods -----------------------------------------------------------------------
 
@@ -125,165 +122,75 @@ class ClassCounts:
             return int(self._stamps[classes[0]])
         return tuple(self._stamps[classes].tolist())
 
-    def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
-        """Return the number of pods of ``classes``, without terminating ones, in each of ``size`` domains.
-
-        ``of_node`` (N,): the domain of each node, -1 for none. The time depends on the number of pods, not of nodes.
-        """
-        nodes = self.nodes_of(classes)
-        if nodes is None:
-            per_node = self.counts(classes)
-            inside = of_node >= 0
-            return np.bincount(of_node[inside], per_node[inside], size).astype(np.int64)
-        domains = of_node[nodes]
-        return np.bincount(domains[domains >= 0], minlength=size)
-
-    def occupied_nodes(self, classes: Int32s) -> Int32s:
-        """Return the distinct nodes, ascending, with pods of ``classes``; terminating pods do not count."""
-        nodes = self.nodes_of(classes)
-        if nodes is None:
-            return np.flatnonzero(self.counts(classes) > 0).astype(np.int32)
-        return self.distinct(nodes)
-
-    def distinct(self, nodes: Int32s) -> Int32s:
-        """Return the distinct nodes, ascending."""
-        if len(nodes) <= _MANY:
-            # Of few, as the pods of most classes are, a set takes a third of the time.
-            return np.array(sorted(set(nodes.tolist())), np.int32)
-        held = np.zeros(len(self.snapshot.nodes), bool)
-        held[nodes] = True
-        return np.flatnonzero(held).astype(np.int32)
-
-    def count_on(self, classes: Int32s, node: int) -> int:
-        """Return the number of pods of ``classes`` on one node, without terminating ones."""
-        nodes = self.nodes_of(classes)
-        if nodes is None:
-            return int(self.counts(classes)[node])
-        return int(np.count_nonzero(nodes == node))
-
-    def nodes_of(self, classes: Int32s, *, terminating: bool = False) -> Int32s | None:
-        """Return the node of each pod of ``classes``, one entry per pod; read-only.
-
-        None if there are so many pods that :meth:`counts` is faster. ``terminating``: see :meth:`counts`.
-        """
-        if len(classes) == 1:
-            cls = int(classes[0])
-            return self._nodes_of(cls, terminating) if self._pods.size(cls) <= _MANY else None
-        starts = self._pods.starts
-        if starts[classes + 1].sum() - starts[classes].sum() > _MANY:
-            return None
-        parts = [_NO_PODS]
-        for cls in classes.tolist():
-            if (nodes := self._nodes_of(cls, terminating)) is None:
-                return None
-            parts.append(nodes)
-        return np.concatenate(parts)
-
-    def _nodes_of(self, cls: int, terminating: bool) -> Int32s | None:
-        stamp = int(self._stamps[cls])
-        known = self._whereabouts.get((cls, terminating))
-        if known is not None and known[0] == stamp:
-            return known[1]
-        nodes = (self.snapshot.pods.node if terminating else self._home)[self.pods_of(cls)]
-        changed = self._with_changes(cls, nodes[nodes >= 0], terminating)
-        if changed is None:
-            return None
-        if len(self._whereabouts) >= CACHED_CLASSES:
-            self._whereabouts.clear()
-        self._whereabouts[cls, terminating] = stamp, changed
-        return changed
-
-    def _with_changes(self, cls: int, nodes: Int32s, terminating: bool) -> Int32s | None:
-        """Return ``nodes``, the node of each pod of the class in the snapshot, after the changes to the state.
-
-        None if a pod that was terminating in the snapshot is gone: ``nodes`` says nothing of such pods.
-        """
-        changes = self._changes.get(cls)
-        if not changes:
-            return nodes
-        mine = {node: change for (node, of), change in changes.items() if of == terminating}
-        left: list[int] = []
-        for node in nodes.tolist():
-            if mine.get(node, 0) < 0:
-                mine[node] += 1
-            else:
-                left.append(node)
-        if any(change < 0 for change in mine.values()):
-            return None
-        for node, change in mine.items():
-            left.extend([node] * change)
-        return np.array(left, np.int32)
-
-    def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
-        """Return the number of pods of ``classes`` on each node (N,); read-only.
+    def nodes_of(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
+        """Return the node of each pod of ``classes``, one entry per pod, in no order.
 
         With ``terminating``, terminating pods count as well: (anti-)affinity counts them, topology spread does not
         (``podtopologyspread/common.go: countPodsMatchSelector``).
         """
-        key = (classes.tobytes(), terminating)
-        counts = self._counters.get(key)
-        if counts is None:
-            counts = self._count(classes, terminating)
-            if len(self._counters) * max(1, len(counts)) >= _CACHED_COUNTS:
-                self._counters.clear()
-                self._counters_of.clear()
-            self._counters[key] = counts
-            for cls in classes.tolist():
-                self._counters_of.setdefault(cls, []).append(key)
-        return counts
+        pods = self.existing if terminating else self.living
+        nodes: Int32s = np.asarray(pods.nodes)
+        parts = [
+            nodes[(first := pods.start[cls]) : first + pods.size[cls]] for cls in classes.tolist()
+        ]
+        return np.concatenate([_NO_PODS, *parts])
 
-    def _count(self, classes: Int32s, terminating: bool) -> Int32s:
-        parts = [self.pods_of(cls) for cls in classes.tolist()]
-        pods = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-        if not terminating:
-            pods = pods[~self._terminating[pods]]
-        nodes = self.snapshot.pods.node[pods]
-        counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
-        for cls in classes.tolist():
-            for (node, of_terminating), change in self._changes.get(cls, {}).items():
-                if of_terminating == terminating:
-                    counted[node] += change
-        return counted.astype(np.int32)
+    def nodes_of_many(self, classes: Int32s) -> tuple[Ints, Int32s]:
+        """Return (positions, nodes) of the pods (M,) of ``classes`` (K,) that do not terminate, where they are now.
+
+        The position of a pod is that of its class in ``classes``.
+        """
+        pods = self.living
+        first, sizes = np.asarray(pods.start)[classes], np.asarray(pods.size)[classes]
+        shift = np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+        place = np.repeat(np.arange(len(classes)), sizes)
+        return place, np.asarray(pods.nodes)[np.arange(len(shift)) + shift]
+
+    def counts_by(
+        self, classes: Int32s, of_node: Int32s, size: int, *, terminating: bool = False
+    ) -> Ints:
+        """Return the number of pods of ``classes`` in each of ``size`` domains.
+
+        ``of_node`` (N,): the domain of each node, -1 for none. ``terminating``: see :meth:`nodes_of`.
+        """
+        domains = of_node[self.nodes_of(classes, terminating=terminating)]
+        return np.bincount(domains[domains >= 0], minlength=size)
+
+    def occupied_nodes(self, classes: Int32s) -> Int32s:
+        """Return the distinct nodes, ascending, with pods of ``classes``; terminating pods do not count."""
+        return np.unique(self.nodes_of(classes))
+
+    def count_on(self, classes: Int32s, node: int) -> int:
+        """Return the number of pods of ``classes`` on one node, without terminating ones."""
+        return int(np.count_nonzero(self.nodes_of(classes) == node))
+
+    def counts(self, classes: Int32s, *, terminating: bool = False) -> Ints:
+        """Return the number of pods of ``classes`` on each node (N,). ``terminating``: see :meth:`nodes_of`."""
+        nodes = self.nodes_of(classes, terminating=terminating)
+        return np.bincount(nodes, minlength=len(self.snapshot.nodes))
 
     # -- changing ----------------------------------------------------------------------------------
 
     def _count_change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
-        """Count one pod more or less (``change``) of a class on a node."""
+        """Count one pod more or less (``change``) of a class on a node: of those that live, or of all."""
         self._newest_stamp += 1
-        for kind in (False, True):
-            self._carry_over(cls, node if kind == terminating else -1, change, kind)
         self._stamps[cls] = self._newest_stamp
-        of_class = self._changes.setdefault(cls, {})
-        total = of_class.pop((node, terminating), 0) + change
-        if total:
-            of_class[node, terminating] = total
-        for key in self._counters_of.get(cls, ()):
-            if key[1] == terminating:
-                self._counters[key][node] += change
-
-    def _carry_over(self, cls: int, node: int, change: int, terminating: bool) -> None:
-        """Keep the cached nodes of a class valid after a change on ``node``; -1: the change is about other classes."""
-        known = self._whereabouts.get((cls, terminating))
-        if known is None or known[0] != self._stamps[cls]:
-            return
-        nodes = known[1]
-        if node >= 0 and change > 0:
-            nodes = np.concatenate((nodes, np.array([node], np.int32)))
-        elif node >= 0:
-            here = int((nodes == node).argmax()) if len(nodes) else 0
-            if not len(nodes) or nodes[here] != node:
-                del self._whereabouts[cls, terminating]
-                return
-            nodes = np.concatenate((nodes[:here], nodes[here + 1 :]))
-        self._whereabouts[cls, terminating] = self._newest_stamp, nodes
+        (add_pod if change > 0 else remove_pod)(
+            self.existing if terminating else self.living, cls, node
+        )
 
     def _take_back(self, cls: int, stamp: int) -> None:
         """Restore the stamp of a class after its changes were undone; what is known holds under it again."""
-        for terminating in (False, True):
-            known = self._whereabouts.get((cls, terminating))
-            if known is not None and known[0] == self._stamps[cls]:
-                self._whereabouts[cls, terminating] = stamp, known[1]
         self._stamps[cls] = stamp
+
+
+def _places(pods: Pods, some: Bools, classes: int) -> Places:
+    """Return where ``some`` (P,) of the pods are, in the order of their classes."""
+    order = np.argsort(pods.cls[some], kind="stable")
+    size = np.bincount(pods.cls[some], minlength=classes).astype(np.int64)
+    nodes = pods.node[some][order].astype(np.int32)
+    start = np.cumsum(size) - size
+    return Places(start.data, size.data, size.copy().data, nodes.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,12 +211,13 @@ class ClusterState(ClassCounts):
         """(P,) node of each pod, or of its planned replacement; -1 unscheduled or on its way."""
         self.cls_of = pods.cls.copy()
         """(P,) class of each pod, or of its planned replacement."""
-        self._moved = np.zeros(len(pods), bool)
+        self.moved = np.zeros(len(pods), bool)
+        """(P,) pods that were evicted, and whose replacements have landed."""
         self._loads = loads = NodeLoads(snapshot)
         self.used, self.scored_used, self.pod_count = loads.used, loads.scored_used, loads.pod_count
-        """See NodeLoads, as of the next three."""
+        """See NodeLoads, as of the next four."""
         self.lasting, self.lasting_usage = loads.lasting, loads.lasting_usage
-        self.lasting_count = loads.lasting_count
+        self.lasting_count, self.lasting_changes = loads.lasting_count, loads.lasting_changes
         self.terminating_pods: list[TerminatingPod] = []
         self._hidden: list[TerminatingPod] = []
         self._inverses: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
@@ -360,10 +268,10 @@ class ClusterState(ClassCounts):
             return known[1]
         pods = self.pods_of(cls)
         homes = self._home[pods]
-        homes = homes[(homes >= 0) & (self.node_of[pods] == homes) & ~self._moved[pods]]
+        homes = homes[(homes >= 0) & (self.node_of[pods] == homes) & ~self.moved[pods]]
         if len(self._homes) >= CACHED_CLASSES:
             self._homes.clear()
-        nodes = self.distinct(homes)
+        nodes = np.unique(homes)
         self._homes[cls] = stamp, nodes
         return nodes
 
@@ -371,7 +279,7 @@ class ClusterState(ClassCounts):
         """Return the living pods that are where the snapshot has them; only of ``classes`` if given."""
         if classes is None:
             home = self._home
-            return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self._moved).astype(
+            return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self.moved).astype(
                 np.int32
             )
         pods = self.pods_of_many(classes)[1]
@@ -385,7 +293,7 @@ class ClusterState(ClassCounts):
     def at_home(self, pods: Int32s) -> Bools:
         """Return which of ``pods``, living on nodes in the snapshot, have not moved."""
         stays: Bools = self.node_of[pods] == self.snapshot.pods.node[pods]
-        return stays & ~self._moved[pods]
+        return stays & ~self.moved[pods]
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -474,7 +382,7 @@ class ClusterState(ClassCounts):
 
     def place(self, pod: int, cls: int, node: int) -> None:
         """Place the replacement of ``pod``, of class ``cls``, on ``node``."""
-        before = int(self.cls_of[pod]), bool(self._moved[pod])
+        before = int(self.cls_of[pod]), bool(self.moved[pod])
         self._land(pod, cls, node)
         self._note(self._lift, pod, *before)
 
@@ -486,7 +394,7 @@ class ClusterState(ClassCounts):
 
     def _land(self, pod: int, cls: int, node: int) -> None:
         self.cls_of[pod], self.node_of[pod] = cls, node
-        self._moved[pod] = True
+        self.moved[pod] = True
         self._live(cls, node, +1)
         self._be_there(cls, node, +1)
 
@@ -494,14 +402,14 @@ class ClusterState(ClassCounts):
         """Take a pod off its node; ``before``: its class then, ``moved``: whether it counted as moved."""
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         self.cls_of[pod], self.node_of[pod] = before, -1
-        self._moved[pod] = moved
+        self.moved[pod] = moved
         self._live(cls, node, -1)
         self._be_there(cls, node, -1)
 
     def restore(self, pod: int) -> None:
         """Put ``pod``, which has no node, back on its node in the snapshot, as if it had never left."""
         self.place(pod, int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod]))
-        self._moved[pod] = False
+        self.moved[pod] = False
 
     def reserve(self, requests: Ints, places: int, node: int) -> None:
         """Reserve ``requests`` (R,) and a number of pod places on ``node``; no pod can use them any more."""
@@ -550,9 +458,11 @@ class ClusterState(ClassCounts):
         """
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         stamp = int(self._stamps[cls])
+        lives = not self._terminating[pod]
         self.node_of[pod] = -1
         self.terminating_pods.append(TerminatingPod(cls, node))
-        self._count_change(cls, node, -1, terminating=False)
+        if lives:
+            self._count_change(cls, node, -1, terminating=False)
         if gone:
             self._seem_there(cls, node, -1)
         try:
@@ -560,7 +470,8 @@ class ClusterState(ClassCounts):
         finally:
             if gone:
                 self._seem_there(cls, node, +1)
-            self._count_change(cls, node, +1, terminating=False)
+            if lives:
+                self._count_change(cls, node, +1, terminating=False)
             self.terminating_pods.pop()
             self.node_of[pod] = node
             self._take_back(cls, stamp)
@@ -630,6 +541,8 @@ class NodeLoads:
         """(M, N) in use once all terminating pods are gone; zeros where nothing was measured (Snapshot.usage)."""
         self.lasting_count = np.bincount(pods.node[living], minlength=size).astype(np.int64)
         """(N,) pods once all terminating ones are gone."""
+        self.lasting_changes = np.zeros(1, np.int64)
+        """(1,) how often what lasts has changed."""
 
     def _measure(self, living: Bools) -> Ints:
         snapshot, usage = self._snapshot, self._snapshot.usage
@@ -651,10 +564,12 @@ class NodeLoads:
         self.lasting[:, node] += requests
         self.pod_count[node] += places
         self.lasting_count[node] += places
+        self.lasting_changes += 1
 
     def last(self, cls: int, node: int, sign: int) -> None:
         """Add (``sign`` +1) or remove (-1) the lasting requests of a pod on a node."""
         self.lasting[:, node] += sign * self._snapshot.requests[:, cls]
         self.lasting_count[node] += sign
+        self.lasting_changes += 1
         if (usage := self._snapshot.usage) is not None:
             self.lasting_usage[:, node] += sign * usage.classes[:, cls]

@@ -86,20 +86,12 @@ TAINT = Taint(key=SCALE_IN, effect="NoSchedule")
 
 
 class Phase(enum.StrEnum):
-    """The phase of a node's scale-in."""
+    """The phase of a node's scale-in, in which it is cordoned."""
 
-    UNNEEDED = "unneeded"
-    """It can be removed, and nothing else was done to it."""
     LEAVING = "leaving"
     """It is cordoned and tainted, and is being drained."""
     ENDING = "ending"
     """It was empty, and its machine is being terminated, or was: the Node is left to the cloud controller."""
-    FAILED = "failed"
-    """Its scale-in has failed and was cancelled; nothing is removed during a cool-down."""
-
-
-GOING = frozenset({Phase.LEAVING, Phase.ENDING})
-"""The phases in which the node is cordoned."""
 
 
 def is_written(annotations: Mapping[str, str], taint_keys: Iterable[str | None]) -> bool:
@@ -114,25 +106,23 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str
     """Since when it is unneeded, without a break."""
     at: str
-    """When that was seen last; from ``leaving`` on: when the phase began."""
+    """When the phase began."""
     by: str = ""
     """The process that brought it there."""
     uid: str = ""
-    """Of the Node, from ``leaving`` on: another one of its name is another machine."""
+    """Of the Node: another one of its name is another machine."""
     cordoned: bool = False
     """Whether it was us who cordoned it."""
     excluded: bool = False
     """Whether it was us who labelled it so that load balancers leave it out."""
     empty: str = ""
-    """When it was first seen empty while something else was waited for, see ``rebalancer.machines.capacity.delays``."""
+    """When it was first seen empty while something else was waited for, see ``rebalancer.machines.drain.delays``."""
     release: str = ""
     """Namespace and name of the Lease under which it was written: another release leaves it alone. Empty: written without one."""
     why: str = ""
-    """Of ``failed``; before: why its machine is to be terminated a second time."""
+    """Why its machine is to be terminated a second time; empty: it was requested once at most."""
     accepted: str = ""
     """Of ``ending``: when the provider accepted the request; empty: no answer is known."""
-    failures: int = 0
-    """How often its scale-in has failed since it was needed last."""
 
     @property
     def value(self) -> str:

@@ -8,15 +8,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import yaml
-
+from rebalancer.commands.capacity import capacity
 from rebalancer.embedded.apiserver.store import EmbeddedClock
-from rebalancer.machines.capacity.status import KEY
+from rebalancer.machines.capacity.state import decode
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION
 from tests.unit.commands.draining import FAST
-from tests.unit.commands.embedded import ClusterClock, Runner
+from tests.unit.commands.embedded import ClusterClock, ServedRunner
 
 ENABLED = "k8s.io/cluster-autoscaler/enabled"
 STATUS = "default/machines"
@@ -145,7 +144,7 @@ class Site:
     def __init__(self, cloud, cluster, folder, strategies):
         self.cluster, self.cloud, self.fleet = cluster, cloud, Fleet(cloud, cluster)
         provider = f"aws: {{tags: [{ENABLED}], region: {REGION}, endpoint: '{cloud.url}'}}"
-        self._run = Runner(
+        self._run = ServedRunner(
             cluster,
             folder,
             "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\n"
@@ -156,7 +155,11 @@ class Site:
 
     def run(self, **options):
         """Run once; return the exit code and the report."""
-        return self._run(**{"capacity_status": STATUS, **options})
+        return self._run(**{"machine_state": STATUS, **options})
+
+    def restart(self):
+        """Have another process do the next run."""
+        self._run.restart()
 
     def acts(self, **options):
         """Run once, and well; return (group, code, status) of what was done to machines."""
@@ -177,9 +180,13 @@ class Site:
         self.cluster.advance(seconds)
 
     @property
-    def status(self):
-        """The document that the status ConfigMap holds."""
-        return yaml.safe_load(self.cluster.get("ConfigMap", "machines")["data"][KEY])
+    def groups(self):
+        """Group -> the state of it that is stored."""
+        return decode(self.cluster.get("ConfigMap", "machines").get("data") or {})[0]
+
+    def judged(self):
+        """Return what ``capacity`` says."""
+        return self._run.said(capacity, machine_state=STATUS)
 
     def events(self, reason=None):
         """(kind, name, reason) of the Events, in the order of their names."""

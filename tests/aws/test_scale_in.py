@@ -152,7 +152,7 @@ def test_only_selected_machines_go(cloud, tmp_path):
         made.fleet.add("web", 2, zone="b")
         _ticks(made, 8)
         assert made.fleet.sizes == {"batch": 0, "web": 2}
-        assert {code["code"] for code in made.status["reasons"]["nodes"]} == {"NotSelected"}
+        assert {one["code"] for one in made.judged()["nodes"]} == {"NotSelected"}
 
 
 def test_the_machines_that_exist_count_against_the_minimum(cloud, tmp_path):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rebalancer.base.errors import PolicyError
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.manifests import deployment
+from rebalancer.machines.capacity.state import NOT_LAUNCHED, TIMEOUT
 from tests.aws.fleet import site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
@@ -70,7 +70,7 @@ def test_a_group_from_zero_brings_the_device_that_its_tag_names(cloud, tmp_path,
         made.pass_time(30)
         made.acts()
         assert made.fleet.sizes == {"pool": 1, "gpu": grown}
-        code = made.status["reasons"]["pendingPods"][0]["code"]
+        code = made.judged()["pending"][0]["code"]
         assert code == ("NodeUpcoming" if grown else "NotPredictable")
 
 
@@ -79,30 +79,21 @@ def test_article_004_from_one_to_ten_replicas(pending):
     assert pending.acts() == [PLUS_ONE]
     assert pending.fleet.sizes == {"pool": 4}
     assert set(pending.cloud.ours) == _CALLS
-    scale_up = pending.status["nodeGroups"][0]["scaleUp"]
-    assert scale_up["status"] == "NoActivity"  # what was seen before the scale-out
 
     # The machine is on its way: nothing grows twice.
     pending.pass_time(120)
     assert pending.acts() == []
     assert pending.fleet.sizes == {"pool": 4}
-    document = pending.status
-    assert document["nodeGroups"][0]["scaleUp"]["status"] == "InProgress"
-    assert [one["code"] for one in document["reasons"]["pendingPods"]] == ["NodeUpcoming"]
+    document = pending.judged()
+    assert document["groups"][0]["upcoming"] == 1
+    assert [one["code"] for one in document["pending"]] == ["NodeUpcoming"]
 
     pending.fleet.join()
     assert pending.pending() == 0
     pending.pass_time(120)
     assert pending.acts() == []
-    (pool,) = pending.status["nodeGroups"]
-    assert pool["health"]["nodeCounts"]["registered"] == {
-        "total": 4,
-        "ready": 4,
-        "notStarted": 0,
-        "beingDeleted": 0,
-        "unready": {"total": 0, "resourceUnready": 0},
-    }
-    assert (pool["scaleUp"]["status"], pool["health"]["cloudProviderTarget"]) == ("NoActivity", 4)
+    (pool,) = pending.judged()["groups"]
+    assert (pool["nodes"], pool["desired"], pool["upcoming"]) == (4, 4, 0)
 
 
 def test_events_are_written_once_for_a_change(pending):
@@ -185,7 +176,7 @@ def test_a_node_whose_agent_starts_is_upcoming(pending):
     pending.pass_time(120)
     assert pending.acts() == []
     assert pending.fleet.sizes == {"pool": 4}
-    (verdict,) = pending.status["reasons"]["pendingPods"]
+    (verdict,) = pending.judged()["pending"]
     assert verdict["code"] == "NodeUpcoming"
     pending.cluster._amend_nodes([new], lambda node: node["spec"].update(taints=[]))
     pending.cluster.settle()
@@ -207,8 +198,6 @@ def test_a_group_of_another_cluster_with_the_same_tag_is_not_ours(ground):
     ground.scale(6)
     assert ground.acts() == [("ours", "ScaledUpGroup", "done")]
     assert ground.fleet.sizes["theirs"] == 1
-    (_, theirs) = ground.status["nodeGroups"]
-    assert theirs["name"] == "theirs"
 
 
 def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
@@ -231,9 +220,8 @@ def test_machines_that_do_not_register_are_upcoming_until_another_group_is_incre
     pending.pass_time(61)
     assert pending.acts() == [("other", "ScaledUpGroup", "done")]
     assert pending.fleet.sizes == {"pool": sizes["pool"], "other": 1}
-    pool = next(one for one in pending.status["nodeGroups"] if one["name"] == "pool")
-    assert pool["scaleUp"]["status"] == "Backoff"
-    assert pool["scaleUp"]["backoffInfo"]["errorCode"] == "timeout"
+    pool = pending.groups["pool"]
+    assert (pool.failures, pool.code) == (1, TIMEOUT)
     assert pending.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
 
 
@@ -296,9 +284,8 @@ def test_a_launch_that_fails_is_seen_at_the_next_look(pending):
         f"4 -> 3 machines: {_EMPTY}",
     )
     assert (second["group"], second["code"]) == ("other", "ScaledUpGroup")
-    (pool,) = [one for one in pending.status["nodeGroups"] if one["name"] == "pool"]
-    info = pool["scaleUp"]["backoffInfo"]
-    assert (info["errorCode"], info["errorMessage"]) == ("launchFailed", _EMPTY)
+    pool = pending.groups["pool"]
+    assert (pool.code, pool.why) == (NOT_LAUNCHED, _EMPTY)
     assert pending.events("ScaleUpFailed") == [("ConfigMap", "machines", "ScaleUpFailed")]
 
 
@@ -376,21 +363,14 @@ def test_a_suspended_group_keeps_its_size_and_its_machines_have_their_time_once_
         assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
     assert pending.fleet.sizes == {"pool": 4}
     assert pending.events("ScaleUpSuspended") == [("ConfigMap", "machines", "ScaleUpSuspended")]
-    (pool,) = pending.status["nodeGroups"]
-    assert pool["scaleUp"]["status"] == "Backoff"
-    assert pool["scaleUp"]["backoffInfo"] == {
-        "errorCode": "launchSuspended",
-        "errorMessage": "its process Launch is suspended",
-    }
-    assert pending.status["clusterWide"]["scaleUp"]["status"] == "NoActivity"
+    assert pending.groups["pool"].suspended == "its process Launch is suspended"
     # What failed while it was suspended is not asked about.
     assert "autoscaling:DescribeScalingActivities" not in pending.cloud.ours
 
     scaling.resume_processes(AutoScalingGroupName="pool")
     pending.pass_time(480)
     assert pending.acts() == []
-    (pool,) = pending.status["nodeGroups"]
-    assert (pool["scaleUp"]["status"], pool["scaleUp"]["backoffInfo"]) == ("InProgress", {})
+    assert (pending.groups["pool"].suspended, pending.groups["pool"].failures) == ("", 0)
     pending.pass_time(901)
     assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
 
@@ -468,7 +448,7 @@ def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_not
     assert (code, [one["code"] for one in report["machines"]]) == (0, ["GroupMayNotGrow"])
     pending.fleet.join()
     pending.acts()
-    assert pending.status["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
+    assert pending.groups["pool"].failures == 0
 
 
 def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(pending):
@@ -486,12 +466,13 @@ def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(pending):
     assert pending.fleet.sizes == {"pool": 4}
 
 
-def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(pending):
-    """What was asked for stands at the provider: the status may be lost."""
+def test_a_process_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(pending):
+    """What was asked for stands at the provider: what is stored may be lost."""
     before = pending.cluster.get("ConfigMap", "machines")
     assert pending.acts() == [PLUS_ONE]
     now = pending.cluster.get("ConfigMap", "machines")
     pending.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
+    pending.restart()
     assert pending.acts() == []
     assert pending.fleet.sizes == {"pool": 4}
 
@@ -514,7 +495,7 @@ def test_what_only_observes_asks_for_nothing(cloud, tmp_path, strategies, option
             assert ground.events("TriggeredScaleUp") == []
 
 
-def test_beside_cluster_autoscaler_it_advises_and_leaves_its_object_alone(ground):
+def test_beside_cluster_autoscaler_it_advises(ground):
     ground.fleet.add("pool", 1)
     ground.scale(1, "cluster-autoscaler", namespace="kube-system")
     ground.scale(4)
@@ -523,12 +504,6 @@ def test_beside_cluster_autoscaler_it_advises_and_leaves_its_object_alone(ground
     assert (code, act["status"]) == (0, "planned")
     assert "Cluster Autoscaler runs here" in act["message"]
     assert ground.events() == []
-    theirs = {"namespace": "kube-system", "name": "cluster-autoscaler-status"}
-    ground.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": theirs})
-    code, report = ground.run(capacity_status=("kube-system", "cluster-autoscaler-status"))
-    assert code == 4
-    assert "Cluster Autoscaler's own, which runs here" in " ".join(report["warnings"])
-    assert "data" not in ground.cluster.get("ConfigMap", "cluster-autoscaler-status", "kube-system")
 
 
 def test_pods_younger_than_new_pod_delay_wait(cloud, tmp_path):
@@ -552,17 +527,10 @@ def test_in_a_cool_down_a_group_does_not_grow_again(cloud, tmp_path):
         assert ground.acts() == [PLUS_ONE]
 
 
-def test_without_a_place_for_its_back_offs_a_run_that_acts_is_refused(ground):
-    ground.fleet.add("pool", 1)
-    with pytest.raises(PolicyError, match="scale-out needs --capacity-status NAMESPACE/NAME"):
-        ground.run(capacity_status=None)
-    assert ground.acts(capacity_status=None, dry_run=True) == []
-
-
 def test_without_the_config_map_nothing_is_done_to_machines_and_the_run_says_so(ground):
     ground.fleet.add("pool", 1)
     ground.scale(4)
-    code, report = ground.run(capacity_status="default/none")
+    code, report = ground.run(machine_state="default/none")
     assert (code, report["machines"]) == (4, [])
     assert "there is no ConfigMap default/none" in " ".join(report["warnings"])
     assert ground.fleet.sizes == {"pool": 1}
@@ -576,7 +544,7 @@ def test_a_run_that_cannot_write_the_state_of_groups_resizes_none(pending):
         code, report = pending.run()
         assert (code, [act["status"] for act in report["machines"]]) == (4, ["failed"])
         assert "the state of groups could not be kept" in report["machines"][0]["message"]
-        assert "the status of machines could not be written" in " ".join(report["warnings"])
+        assert "the state of machines could not be stored" in " ".join(report["warnings"])
         pending.fleet.fails("pool", _EMPTY)
         pending.pass_time(120)
     assert "autoscaling:SetDesiredCapacity" not in pending.cloud.ours
@@ -585,7 +553,7 @@ def test_a_run_that_cannot_write_the_state_of_groups_resizes_none(pending):
 
 
 def test_a_back_off_is_kept_before_machines_are_given_up(pending):
-    """A run that is killed right after leaves it to the next one."""
+    """A process that is killed right after leaves it to the next one."""
     pending.cloud.exhausted.add("pool")
     assert pending.acts() == [PLUS_ONE]
     pending.fleet.fails("pool", _EMPTY)
@@ -595,23 +563,17 @@ def test_a_back_off_is_kept_before_machines_are_given_up(pending):
     code, report = pending.run()
     assert (code, report["machines"][0]["code"]) == (4, "DecreasedTargetSize")
     pending.cluster.faults.clear()
+    pending.restart()
     pending.pass_time(120)
     assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
     assert pending.fleet.sizes == {"pool": 3}
 
 
-def test_a_status_that_cannot_be_written_is_a_partial_failure(pending):
+def test_a_state_that_cannot_be_stored_is_a_partial_failure(pending):
+    assert pending.acts() == [PLUS_ONE]
     pending.fleet.join()
     pending.scale(9)
     pending.cluster.faults.add(Fault("PUT", "/configmaps/machines", status=500, times=20))
     code, report = pending.run()
     assert (code, report["machines"]) == (4, [])
-    assert "the status of machines could not be written" in " ".join(report["warnings"])
-
-
-def test_the_status_is_kept_where_the_policy_moves_no_machine(cloud, tmp_path):
-    with site(cloud, tmp_path, "{topology-spread: {}}") as ground:
-        ground.fleet.add("pool", 2)
-        assert ground.acts() == []
-        codes = [one["code"] for one in ground.status["reasons"]["nodes"]]
-        assert sorted(codes) == ["Empty", "NoPlaceToMovePods"]
+    assert "the state of machines could not be stored" in " ".join(report["warnings"])

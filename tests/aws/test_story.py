@@ -86,7 +86,7 @@ def test_within_two_minutes_all_is_done_but_the_step_that_hangs(
         cloud.drains = 30.0
         cloud.held[f"lambda:InvokeFunction {hanging}"] = threading.Event()
         with serving(
-            cluster, tmp_path, policy=policy, clock=clock, interruption_state=("default", "kept")
+            cluster, tmp_path, policy=policy, clock=clock, machine_state=("default", "kept")
         ) as served:
             served.await_runs(1)
             warned = clock.unix()

@@ -15,7 +15,6 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import replace_nodes
-from rebalancer.commands.replacement import ReplaceOptions
 from rebalancer.machines.aws.groups import (
     ACTS,
     CALLS,
@@ -25,6 +24,7 @@ from rebalancer.machines.aws.groups import (
 )
 from rebalancer.machines.aws.outdated import INSTANCES, MEDDLING, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
+from rebalancer.machines.drain.replacing import ReplaceOptions
 from rebalancer.machines.surge import held_note, requests, surging
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded

@@ -17,6 +17,7 @@ from tests.capi.infrastructure import CLUSTER, MACHINES, NAMESPACE
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import surge_arguments
 from tests.e2e.product import rebalancer
+from tests.e2e.served import runs
 from tests.e2e.watched import CONDITIONS, our_conditions, watched
 from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
@@ -48,17 +49,13 @@ def ready(ground):
     return sum(map(operations.is_ready, living)) if len(pods) == len(living) else -1
 
 
-def run(ground, policy, *more):
-    done = rebalancer(
-        "run",
-        "--yes",
-        f"--policy={policy}",
-        "--output=json",
-        f"--kubeconfig={ground.kubeconfig()}",
-        *more,
-    )
-    assert done.code == 0, (done.err, done.out)
-    return [(act["code"], act["node"]) for act in done.report["machines"]]
+def serving(ground, policy, *more):
+    return runs(f"--policy={policy}", f"--kubeconfig={ground.kubeconfig()}", *more)
+
+
+def run(served):
+    """(code, node) of what was done with machines since the last call."""
+    return [(code, node) for code, node, _ in served.acts()]
 
 
 def test_the_contract_of_providers_holds_in_both_versions(ground, monkeypatch):
@@ -103,16 +100,18 @@ def test_a_group_grows_for_pods_that_wait_from_zero_too(ground, tmp_path):
     policy = ground.policy(tmp_path, {"scale-out": {}})
     namespace, name = STATUS
     ground.plane.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}])
-    status = f"--capacity-status={namespace}/{name}"
+    status = f"--machine-state={namespace}/{name}"
 
-    def grows():
-        return "ScaledUpGroup" in {code for code, _ in run(ground, policy, status)}
+    with serving(ground, policy, status) as served:
 
-    wait_until(grows, 60, "it grows")
-    assert ground.size("pool") == 2
-    ground.wait_nodes(2)
-    wait_until(lambda: ready(ground) == 4, 60, "all pods are Ready")
-    assert run(ground, policy, status) == []
+        def grows():
+            return "ScaledUpGroup" in {code for code, _ in run(served)}
+
+        wait_until(grows, 60, "it grows")
+        assert ground.size("pool") == 2
+        ground.wait_nodes(2)
+        wait_until(lambda: ready(ground) == 4, 60, "all pods are Ready")
+        assert run(served) == []
 
 
 def test_scale_in_ends_the_machines_whose_nodes_it_has_emptied_and_no_other(ground, tmp_path):
@@ -128,13 +127,16 @@ def test_scale_in_ends_the_machines_whose_nodes_it_has_emptied_and_no_other(grou
     acts: list[tuple[str, str]] = []
     least = 4
 
-    def step():
-        nonlocal least
-        acts.extend(run(ground, policy))
-        least = min(least, ready(ground) if ready(ground) >= 0 else least)
-        return ground.size("pool") == 2
+    with serving(ground, policy) as served:
 
-    wait_until(step, 240, "two machines are asked for")
+        def step():
+            nonlocal least
+            acts.extend(run(served))
+            least = min(least, ready(ground) if ready(ground) >= 0 else least)
+            return ground.size("pool") == 2
+
+        wait_until(step, 240, "two machines are asked for")
+        acts.extend(run(served))
     ground.wait_nodes(2)
     gone = [node for code, node in acts if code == "Terminated"]
     assert len(gone) == len(set(gone)) == 2
@@ -157,8 +159,9 @@ def test_a_paused_group_is_left_as_it_is_and_said(ground, tmp_path, pause):
         policy = ground.policy(
             tmp_path, {"scale-in": {"unneededFor": "0s", "coolDownAfterGrowth": "0s"}}
         )
-        for _ in range(3):
-            assert run(ground, policy) == []
+        with serving(ground, policy) as served:
+            for _ in range(3):
+                assert run(served) == []
         flags = (f"--policy={policy}", "--output=json", f"--kubeconfig={ground.kubeconfig()}")
         report = rebalancer("capacity", *flags).report
         assert {one["code"] for one in report["nodes"]} == {"HeldByProvider"}
@@ -339,21 +342,20 @@ def test_killed_after_each_write_scale_in_ends_each_machine_once(ground, service
     ground.deployment("pool", 4, 2, 6)
     service()
     before = {node["metadata"]["name"] for node in ground.nodes()}
-    # Runs that are further apart begin to count anew.
-    times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s", "coolDownAfterFailure": "1s"}
+    times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s", "coolDownAfterFailure": "1s"}
     policy = ground.policy(tmp_path, {"scale-in": times}, nodeConditions=True)
     killing = Killing()
     with (
         seen_by(ground.plane, ground.kubeconfig(*CONDITION_RULES), killing.seen) as kubeconfig,
         watched(ground.plane) as seen,
+        runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}", kills=killing.kills) as served,
     ):
-        flags = ["run", "--yes", f"--policy={policy}", "--output=json"]
 
         def step():
-            done = killing.kills.until_done([*flags, f"--kubeconfig={kubeconfig}"])
-            # Killed twice between its note on a node and the last write it gives up on that node, and says so.
-            gave_up = done.code == 4 and "it is still there" in done.out
-            assert done.code == 0 or gave_up, done.err + done.out
+            for report in served():
+                failed = [act for act in report["machines"] if act["status"] == "failed"]
+                # Killed twice between its note on a node and the last write it gives up on that node, and says so.
+                assert all("it is still there" in act["message"] for act in failed)
             return ground.size("pool") == 2
 
         wait_until(step, 900, "two machines are left")

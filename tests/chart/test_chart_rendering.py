@@ -477,7 +477,11 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         ),
         ({"existingPolicy": "mine", "rbac": {"marks": True}}, MARK_RULES, ()),
         (
-            {"existingPolicy": "mine", "rbac": {"volumeAttachments": True}},
+            {
+                "existingPolicy": "mine",
+                "kind": "Deployment",
+                "rbac": {"volumeAttachments": True},
+            },
             ATTACHMENT_RULES,
             (),
         ),
@@ -524,6 +528,7 @@ def test_drains_restart_as_runs_do_and_a_run_of_one_namespace_restarts_there_onl
     ("values", "wanted"),
     [
         ({}, False),
+        ({"mode": "observe"}, False),
         ({"policy": {"interruption": {"steps": ["cordon", "leave"]}}}, False),
         ({"policy": {"signals": {"kubernetes": {}}}}, True),
         ({"policy": {"interruption": {"steps": ["cordon", "deregister"]}}}, True),
@@ -535,60 +540,45 @@ def test_drains_restart_as_runs_do_and_a_run_of_one_namespace_restarts_there_onl
             },
             True,
         ),
-        ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "interruptionState": {"enabled": True}}, True),
-    ],
-)
-@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
-def test_what_announced_machines_and_steps_take_is_kept_only_where_there_is_some(
-    values, wanted, kind
-):
-    manifests = render({**values, "kind": kind})
-    name, wanted = f"{NAME}-interruptions", wanted and kind == "Deployment"
-    maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]
-    roles = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "Role"]
-    flag = f"--interruption-state=rebalancing/{name}"
-    assert (len(maps), len(roles), flag in str(one(manifests, kind))) == (wanted, wanted, wanted)
-    if wanted:
-        assert rules(roles[0]) == {*config_map_rules("rebalancing", name)}
-
-
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ({}, False),
-        ({"kind": "Deployment"}, False),
-        ({"mode": "observe"}, False),
-        ({**_PROVIDED, "strategies": {"scale-out": {}}}, True),
+        ({**_PROVIDED, "strategies": {"scale-out": {"mode": "observe"}}}, True),
         ({**_PROVIDED, "strategies": {"scale-out": {}}, "mode": "observe"}, True),
-        ({**_PROVIDED, "strategies": {"scale-out": {}}, "kind": "Deployment"}, True),
-        (
-            {**_PROVIDED, "strategies": {"scale-out": {}}, "mode": "observe", "kind": "Deployment"},
-            True,
-        ),
-        ({**_PROVIDED, "strategies": {"scale-out": None}}, True),
-        ({**_PROVIDED, "strategies": {"more": {"strategy": "scale-out"}}}, True),
         ({"strategies": {"scale-out": {"mode": "off"}}}, False),
         ({"strategies": {"scale-out": {"mode": False}}}, False),
         ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "capacityStatus": {"enabled": True}}, True),
-        ({"capacityStatus": {"enabled": True}, "sharedState": "other/one"}, True),
+        ({"existingPolicy": "mine", "machineState": {"enabled": True}}, True),
+        ({"machineState": {"enabled": True}, "sharedState": "other/one"}, True),
     ],
 )
-def test_the_status_of_machines_is_kept_only_where_a_strategy_acts_on_them(values, wanted):
-    manifests = render(values)
-    name, kind = f"{NAME}-machines", values.get("kind", "CronJob")
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_what_is_known_of_machines_is_kept_only_by_a_process_that_stays(values, wanted, kind):
+    manifests = render({**values, "kind": kind})
+    name, wanted = f"{NAME}-machines", wanted and kind == "Deployment"
     maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]
     roles = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "Role"]
-    run = one(manifests, kind)
-    pod = pod_spec(run) if kind == "CronJob" else run["spec"]["template"]["spec"]
-    assert (f"--capacity-status=rebalancing/{name}" in pod["containers"][0]["args"]) == wanted
-    assert (len(maps), len(roles)) == (wanted, wanted)
+    flag = f"--machine-state=rebalancing/{name}"
+    assert (len(maps), len(roles), flag in str(one(manifests, kind))) == (wanted, wanted, wanted)
     for role in roles:
         every = set(config_map_rules("rebalancing", name))
         assert rules(role) == {rule for rule in every if "mode" not in values or rule.verb == "get"}
-        assert one(manifests, "RoleBinding", name)["roleRef"]["name"] == name
         assert "data" not in maps[0]
+
+
+@pytest.mark.parametrize("name", ["scale-in", "scale-out"])
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_machines_are_added_and_ended_by_a_deployment_only(name, mode):
+    """A CronJob may say what would be done, and has no right on machines."""
+    api = {"policy": {"provider": {"cluster-api": {"cluster": "clusters/work"}}}}
+    values = {**api, "strategies": {"mine": {"strategy": name, "mode": mode}}}
+    if mode == "enforce":
+        says = rf"strategies.mine: {name} acts on machines, .*kind: Deployment"
+        with pytest.raises(HelmError, match=says):
+            render(values)
+        render({**values, "kind": "Deployment"})
+        return
+    manifests = render(values)
+    for role in (m for m in manifests if m["kind"] in ("Role", "ClusterRole")):
+        assert not any(one.group == "cluster.x-k8s.io" for one in rules(role))
+        assert not any(one.resource == "nodes" and one.verb == "patch" for one in rules(role))
 
 
 PACKED = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
@@ -839,8 +829,7 @@ CHANGED = {
     "namespace": "shop",
     "extraArgs": ["--max-requests=4"],
     "sharedState": "other/rebalancer-kube",
-    "capacityStatus.enabled": True,
-    "interruptionState.enabled": True,
+    "machineState.enabled": True,
     "kind": "Deployment",
     "serve.every": "*/3 * * * *",
     "serve.replicas": 3,
@@ -983,7 +972,9 @@ NEEDS: dict[str, dict[str, Any]] = {
     "fleet.clusters": {},
     "fleet.member.enabled": {},
     "fleet.member": {"fleet": {"member": {"enabled": True}}},
-    "interruptionState.enabled": {"kind": "Deployment"},
+    "machineState.enabled": {"kind": "Deployment"},
+    "rbac.clusterApi": {"kind": "Deployment"},
+    "rbac.volumeAttachments": {"kind": "Deployment"},
     "metrics.job": {"metrics": PUSHED},
     "metrics.rules": {"metrics": {**PUSHED, "rules": {"enabled": True}}},
     "metrics.rules.enabled": {"metrics": PUSHED},
@@ -999,6 +990,7 @@ def test_every_value_has_an_example_here():
     assert set(CHANGED) == {".".join(path) for path in own_paths()}
 
 
+_SERVED: dict[str, Any] = {**_PROVIDED, "kind": "Deployment"}
 ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "delete"}]}}
 
 
@@ -1007,10 +999,10 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
     [
         ({}, False, False),
         ({"kind": "Deployment"}, False, False),
-        ({**_PROVIDED, "strategies": {"scale-in": {}}}, True, False),
-        ({**_PROVIDED, "strategies": {"mine": {"strategy": "scale-in"}}}, True, False),
+        ({**_SERVED, "strategies": {"scale-in": {}}}, True, False),
+        ({**_SERVED, "strategies": {"mine": {"strategy": "scale-in"}}}, True, False),
         ({**_PROVIDED, "strategies": {"scale-in": {"mode": "observe"}}}, False, False),
-        ({**_PROVIDED, "strategies": {"scale-out": {}}}, False, False),
+        ({**_SERVED, "strategies": {"scale-out": {}}}, False, False),
         ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}, True, False),
         ({"policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, False, False),
         ({"kind": "Deployment", "policy": ESCALATE}, False, False),
@@ -1171,7 +1163,7 @@ def test_wrong_values_are_refused_and_named(values, message):
             {"policy": {"windows": [{**_NIGHT, "timeZone": zone}]}}
             for zone in ("Asia/Tokyo", "UTC", "Etc/UTC", "Europe/London", "Antarctica/Troll")
         ),
-        {"policy": {"provider": {"aws": {}}}, "strategies": {"scale-out": {}}},
+        {**_SERVED, "strategies": {"scale-out": {}}},
         {"policy": {"windows": [{"deny": "*/5,59 0-23/2 * jan-mar mon", "for": "1m"}]}},
     ],
 )

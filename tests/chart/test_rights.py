@@ -14,8 +14,8 @@ from tests.chart.helm import render
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
 
-_RELEASE = "rebalancing-rebalancer-kube-rebalancer"
-_READS = {
+RELEASE = "rebalancing-rebalancer-kube-rebalancer"
+READS = {
     "get /version",
     *(
         f"list {what}"
@@ -38,7 +38,7 @@ _READS = {
         ]
     ),
 }
-_FOLLOWS = {f"watch {rule.partition(' ')[2]}" for rule in _READS if rule.startswith("list ")}
+FOLLOWS = {f"watch {rule.partition(' ')[2]}" for rule in READS if rule.startswith("list ")}
 _EVENTS = "create events.events.k8s.io"
 _STATE = {"get leases.coordination.k8s.io", "update leases.coordination.k8s.io"} | {
     "get configmaps",
@@ -46,14 +46,14 @@ _STATE = {"get leases.coordination.k8s.io", "update leases.coordination.k8s.io"}
 }
 _DEFAULT = {
     # A run that moves pods: it reads, follows what it has read, evicts, and says so.
-    _RELEASE: {*_READS, *_FOLLOWS, "get pods", "create pods/eviction", _EVENTS},
-    f"{_RELEASE}-observe": _READS,
+    RELEASE: {*READS, *FOLLOWS, "get pods", "create pods/eviction", _EVENTS},
+    f"{RELEASE}-observe": READS,
     # Its Lease, and its memory: one object each.
     "rebalancer-kube-rebalancer": _STATE,
 }
 _CHANGES_NODES = {"get nodes", "patch nodes"}
 _MACHINES = {"get configmaps", "update configmaps"}
-_KEPT = "rebalancer-kube-rebalancer-interruptions"
+_KEPT = "rebalancer-kube-rebalancer-machines"
 _SIGNALS: dict[str, Any] = {"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}
 _ESCALATES: dict[str, Any] = {
     "kind": "Deployment",
@@ -63,49 +63,53 @@ _ESCALATES: dict[str, Any] = {
     },
 }
 _SCHEDULER = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
-_CLUSTER_API: dict[str, Any] = {"provider": {"cluster-api": {"cluster": "clusters/work"}}}
-_AWS: dict[str, Any] = {"provider": {"aws": {}}}
+_CLUSTER_API: dict[str, Any] = {
+    "kind": "Deployment",
+    "policy": {"provider": {"cluster-api": {"cluster": "clusters/work"}}},
+}
+_AWS: dict[str, Any] = {"kind": "Deployment", "policy": {"provider": {"aws": {}}}}
 _SCALED = [f"{kind}.cluster.x-k8s.io" for kind in ("machinedeployments", "machines", "machinesets")]
 _READS_MACHINES = {"get clusters.cluster.x-k8s.io"} | {
     f"{verb} {kind}" for verb in ("get", "list") for kind in _SCALED
 }
 _CHANGES_MACHINES = {f"patch {kind}" for kind in _SCALED}
 FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
-    ("steer: marks", {"policy": {"steer": "marks"}}, {_RELEASE: _CHANGES_NODES}),
+    ("steer: marks", {"policy": {"steer": "marks"}}, {RELEASE: _CHANGES_NODES}),
     (
-        "scale-in closes nodes, and keeps the status of machines",
-        {"policy": _AWS, "strategies": {"scale-in": {}}},
+        "scale-in closes nodes, and keeps what it must know of machines",
+        {**_AWS, "strategies": {"scale-in": {}}},
         {
-            _RELEASE: {*_CHANGES_NODES, "list volumeattachments.storage.k8s.io"},
-            "rebalancer-kube-rebalancer-machines": _MACHINES,
+            RELEASE: {*_CHANGES_NODES, "list volumeattachments.storage.k8s.io"},
+            f"{RELEASE}-observe": FOLLOWS,
+            _KEPT: _MACHINES,
         },
     ),
     (
         "scale-out keeps back-offs",
-        {"policy": _AWS, "strategies": {"scale-out": {}}},
-        {"rebalancer-kube-rebalancer-machines": _MACHINES},
+        {**_AWS, "strategies": {"scale-out": {}}},
+        {f"{RELEASE}-observe": FOLLOWS, _KEPT: _MACHINES},
     ),
     (
-        "capacity reads machines of Cluster API, in their namespace",
-        {"policy": _CLUSTER_API},
-        {f"{_RELEASE}-machines": _READS_MACHINES},
+        "machines of Cluster API are read, in their namespace",
+        _CLUSTER_API,
+        {f"{RELEASE}-observe": FOLLOWS, f"{RELEASE}-machines": _READS_MACHINES},
     ),
     (
         "scale-out changes them",
-        {"policy": _CLUSTER_API, "strategies": {"scale-out": {}}},
+        {**_CLUSTER_API, "strategies": {"scale-out": {}}},
         {
-            f"{_RELEASE}-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
-            "rebalancer-kube-rebalancer-machines": _MACHINES,
+            f"{RELEASE}-observe": FOLLOWS,
+            f"{RELEASE}-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
+            _KEPT: _MACHINES,
         },
     ),
     (
-        "replace --surge, by people and Jobs, changes them, and runs read them",
+        "replace --surge, by people and Jobs, changes them, and the CronJob has no right on them",
         {"rbac": {"clusterApi": "clusters"}, "drain": {"enabled": True}},
         {
-            f"{_RELEASE}-machines": _READS_MACHINES,
-            f"{_RELEASE}-drain-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
-            f"{_RELEASE}-drain": {
-                *_DEFAULT[_RELEASE],
+            f"{RELEASE}-drain-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
+            f"{RELEASE}-drain": {
+                *_DEFAULT[RELEASE],
                 *_CHANGES_NODES,
                 "list volumeattachments.storage.k8s.io",
                 "get daemonsets.apps",
@@ -117,22 +121,22 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     (
         "nodes say that they are emptied",
         {"policy": {"nodeConditions": True}},
-        {_RELEASE: {"get nodes", "patch nodes/status"}},
+        {RELEASE: {"get nodes", "patch nodes/status"}},
     ),
     (
         "method.singleReplicas: restart",
         {"policy": {"method": {"singleReplicas": "restart"}}},
-        {_RELEASE: {"get replicasets.apps", "get deployments.apps", "patch deployments.apps"}},
+        {RELEASE: {"get replicasets.apps", "get deployments.apps", "patch deployments.apps"}},
     ),
     (
         "protect.afterScaling",
         {"policy": {"protect": {"afterScaling": "10m"}}},
         {
-            _RELEASE: {
+            RELEASE: {
                 "list horizontalpodautoscalers.autoscaling",
                 "watch horizontalpodautoscalers.autoscaling",
             },
-            f"{_RELEASE}-observe": {"list horizontalpodautoscalers.autoscaling"},
+            f"{RELEASE}-observe": {"list horizontalpodautoscalers.autoscaling"},
         },
     ),
     (
@@ -140,13 +144,13 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {"policy": {"capacity": {"buffers": True}}},
         {
             role: {"list capacitybuffers.autoscaling.x-k8s.io", "get podtemplates"}
-            for role in (_RELEASE, f"{_RELEASE}-observe")
+            for role in (RELEASE, f"{RELEASE}-observe")
         },
     ),
     (
         "make-room",
         {"strategies": {"make-room": {}}},
-        {role: {"list events.events.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},
+        {role: {"list events.events.k8s.io"} for role in (RELEASE, f"{RELEASE}-observe")},
     ),
     (
         "PodGroups",
@@ -163,7 +167,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
                     "scheduling.run.ai",
                 )
             }
-            for role in (_RELEASE, f"{_RELEASE}-observe")
+            for role in (RELEASE, f"{RELEASE}-observe")
         },
     ),
     (
@@ -171,30 +175,30 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {"strategies": {"low-utilisation": {"signal": "usage"}}},
         {
             role: {"list nodes.metrics.k8s.io", "list pods.metrics.k8s.io"}
-            for role in (_RELEASE, f"{_RELEASE}-observe")
+            for role in (RELEASE, f"{RELEASE}-observe")
         },
     ),
     (
         "scheduler.fromConfig",
         {"policy": _SCHEDULER},
-        {f"{_RELEASE}-scheduler": {"get configmaps"}},
+        {f"{RELEASE}-scheduler": {"get configmaps"}},
     ),
     (
         "serve follows also where it only reports",
         {"kind": "Deployment"},
-        {f"{_RELEASE}-observe": _FOLLOWS},
+        {f"{RELEASE}-observe": FOLLOWS},
     ),
     (
         "signals close nodes, and serve keeps what announced machines",
         _SIGNALS,
-        {_RELEASE: _CHANGES_NODES, f"{_RELEASE}-observe": _FOLLOWS, _KEPT: _MACHINES},
+        {RELEASE: _CHANGES_NODES, f"{RELEASE}-observe": FOLLOWS, _KEPT: _MACHINES},
     ),
     (
         "escalate: delete",
         _ESCALATES,
         {
-            _RELEASE: {*_CHANGES_NODES, "delete pods"},
-            f"{_RELEASE}-observe": _FOLLOWS,
+            RELEASE: {*_CHANGES_NODES, "delete pods"},
+            f"{RELEASE}-observe": FOLLOWS,
             _KEPT: _MACHINES,
         },
     ),
@@ -202,8 +206,8 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         "drain, by people and Jobs",
         {"drain": {"enabled": True}},
         {
-            f"{_RELEASE}-drain": {
-                *_DEFAULT[_RELEASE],
+            f"{RELEASE}-drain": {
+                *_DEFAULT[RELEASE],
                 *_CHANGES_NODES,
                 "list volumeattachments.storage.k8s.io",
                 "get daemonsets.apps",
@@ -215,12 +219,12 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     (
         "an agent on each node",
         {"nodeAgent": {"enabled": True}},
-        {f"{_RELEASE}-node-agent": _CHANGES_NODES},
+        {f"{RELEASE}-node-agent": _CHANGES_NODES},
     ),
     (
         "snapshots for compare",
         {"record": {"enabled": True, "claim": "recorded"}},
-        {f"{_RELEASE}-record": _READS},
+        {f"{RELEASE}-record": READS},
     ),
 ]
 
@@ -274,7 +278,7 @@ def test_a_fleet_s_pods_may_write_their_records_and_a_member_may_only_read():
     clusters = [{"name": "eu", "secretName": "eu"}]
     # Also where the policy, which is of the clusters, needs more.
     policy = {"steer": "marks", "scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
-    strategies: dict[str, Any] = {"scale-out": {}, "make-room": {}}
+    strategies: dict[str, Any] = {"make-room": {}}
     fleet = {"fleet": {"clusters": clusters}, "policy": policy, "strategies": strategies}
     rights = _rights(render(fleet))
     _printed("several clusters, here", rights)
@@ -293,7 +297,7 @@ def test_no_rule_has_a_wildcard_and_secrets_are_read_by_none():
         "nodeAgent": {"enabled": True},
         **_ESCALATES,
     }
-    every["policy"] = {**every["policy"], **_AWS}
+    every["policy"] = {**every["policy"], **_AWS["policy"]}
     every["strategies"] = {"scale-in": {}, "scale-out": {}}
     rights = _rights(render(every))
     rules = set().union(*rights.values())

@@ -20,6 +20,10 @@ from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import ENVELOPE
 from rebalancer.registry import Registry
 from rebalancer.report.summary import LEGEND
+from rebalancer.scheduler.profile import KNOWN_VERSIONS
+from tests.chart.test_rights import FEATURES, FOLLOWS, READS, RELEASE
+from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
+from tests.docs.pages import ROOT
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -39,6 +43,40 @@ def members(of: type[enum.StrEnum]) -> str:
 def plain(text: str) -> str:
     """Return a docstring as one line of Markdown."""
     return " ".join(text.split()).replace("``", "`")
+
+
+def rights() -> str:
+    """Return what each feature of the chart adds to the rights, and to which account."""
+    rows = []
+    for feature, _, roles in FEATURES:
+        for role, added in sorted(roles.items()):
+            whose = role.removeprefix(RELEASE).removeprefix("rebalancer-kube-rebalancer")
+            account = whose.strip("-") or "run"
+            what = {f"`{one}`" for one in added - READS - FOLLOWS}
+            what |= {"watch on what is listed"} if added >= FOLLOWS else set()
+            rows.append((feature, account, ", ".join(sorted(what))))
+    return table(("feature", "account or role", "adds"), [row for row in rows if row[2]])
+
+
+def kubernetes() -> str:
+    """Return which versions of Kubernetes are predicted and tested, and how."""
+    (least,) = re.findall(r'kubeVersion: ">=1\.(\d+)', (ROOT / "chart" / "Chart.yaml").read_text())
+    first, last = KNOWN_VERSIONS[0][1], KNOWN_VERSIONS[-1][1]
+    tested = {int(version.split(".")[1]): version for version in VERSIONS}
+    rows = [(f"before 1.{least}", "-", "the chart refuses it")]
+    rows.append((f"1.{least} to 1.{first - 1}", f"as 1.{first}", "no"))
+    for _, minor in KNOWN_VERSIONS:
+        version = tested.get(minor)
+        what = (
+            "no"
+            if version is None
+            else f"`make e2e-newest` on {version}: what a version may change"
+        )
+        if version == DEFAULT_VERSION:
+            what = f"everything, on {version}"
+        rows.append((f"1.{minor}", "by its own rules", what))
+    rows.append((f"from 1.{last + 1} on", f"as 1.{last}; the report says so", "no"))
+    return table(("Kubernetes", "its scheduler is predicted", "tested in CI"), rows)
 
 
 def exit_codes() -> str:

@@ -11,7 +11,9 @@ _TABLES = {
     "eagerness": tables.eagerness,
     "exit-codes": tables.exit_codes,
     "metrics": as_markdown,
+    "kubernetes": tables.kubernetes,
     "policy-keys": tables.policy_keys,
+    "rights": tables.rights,
     "strategies": tables.strategies,
     "words": tables.words,
 }

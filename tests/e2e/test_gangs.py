@@ -26,7 +26,7 @@ from rebalancer.signals.state import STATE
 from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import Product, grant, rebalancer
-from tests.e2e.served import PATIENT, Server
+from tests.e2e.served import PATIENT, Server, runs
 from tests.e2e.test_interruption import POLICY
 from tests.e2e.test_make_room import POLICY as ROOM
 from tests.e2e.test_make_room import marks, wait_unschedulable
@@ -171,7 +171,7 @@ def test_the_gang_on_a_machine_that_goes_leaves_at_once(cluster, tmp_path):
     product.kubeconfig = grant(cluster, (*RULES, *MARK_RULES, *config_map_rules("default", "kept")))
     goes = Counter(where(cluster, "train")).most_common(1)[0][0]
     path = f"/api/v1/nodes/{goes}"
-    flags = ("--every=1h", "--output=json", "--interruption-state=default/kept")
+    flags = ("--every=1h", "--output=json", "--machine-state=default/kept")
     server = Server(product, tmp_path, "one", *flags)
     try:
         server.await_words("nothing to do")
@@ -206,17 +206,13 @@ def test_scale_in_takes_the_machines_of_a_gang_whole(cluster, monkeypatch, tmp_p
         times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
         policy = policy_of(fleet, tmp_path, {"scale-in": times})
         kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
-        with Departures(cluster, ["train"]) as departures:
+        with (
+            Departures(cluster, ["train"]) as departures,
+            runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}") as served,
+        ):
 
             def run():
-                ran = rebalancer(
-                    "run",
-                    "--yes",
-                    f"--policy={policy}",
-                    "--output=json",
-                    f"--kubeconfig={kubeconfig}",
-                )
-                assert ran.code == 0, (ran.err, ran.out)
+                served.acts()
                 fleet.join()
                 return fleet.sizes["pool"] == 2
 

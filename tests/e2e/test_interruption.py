@@ -59,7 +59,7 @@ def serve(product, tmp_path):
     with contextlib.ExitStack() as at_end:
 
         def start(name):
-            flags = ("--every=1h", "--output=json", "--interruption-state=default/kept")
+            flags = ("--every=1h", "--output=json", "--machine-state=default/kept")
             server = Server(product, tmp_path, name, *flags)
             at_end.callback(server.end)
             return server

@@ -97,7 +97,7 @@ class Killed:
         """Start server after server until ``over``."""
         while not over():
             self._number += 1
-            name, state = f"serve-{self._number}", "--interruption-state=default/kept"
+            name, state = f"serve-{self._number}", "--machine-state=default/kept"
             server = Server(self.product, self._folder, name, "--every=1h", state)
             if kills:
                 self.kills.aim(server.process)

@@ -261,7 +261,7 @@ def serve(tmp_path):
     with contextlib.ExitStack() as at_end:
 
         def start(product, name):
-            flags = ("--every=1h", "--output=json", "--interruption-state=default/kept")
+            flags = ("--every=1h", "--output=json", "--machine-state=default/kept")
             server = Server(product, tmp_path, name, *flags)
             at_end.callback(server.end)
             return server

@@ -17,8 +17,8 @@ from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
 from tests.e2e.instance_metadata import NOTHING, instance_metadata
 from tests.e2e.machines import fleet_of
-from tests.e2e.product import Product, rebalancer
-from tests.e2e.served import PATIENT, Server
+from tests.e2e.product import Product
+from tests.e2e.served import PATIENT, Server, runs
 from tests.e2e.test_marks import DNS, Steered, coredns, full, marks, put
 
 DRAIN, REPLACE, LEAVE = "rebalancer/drain", "rebalancer/replace", "rebalancer/leave"
@@ -232,24 +232,24 @@ def test_what_people_do_to_a_node_that_is_interrupted_holds_when_the_machine_sta
 
 @pytest.fixture
 def scaled(cluster, tmp_path, monkeypatch):
-    """Three machines, one of which is enough; return what makes a run, and what it did with machines."""
+    """Three machines, one of which is enough; return what waits for a run of `serve` and says what it did, and the machines."""
     with fleet_of(cluster, monkeypatch) as fleet:
         fleet.add("pool", 3, low=1, high=6)
         cluster.apply([objects.deployment("web", 2, labels=WEB, cpu="500m")])
         operations.wait_pods_ready(cluster.api, 2)
         aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
-        times = {"unneededFor": "20s", "coolDownAfterGrowth": "0s"}
+        times = {"unneededFor": "5s", "coolDownAfterGrowth": "0s"}
         policy = BASE | {"provider": {"aws": aws}, "strategies": {"scale-in": times}}
         path = tmp_path / "policy.yaml"
         path.write_text(yaml.safe_dump(policy))
 
-        def run():
-            flags = (f"--policy={path}", "--output=json", f"--kubeconfig={cluster.kubeconfig}")
-            ran = rebalancer("run", "--yes", *flags)
-            assert ran.code == 0, ran.err
-            return {(act["node"], act["code"]) for act in ran.report["machines"]}
+        flags = (f"--policy={path}", f"--kubeconfig={cluster.kubeconfig}")
+        with runs(*flags, stops=True) as served:
 
-        yield run, sorted(fleet.machines("pool"))
+            def run():
+                return {(node, code) for code, node, _ in served.acts()}
+
+            yield run, sorted(fleet.machines("pool"))
 
 
 def closed_by_scale_in(cluster, run, names):

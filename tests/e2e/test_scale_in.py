@@ -18,6 +18,7 @@ from rebalancer.node_record.protocol import EXCLUDE
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import grant, rebalancer
+from tests.e2e.served import runs
 from tests.e2e.watched import CONDITIONS, our_conditions, watched
 from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
@@ -59,23 +60,25 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
     moves: list[dict[str, Any]] = []
     least = 4
 
-    flags = (f"--policy={policy}", "--output=json")
+    flags = (f"--policy={policy}",)
 
     excluded: set[str] = set()
 
-    def run():
-        nonlocal least
-        ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
-        assert ran.code == 0, (ran.err, ran.out)
-        acts.extend((act["code"], act["node"]) for act in ran.report["machines"])
-        moves.extend(ran.report["moves"])
-        least = min(least, ready(cluster) if ready(cluster) >= 0 else least)
-        assert fleet.sizes["pool"] >= LOW
-        excluded.update(_excluded(cluster))
-        fleet.join()
-        return fleet.sizes["pool"] == LOW
+    with runs(*flags, f"--kubeconfig={kubeconfig}") as served:
 
-    wait_until(run, 240, "two machines are left")
+        def run():
+            nonlocal least
+            for report in served():
+                acts.extend((act["code"], act["node"]) for act in report["machines"])
+                moves.extend(report["moves"])
+            least = min(least, ready(cluster) if ready(cluster) >= 0 else least)
+            assert fleet.sizes["pool"] >= LOW
+            excluded.update(_excluded(cluster))
+            fleet.join()
+            return fleet.sizes["pool"] == LOW
+
+        wait_until(run, 240, "two machines are left")
+        run()
     gone = [node for code, node in acts if code == "Terminated"]
     assert len(set(gone)) == len(gone) == 2
     assert least >= 3
@@ -88,10 +91,10 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
     # Load balancers were told before.
     assert set(gone) <= excluded
     assert not _excluded(cluster)
-    # Nothing of ours is left on those that stay, but for what is noted of unneeded nodes.
+    # Nothing of ours is left on those that stay.
     for node in nodes:
         assert not node["spec"].get("unschedulable")
-        assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))
+        assert "rebalancer" not in json.dumps((node["spec"], node["metadata"]["annotations"]))
 
 
 def _excluded(cluster):
@@ -107,11 +110,10 @@ def _excluded(cluster):
 def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_nodes(
     cluster, fleet, tmp_path
 ):
-    """Runs of a CronJob, each of which may be killed after what it has written to a node or to the cloud."""
+    """serve may be killed after what it has written to a node or to the cloud; another process goes on."""
     # One more than there are machines: none is empty, and two are enough.
     web(cluster, 5)
-    # Runs that are further apart begin to count anew.
-    times = {"unneededFor": "60s", "coolDownAfterGrowth": "0s"}
+    times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
     policy = policy_of(fleet, tmp_path, {"scale-in": times}, nodeConditions=True)
     rules = (*RULES, *MARK_RULES, *CONDITION_RULES)
     kills, ended = Kills(), []
@@ -128,15 +130,14 @@ def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_n
             kills.at("eviction")
 
     fleet.cloud.after_call = called
-    flags = ("run", "--yes", f"--policy={policy}", "--output=json")
     with (
         watched(cluster) as seen,
         seen_by(cluster, grant(cluster, rules), wrote) as kubeconfig,
+        runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}", kills=kills) as served,
     ):
 
         def run():
-            done = kills.until_done([*flags, f"--kubeconfig={kubeconfig}"])
-            assert done.code == 0, done.err + done.out
+            served()
             fleet.join()
             return fleet.sizes["pool"] == LOW
 
@@ -174,18 +175,14 @@ def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(clus
 
     fleet.cloud.after_call = protect
     acts: list[tuple[str, str]] = []
+    with runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}") as served:
 
-    def run():
-        ran = rebalancer(
-            "run", "--yes", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}"
-        )
-        assert ran.code == 0, (ran.err, ran.out)
-        acts.extend((act["code"], act["node"]) for act in ran.report["machines"])
-        return bool(protected)
+        def run():
+            acts.extend((code, node) for code, node, _ in served.acts())
+            return bool(protected) and ("Cancelled", protected[0]) in acts
 
-    wait_until(run, 240, "a machine would be ended")
+        wait_until(run, 240, "a machine would be ended")
     kept = protected[0]
-    assert ("Cancelled", kept) in acts
     assert ACTS[1] not in fleet.cloud.ours
     assert fleet.sizes == {"pool": 4}
     node = cluster.api.get(f"/api/v1/nodes/{kept}")
@@ -194,12 +191,16 @@ def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(clus
     assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))
 
 
-def test_without_the_right_to_change_nodes_a_run_names_it_and_nothing_is_done(
+def test_without_the_right_to_change_nodes_serve_names_it_and_nothing_is_done(
     cluster, fleet, policy
 ):
-    kubeconfig = grant(cluster, RULES)
-    flags = (f"--policy={policy}", "--output=json")
-    ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
+    flags = (f"--policy={policy}", "--output=json", f"--kubeconfig={grant(cluster, RULES)}")
+    ran = rebalancer("serve", "--yes", *flags)
     assert ran.code == 3
     assert "patch nodes" in ran.err
+    # One run alone is refused, with whatever rights.
+    ran = rebalancer("run", "--yes", *flags)
+    assert ran.code == 2
+    assert "strategies.scale-in" in ran.err
+    assert "rebalancer serve" in ran.err
     assert fleet.sizes == {"pool": 4}

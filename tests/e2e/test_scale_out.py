@@ -11,18 +11,20 @@ from rebalancer.kube.access import (
     config_map_rules,
 )
 from rebalancer.kube.seldom_read import BUFFER_RULES
-from rebalancer.machines.capacity.status import KEY, UPDATED
+from rebalancer.machines.capacity.state import decode
 from rebalancer.wire.kinds import CAPACITY_BUFFERS
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import fleet_of
 from tests.e2e.product import grant, rebalancer
+from tests.e2e.served import runs
 from tests.e2e.test_custom_controllers import is_served
 from tests.e2e.test_pod_groups import DEFINITIONS
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 STATUS = ("default", "machines")
+GROWN = [("ScaledUpGroup", "", "done")]
 MAP = "/api/v1/namespaces/default/configmaps/machines"
 
 
@@ -51,7 +53,7 @@ def flags(cluster, fleet, tmp_path):
             }
         )
     )
-    return (f"--policy={policy}", "--output=json", f"--capacity-status={'/'.join(STATUS)}")
+    return (f"--policy={policy}", "--output=json", f"--machine-state={'/'.join(STATUS)}")
 
 
 def seen(plane):
@@ -79,32 +81,23 @@ def events(plane):
 def test_a_group_grows_once_for_a_pod_that_waits_and_the_pod_runs(cluster, fleet, flags):
     kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
 
-    def run(*more):
-        ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}", *more)
-        assert ran.code == 0, (ran.err, ran.out)
-        return [(act["code"], act["status"]) for act in ran.report["machines"]]
-
-    assert run("--dry-run") == [("ScaledUpGroup", "planned")]
+    access = (flags[0], f"--kubeconfig={kubeconfig}")
+    planned = rebalancer("run", "--dry-run", "--output=json", *access).report["machines"]
+    assert [(act["code"], act["status"]) for act in planned] == [("ScaledUpGroup", "planned")]
     assert "data" not in cluster.api.get(MAP)
-    assert run() == [("ScaledUpGroup", "done")]
-    assert fleet.sizes == {"pool": 4}
-    assert run() == []
-    assert fleet.sizes == {"pool": 4}
-    assert events(cluster) == [("ConfigMap", "ScaledUpGroup"), ("Pod", "TriggeredScaleUp")]
-    kept = cluster.api.get(MAP)
-    document = yaml.safe_load(kept["data"][KEY])
-    assert kept["metadata"]["annotations"][UPDATED] == document["time"]
-    (pool,) = document["nodeGroups"]
-    assert (pool["scaleUp"]["status"], pool["health"]["cloudProviderTarget"]) == ("InProgress", 4)
+    with runs(*access, flags[2]) as served:
+        assert served.acts() == GROWN
+        assert fleet.sizes == {"pool": 4}
+        assert served.acts() == []
+        assert fleet.sizes == {"pool": 4}
+        assert events(cluster) == [("ConfigMap", "ScaledUpGroup"), ("Pod", "TriggeredScaleUp")]
+        state = decode(cluster.api.get(MAP)["data"])[0]["pool"]
+        assert (state.asked, len(state.pods)) == (4, 1)
 
-    fleet.join()
-    wait_until(lambda: seen(cluster) == (10, 0), 60, "all pods are Ready")
-    assert run() == []
-    (pool,) = yaml.safe_load(cluster.api.get(MAP)["data"][KEY])["nodeGroups"]
-    assert (pool["scaleUp"]["status"], pool["health"]["nodeCounts"]["registered"]["ready"]) == (
-        "NoActivity",
-        4,
-    )
+        fleet.join()
+        wait_until(lambda: seen(cluster) == (10, 0), 60, "all pods are Ready")
+        assert served.acts() == []
+        assert decode(cluster.api.get(MAP)["data"])[0]["pool"].pods == {}
 
 
 def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_machine(
@@ -112,7 +105,7 @@ def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_mach
 ):
     read_only = [rule for rule in config_map_rules(*STATUS) if rule.verb == "get"]
     kubeconfig = grant(cluster, (*RULES, *read_only))
-    ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
+    ran = rebalancer("serve", "--yes", *flags, f"--kubeconfig={kubeconfig}")
     assert ran.code == 3
     assert "update configmaps machines in namespace default" in ran.err
     assert fleet.sizes == {"pool": 3}
@@ -122,11 +115,12 @@ def test_an_immutable_config_map_keeps_a_run_from_asking_for_machines(cluster, f
     names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
     cluster.apply([{**names, "immutable": True}])
     kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
-    ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
-    assert ran.code == 4
-    (act,) = ran.report["machines"]
-    assert (act["status"], fleet.sizes) == ("failed", {"pool": 3})
-    assert "no group is resized" in act["message"]
+    with runs(flags[0], flags[2], f"--kubeconfig={kubeconfig}") as served:
+        reports = served()
+    for report in reports:
+        (act,) = report["machines"]
+        assert (act["status"], fleet.sizes) == ("failed", {"pool": 3})
+        assert "no group is resized" in act["message"]
 
 
 BUFFERS = {
@@ -189,15 +183,12 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
         )
     )
     kubeconfig = grant(cluster, (*RULES, *BUFFER_RULES, *config_map_rules(*STATUS)))
-    access = (f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
-    status = f"--capacity-status={'/'.join(STATUS)}"
+    served_by = (f"--policy={policy}", f"--kubeconfig={kubeconfig}")
+    access = (*served_by, "--output=json")
+    status = f"--machine-state={'/'.join(STATUS)}"
 
-    def run():
-        ran = rebalancer("run", "--yes", *access, status)
-        assert ran.code == 0, (ran.err, ran.out)
-        return [(act["code"], act["status"]) for act in ran.report["machines"]]
-
-    assert run() == []  # without the kind there are none
+    with runs(*served_by, status) as served:
+        assert served.acts() == []  # without the kind there are none
     cluster.api.post(DEFINITIONS, BUFFERS)
     path = CAPACITY_BUFFERS.path("default")
     wait_until(lambda: is_served(cluster.api, path), 30, "CapacityBuffers are served")
@@ -208,11 +199,11 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
     spec = {"podTemplateRef": {"name": "chunk"}, "replicas": 4}
     cluster.api.post(path, {**buffer, "metadata": {"name": "web"}, "spec": spec})
 
-    assert run() == [("ScaledUpGroup", "done")]
-    assert run() == []
-    fleet.join()
-    assert fleet.sizes == {"pool": 4}
-    assert run() == []
+    with runs(*served_by, status) as served:
+        assert served.acts() == GROWN
+        fleet.join()
+        assert fleet.sizes == {"pool": 4}
+        assert served.acts() == []
     judged = rebalancer("capacity", *access).report
     assert [one["code"] for one in judged["pending"]] == ["Fits"] * 4
     assert {one["code"] for one in judged["nodes"]} <= {"NeededByPendingPod", "NotUnderutilized"}
@@ -220,7 +211,7 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
 
     files_say_the_same(tmp_path, policy, kubeconfig)
     lacking = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
-    ran = rebalancer("run", "--yes", *access[:2], status, f"--kubeconfig={lacking}")
+    ran = rebalancer("serve", "--yes", access[0], status, f"--kubeconfig={lacking}")
     assert ran.code == 3
     assert "list capacitybuffers" in ran.err
     assert "get podtemplates" in ran.err
@@ -243,18 +234,14 @@ def test_a_group_grows_for_slots_and_nothing_moves(cluster, fleet, tmp_path):
     }
     policy.write_text(yaml.safe_dump(document))
     kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
-    access = (f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
-
-    def run():
-        ran = rebalancer("run", "--yes", *access, f"--capacity-status={'/'.join(STATUS)}")
-        assert ran.code == 0, (ran.err, ran.out)
-        assert ran.report["moves"] == []
-        return [(act["code"], act["status"]) for act in ran.report["machines"]]
-
-    assert run() == [("ScaledUpGroup", "done")]
-    assert fleet.sizes == {"pool": 5}
-    assert run() == []  # they are on their way
-    fleet.join()
-    assert run() == []
-    judged = rebalancer("capacity", *access).report
+    access = (f"--policy={policy}", f"--kubeconfig={kubeconfig}")
+    with runs(*access, f"--machine-state={'/'.join(STATUS)}") as served:
+        (report,) = served()
+        assert [act["code"] for act in report["machines"]] == ["ScaledUpGroup"]
+        assert report["moves"] == []
+        assert fleet.sizes == {"pool": 5}
+        assert served.acts() == []  # they are on their way
+        fleet.join()
+        assert served() == []
+    judged = rebalancer("capacity", *access, "--output=json").report
     assert {one["code"] for one in judged["pending"]} == {"Fits"}

@@ -24,7 +24,7 @@ from tests.controlplane.stages import NEVER_READY, READY_AFTER
 from tests.e2e.machines import fleet_of, policy_of, surge_arguments
 from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
-from tests.e2e.served import PATIENT, Server, leaving
+from tests.e2e.served import PATIENT, Server, leaving, runs
 from tests.support.killed_processes import signal_at
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
@@ -243,16 +243,16 @@ def test_scale_in_leaves_no_gap(cluster, tmp_path, monkeypatch):
         kubeconfig = grant(cluster, (*RESTARTS, *MARK_RULES))
         moves = []
 
-        def gone():
-            ran = rebalancer(
-                "run", "--yes", f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json"
-            )
-            assert ran.code == 0, (ran.err, ran.out)
-            moves.extend(ran.report["moves"])
-            fleet.join()
-            return fleet.sizes["pool"] == 2
+        with (
+            watched(cluster) as seen,
+            runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}") as serving,
+        ):
 
-        with watched(cluster) as seen:
+            def gone():
+                moves.extend(move for report in serving() for move in report["moves"])
+                fleet.join()
+                return fleet.sizes["pool"] == 2
+
             wait_until(gone, 240, "the machine is gone")
         assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))
         done = {(one["owner"].rpartition("/")[2], one["outcome"], one["from"]) for one in moves}

@@ -1,13 +1,16 @@
 """``python -m tests.release FOLDER``: make a release of the last commit in FOLDER, and prove that it works."""
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.release import prove
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.release import prove, provenance
 from tests.release.make import Files, make
 from tests.release.source import ReleaseError, checked_out
 
@@ -18,8 +21,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     try:
+        key = provenance.signing_key(os.environ)
         with tempfile.TemporaryDirectory(prefix="release-") as scratch:
-            made = _made(Path(scratch))
+            made = _made(Path(scratch), key)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(made.folder, folder)
     except (ReleaseError, subprocess.CalledProcessError) as error:
@@ -31,7 +35,7 @@ def main() -> int:
     return 0
 
 
-def _made(scratch: Path) -> Files:
+def _made(scratch: Path, key: Ed25519PrivateKey | None) -> Files:
     sources = [checked_out(scratch / name / "source") for name in ("first", "somewhere-else")]
     files: list[Files] = []
     for source in sources:
@@ -39,10 +43,11 @@ def _made(scratch: Path) -> Files:
         work = source.folder.parent
         to = work / "release"
         to.mkdir()
-        files.append(make(source, to, work))
+        files.append(make(source, to, work, key))
     prove.same(*files)
     prove.sums(files[0])
     _say("made twice, the bytes are the same")
+    _say(prove.signatures(files[0]))
     for file in (files[0].wheel(), files[0].sdist):
         _say(f"installing {file.name}")
         prove.distribution(file, sources[0], scratch / f"installed{file.suffix}")

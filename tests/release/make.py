@@ -13,14 +13,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from image import contents, oci, root
 from tests.chart.helm import helm
 from tests.node import containerfile
+from tests.release import provenance
 from tests.release.source import Source
 
 MACHINES = ("x86_64", "aarch64")
 """The processors that wheels are compiled for, on any machine."""
 SUMS = "SHA256SUMS"
+SIGNATURE = "SHA256SUMS.sig"
+"""Ed25519, of the sums: 64 bytes, as openssl reads them."""
+PUBLIC_KEY = "release.pub"
 NOTES = "RELEASE-NOTES.md"
 
 
@@ -56,13 +62,25 @@ class Files:
         """The name of the image in its archive: that of no registry."""
         return f"localhost/kube-rebalancer:{self.version}"
 
+    @property
+    def provenance(self) -> Path:
+        """The in-toto statement of where the files come from."""
+        return self.folder / f"kube-rebalancer-{self.version}.provenance.json"
+
+    @property
+    def envelope(self) -> Path:
+        """The same, signed."""
+        return self.folder / f"kube-rebalancer-{self.version}.intoto.jsonl"
+
     def sbom(self, of: str) -> Path:
         """The list of what is in the ``python`` installation or in the ``image``."""
         return self.folder / f"kube-rebalancer-{self.version}-{of}.cdx.json"
 
 
-def make(source: Source, to: Path, scratch: Path) -> Files:
+def make(source: Source, to: Path, scratch: Path, key: Ed25519PrivateKey | None = None) -> Files:
     """Make all files of a release in ``to``, an empty folder; needs the network.
+
+    With ``key`` they are signed.
 
     Raises:
         ReleaseError: the changelog says nothing.
@@ -78,7 +96,10 @@ def make(source: Source, to: Path, scratch: Path) -> Files:
     shutil.copyfile(rootfs / contents.FILE, files.sbom("image"))
     _write_python_sbom(source, files, scratch / "installed")
     write_notes(source, files)
+    write_provenance(source, files, key)
     write_sums(to)
+    if key is not None:
+        sign_sums(to, key)
     return files
 
 
@@ -123,7 +144,9 @@ def write_notes(source: Source, files: Files) -> None:
         f"- `{files.image.name}`: the image `{files.image_name}`, an OCI archive",
         f"- `{files.chart.name}`: the chart, for `helm install`",
         f"- `{files.sbom('python').name}`, `{files.sbom('image').name}`: what is in them, in CycloneDX",
+        f"- `{files.provenance.name}`: from which commit and pins they are made, as SLSA provenance of in-toto",
         f"- `{SUMS}`: for `sha256sum --check {SUMS}`",
+        f"- `{SIGNATURE}`, `{PUBLIC_KEY}`, `{files.envelope.name}`: of a release that is signed; RELEASE.md says how to verify it",
     ]
     (files.folder / NOTES).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -132,6 +155,22 @@ def write_sums(folder: Path) -> None:
     """Write the SHA-256 of every file in ``folder``, as sha256sum does."""
     lines = [f"{digest(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
     (folder / SUMS).write_text("".join(lines))
+
+
+def write_provenance(source: Source, files: Files, key: Ed25519PrivateKey | None) -> None:
+    """Write where all files that are there come from, and with ``key`` the same signed."""
+    subjects = {path.name: digest(path) for path in files.folder.iterdir()}
+    pins = {name: digest(path) for name, path in provenance.pinned(source.folder).items()}
+    text = provenance.statement(source, subjects, pins)
+    files.provenance.write_bytes(text)
+    if key is not None:
+        files.envelope.write_bytes(provenance.envelope(text, key))
+        (files.folder / PUBLIC_KEY).write_bytes(provenance.public_key(key))
+
+
+def sign_sums(folder: Path, key: Ed25519PrivateKey) -> None:
+    """Sign the sums, and with them every file."""
+    (folder / SIGNATURE).write_bytes(key.sign((folder / SUMS).read_bytes()))
 
 
 def digest(path: Path) -> str:

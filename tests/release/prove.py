@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,10 +16,12 @@ from image import root
 from tests.chart.helm import helm
 from tests.controlplane import GroundError
 from tests.controlplane.process import ProcessGroup
+from tests.docs.pages import ROOT, commands
 from tests.node import node
 from tests.node.containerd import Containerd
 from tests.release import archive
-from tests.release.make import SUMS, Files, digest
+from tests.release.make import PUBLIC_KEY, SIGNATURE, SUMS, Files, digest
+from tests.release.provenance import KEY_VARIABLE
 from tests.release.source import ReleaseError, Source
 
 _SECONDS = 300.0
@@ -48,12 +52,46 @@ def sums(files: Files) -> None:
     """
     lines = (files.folder / SUMS).read_text().splitlines()
     listed = {name: value for value, name in (line.split("  ", 1) for line in lines)}
-    there = {path.name for path in files.folder.iterdir()} - {SUMS}
+    there = {path.name for path in files.folder.iterdir()} - {SUMS, SIGNATURE}
     if listed.keys() != there:
         raise ReleaseError(f"{SUMS} has not exactly the files that there are")
     for name, value in listed.items():
         if digest(files.folder / name) != value:
             raise ReleaseError(f"{SUMS}: {name} has another sum")
+
+
+def signatures(files: Files) -> str:
+    """Verify the signatures as people do, by the commands of RELEASE.md; return what was done.
+
+    Raises:
+        ReleaseError: a signature is wrong, or only some of its files are there.
+    """
+    parts = [files.folder / SIGNATURE, files.folder / PUBLIC_KEY, files.envelope]
+    there = [path.name for path in parts if path.exists()]
+    if not there:
+        return f"not signed: {KEY_VARIABLE} is not set"
+    if len(there) < len(parts):
+        raise ReleaseError(f"of the signatures there is only {', '.join(there)}")
+    for command in verification((ROOT / "RELEASE.md").read_text(encoding="utf-8")):
+        done = subprocess.run(
+            command, cwd=files.folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            said = done.stderr.strip() or done.stdout.strip()
+            raise ReleaseError(f"{' '.join(command[:2])}: {said}")
+    return "the signatures were verified"
+
+
+_VERIFY = re.compile(r"## Verify a release\n(.*?)(?=\n## |\Z)", re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def verification(page: str) -> list[list[str]]:
+    """Return the commands by which RELEASE.md lets people verify a release, and its program."""
+    section = _VERIFY.search(page)
+    text = "" if section is None else section[1]
+    (program,) = _PYTHON.findall(text)
+    return [*(shlex.split(one) for one in commands(text)), [sys.executable, "-c", program]]
 
 
 def distribution(file: Path, source: Source, folder: Path) -> None:

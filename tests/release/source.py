@@ -19,10 +19,11 @@ class ReleaseError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a commit below ``folder``, and when it was made, in seconds since 1970."""
+    """The files of a commit below ``folder``, when it was made, in seconds since 1970, and its hash."""
 
     folder: Path
     epoch: int
+    commit: str = ""
 
     @property
     def version(self) -> str:
@@ -62,7 +63,8 @@ def checked_out(to: Path, checkout: Path = ROOT) -> Source:
         archive.seek(0)
         with tarfile.open(fileobj=archive) as packed:
             packed.extractall(to, filter=_plain)  # noqa: S202 - our own commit
-    return Source(to, int(_git(checkout, "log", "-1", "--format=%ct")))
+    epoch, commit = _git(checkout, "log", "-1", "--format=%ct %H").decode().split()
+    return Source(to, int(epoch), commit)
 
 
 def _plain(entry: tarfile.TarInfo, to: str) -> tarfile.TarInfo | None:

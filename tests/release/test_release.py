@@ -1,5 +1,6 @@
 """The parts of a release that need no network; ``make release`` does the rest, and installs what it makes."""
 
+import base64
 import gzip
 import io
 import json
@@ -13,10 +14,12 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from image import oci
 from tests.docs.pages import ROOT
-from tests.release import archive, make, prove
+from tests.release import archive, make, prove, provenance
 from tests.release.make import Files
 from tests.release.source import ReleaseError, Source, checked_out
 
@@ -41,6 +44,7 @@ def sources(to: Path, mode: int, mtime: int) -> Source:
         "setup.py",
         "README.md",
         "LICENSE",
+        "NOTICE",
         "CHANGELOG.md",
         "rebalancer",
         "strategies",
@@ -270,3 +274,83 @@ def test_the_packaged_chart_made_twice_is_the_same_and_renders_as_the_chart(tmp_
         made.append(files)
         prove.chart(files, source)
     prove.same(*made)
+
+
+# -- provenance and signatures ---------------------------------------------------------------------
+
+_KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+_PEM = _KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def released(folder: Path, key: Ed25519PrivateKey | None) -> Files:
+    """A release of two files, made from sources with the pins only."""
+    source = folder / "source"
+    for path in provenance.pinned(source).values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    (source / "pyproject.toml").write_text('[project]\nversion = "1.2.0"\n')
+    files = Files(folder / "made", "1.2.0")
+    files.folder.mkdir()
+    for name in ("one.whl", "two.tgz"):
+        (files.folder / name).write_text(name)
+    make.write_provenance(Source(source, _EPOCH, "c" * 40), files, key)
+    make.write_sums(files.folder)
+    if key is not None:
+        make.sign_sums(files.folder, key)
+    prove.sums(files)
+    return files
+
+
+def test_the_provenance_names_each_file_the_commit_and_the_pins(tmp_path):
+    files = released(tmp_path, None)
+    said = json.loads(files.provenance.read_bytes())
+    assert [one["name"] for one in said["subject"]] == ["one.whl", "two.tgz"]
+    assert said["subject"][0]["digest"]["sha256"] == make.digest(files.folder / "one.whl")
+    commit, *pins = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert commit["digest"] == {"gitCommit": "c" * 40}
+    assert [pin["uri"] for pin in pins] == sorted(
+        f"file:{name}" for name in provenance.pinned(tmp_path)
+    )
+
+
+def test_signed_twice_the_bytes_are_the_same_and_each_signature_is_of_what_it_says(tmp_path):
+    made = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        made.append(released(tmp_path / name, _KEY))
+    prove.same(*made)
+    files = made[0]
+    public = _KEY.public_key()
+    public.verify(
+        (files.folder / make.SIGNATURE).read_bytes(), (files.folder / make.SUMS).read_bytes()
+    )
+    envelope = json.loads(files.envelope.read_bytes())
+    payload = base64.b64decode(envelope["payload"])
+    assert payload == files.provenance.read_bytes()
+    kind = envelope["payloadType"]
+    signed = f"DSSEv1 {len(kind)} {kind} {len(payload)} ".encode() + payload
+    (signature,) = envelope["signatures"]
+    public.verify(base64.b64decode(signature["sig"]), signed)
+
+
+def test_without_a_key_nothing_is_signed_and_that_is_said(tmp_path):
+    files = released(tmp_path, None)
+    assert prove.signatures(files) == "not signed: RELEASE_SIGNING_KEY is not set"
+    (files.folder / make.SIGNATURE).touch()
+    with pytest.raises(ReleaseError, match="only SHA256SUMS"):
+        prove.signatures(files)
+
+
+def test_the_key_comes_from_the_environment_and_is_in_no_message():
+    assert provenance.signing_key({}) is None
+    assert provenance.signing_key({"RELEASE_SIGNING_KEY": _PEM}) is not None
+    with pytest.raises(ReleaseError, match="no Ed25519 key in PEM") as it:
+        provenance.signing_key({"RELEASE_SIGNING_KEY": "tell-nobody"})
+    assert "tell-nobody" not in str(it.value)
+
+
+def test_the_page_says_how_a_release_is_verified():
+    by_openssl, by_sums, by_program = prove.verification((ROOT / "RELEASE.md").read_text())
+    assert by_openssl[:3] == ["openssl", "pkeyutl", "-verify"]
+    assert by_sums[0] == "sha256sum"
+    compile(by_program[-1], "RELEASE.md", "exec")

@@ -38,11 +38,6 @@ def test_pods_leave_a_node_that_is_taken_out(phase):
     assert result.after[NAME].cost.hard == 0
 
 
-@pytest.mark.parametrize("phase", ["unneeded", "failed"])
-def test_pods_stay_on_one_that_is_only_looked_at(phase):
-    assert plan([at(phase), node("n1"), node("n2"), *WEB], NAME).moves == ()
-
-
 def test_leaving_leaves_it_to_scale_in():
     """Each pod pays once, and by the budgets of one strategy."""
     assert plan([at("leaving"), node("n1"), node("n2"), *WEB], "leaving").moves == ()
@@ -63,5 +58,5 @@ def test_what_cannot_be_read_is_no_state(value):
 
 def test_keeps_the_contract_where_nodes_are_taken_out():
     strategy = Registry.installed().strategy(NAME)
-    of_nodes = [at("leaving"), at("unneeded", "n1"), node("n2"), *WEB]
+    of_nodes = [at("leaving"), at("ending", "n1"), node("n2"), *WEB]
     check_strategy(strategy, snapshots=[*sample_snapshots(), snapshot_of(of_nodes)])

@@ -88,8 +88,8 @@ class Kills:
                 process.send_signal(signal.SIGKILL)
                 process.wait(PATIENCE)
 
-    def aim(self, process: subprocess.Popen[Any]) -> None:
-        """Kill this process at the next point."""
+    def aim(self, process: subprocess.Popen[Any] | None) -> None:
+        """Kill this process at the next point; None: none."""
         with self._lock:
             self._process = process
 

@@ -5,13 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rebalancer.machines.capacity.of_run import MachineMemory
     from rebalancer.machines.capacity.scaling import Scaling
     from rebalancer.run.context import RunContext
     from rebalancer.run.source import Reading, Source
 
 
-def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
-    """Return what a run does to machines; see :func:`rebalancer.machines.capacity.of_run.scaling_of`."""
-    from rebalancer.machines.capacity import of_run  # noqa: PLC0415
+class MachineScaler:
+    """Makes for each run of one process what it does to machines; it remembers what need not outlast the process."""
 
-    return of_run.scaling_of(run, source, reading)
+    def __init__(self) -> None:
+        self._memory: MachineMemory | None = None
+
+    def __call__(self, run: RunContext, source: Source, reading: Reading) -> Scaling | None:
+        """Return what the run does to machines; None without a strategy for it.
+
+        Raises:
+            ProviderError: the machines could not be read; none was changed.
+            ClusterReadError: the stored state could not be read.
+        """
+        from rebalancer.machines.capacity import of_run  # noqa: PLC0415
+
+        self._memory = self._memory or of_run.MachineMemory()
+        return of_run.scaling_of(self._memory, run, source, reading)

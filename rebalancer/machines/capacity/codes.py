@@ -54,7 +54,7 @@ class ScaleInCode(enum.StrEnum):
     UNNEEDED = "Unneeded"
     """It can be removed; once it could for long enough, it is drained."""
     NEEDED = "NeededAgain"
-    """It was unneeded, and is needed again: the annotation is removed."""
+    """It was unneeded, and is needed again."""
     COOLDOWN = "InCooldown"
     """It would be drained, but not during a cool-down: a node has joined, or a scale-in has failed."""
     ENOUGH_AT_ONCE = "EnoughAtOnce"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.machines.capacity.announcements import (
+    Announced,
+    announcements,
+    group_increases,
+)
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
 from rebalancer.machines.capacity.report import CapacityReport
-from rebalancer.machines.capacity.scale_in import NodeScaleIn
+from rebalancer.machines.capacity.scale_in import NodeScaleIn, ScaleInMemory
 from rebalancer.machines.capacity.scale_out import GroupScaleOut
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan, plan_scale_out
 from rebalancer.machines.capacity.scaling import (
@@ -27,7 +32,12 @@ from rebalancer.machines.capacity.scaling import (
     suspension,
 )
 from rebalancer.machines.capacity.slots import with_slots
-from rebalancer.machines.capacity.state import GroupStates, ScaleOutTimes
+from rebalancer.machines.capacity.state import (
+    GroupState,
+    GroupStates,
+    GroupStore,
+    ScaleOutTimes,
+)
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.planner.safety import closed_zones
@@ -58,7 +68,6 @@ from rebalancer.wire.marks import Phase
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
-    from rebalancer.machines.capacity.status import MachineEvent, StatusKeeper
 
 
 NONE = "none"
@@ -74,10 +83,12 @@ def assess(
     machines: Machines,
     inputs: Callable[[Snapshot, Groups, Machines], ScaleOutInputs],
     with_asked: Callable[[NodeGroup, float], NodeGroup] = lambda group, _: group,
+    unneeded: Collection[str] = (),
 ) -> CapacityReport:
     """Return the report on the machines; ``provider`` is the name of ``machines`` in the policy.
 
-    ``with_asked``: returns a group with the size that was requested of it, at a time.
+    ``with_asked``: returns a group with the size that was requested of it, at a time. ``unneeded``: uids of the nodes
+    that could be removed at the previous look.
 
     A node that scale-in drains is judged as if it were schedulable. If it can no longer be removed, it is room for
     the pending pods.
@@ -117,7 +128,7 @@ def assess(
         has_provider=provider != NONE,
         needed={**plan.needed, **_find_needed_again(problem.snapshot, profile, plan, draining)},
         draining=draining,
-        unneeded=_at(snapshot, Phase.UNNEEDED),
+        unneeded=np.array([uid in unneeded for uid in snapshot.nodes.uid], bool),
         candidates=_select(rules.loaded.policy, snapshot),
         prices=node_prices(rules.loaded.policy.prices, problem.snapshot),
     )
@@ -191,6 +202,17 @@ def open_provider(
     return NONE, LabelledGroups()
 
 
+@dataclass(slots=True)
+class MachineMemory:
+    """What one process remembers of machines over its runs."""
+
+    scale_in: ScaleInMemory = field(default_factory=ScaleInMemory)
+    groups: Mapping[str, GroupState] | None = None
+    """The state of each group; None: what is stored was not read yet."""
+    announced: Announced = field(default_factory=Announced)
+    """What Events were written about."""
+
+
 def judge_machines(
     run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
 ) -> CapacityReport:
@@ -203,15 +225,16 @@ def judge_machines(
         ClusterReadError: the stored state could not be read.
     """
     policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
-    if (keeper := _keeper(run, source.client)) is not None:
-        group_states.earlier, group_states.times = keeper.load(), _scale_out_times(policy)
-    return _assess(run, source, snapshot, group_states, asks=asks)[0]
+    if (store := _store(run, source.client)) is not None:
+        group_states.earlier, group_states.times = store.load(), _scale_out_times(policy)
+    return _assess(run, source, snapshot, MachineMemory(), group_states, asks=asks)[0]
 
 
 def _assess(
     run: RunContext,
     source: Source,
     snapshot: Snapshot,
+    memory: MachineMemory,
     group_states: GroupStates,
     *,
     asks: bool = True,
@@ -233,6 +256,7 @@ def _assess(
             machines,
             group_states.inputs,
             group_states.with_asked,
+            memory.scale_in.unneeded.keys(),
         )
     if asks:
         run.notes.extend(explain_bounds(capacity.groups, report.groups.groups))
@@ -257,32 +281,36 @@ def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup
                     yield f"capacity.groups.{name}.{key} is {asked}, and {holds} holds: the provider refuses more than its own sizes"
 
 
-def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
-    """Return what the run does to machines; None without such a strategy and without a stored status.
-
-    Raises:
-        ProviderError: the machines could not be read; none was changed.
-        ClusterReadError: the stored state could not be read.
-    """
+def scaling_of(
+    memory: MachineMemory, run: RunContext, source: Source, reading: Reading
+) -> Scaling | None:
+    """Return what the run does to machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
     policy = run.loaded.policy
-    if run.state.capacity_status is None and not any(scaling_strategies(policy)):
+    if not any(scaling_strategies(policy)):
         return None
     with run.timings.phase("machines"):
-        keeper = _keeper(run, source.client)
+        store = _store(run, source.client)
         group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
-        if keeper is not None:
-            group_states.earlier = keeper.load()
-        seen, machines = _assess(run, source, reading.snapshot, group_states)
+        if memory.groups is None:
+            memory.groups = {} if store is None else store.load()
+            memory.announced = Announced(groups=memory.groups)
+        group_states.earlier = memory.groups
+        seen, machines = _assess(run, source, reading.snapshot, memory, group_states)
+        # What is noted from here on counts for the next run, also if this one fails.
+        memory.groups = group_states.groups
 
     def keep(acts: Sequence[MachineAct]) -> bool:
-        return _write_status(run, source, reading, keeper, seen, group_states, acts)
+        scaled_out = group_increases(acts)
+        group_states.note_plan(seen.scale_out, seen.snapshot, scaled_out)
+        earlier, memory.announced = memory.announced, Announced.of(seen, group_states.groups)
+        return _keep(run, source.client, store, earlier, memory.announced, seen, acts)
 
     def keep_groups() -> None:
-        if keeper is not None:
-            keeper.keep_groups(group_states.groups)
+        if store is not None:
+            store.keep(group_states.groups, always=True)
 
-    scalers = list(_scalers(run, source, reading, seen, machines, group_states, keep_groups))
-    return Scaling(scalers, keep, stop=run.stop)
+    make = _ScalerMaking(run, source, reading, seen, machines, group_states, memory, keep_groups)
+    return Scaling(list(make.scalers()), keep, stop=run.stop)
 
 
 def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
@@ -292,60 +320,68 @@ def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
     return None
 
 
-def _scalers(
-    run: RunContext,
-    source: Source,
-    reading: Reading,
-    seen: CapacityReport,
-    machines: Machines,
-    group_states: GroupStates,
-    keep_groups: Callable[[], None],
-) -> Iterator[tuple[str, Scaler]]:
-    policy = run.loaded.policy
-    guarded = Guarded(
-        machines,
-        known_nodes(reading.snapshot),
-        policy.capacity.groups,
-        group_states.asked,
-        _find_ending(reading.snapshot),
-    )
-    whole = size_of_cluster(seen.snapshot, seen.groups)
-    conditions, client = conditions_of(run), source.client
-    for name, scales in scaling_strategies(policy):
-        asked = run.acts and run.reviewed is None and policy.mode_of(name) is Mode.ENFORCE
+@dataclass(frozen=True, slots=True)
+class _ScalerMaking:
+    run: RunContext
+    source: Source
+    reading: Reading
+    seen: CapacityReport
+    machines: Machines
+    group_states: GroupStates
+    memory: MachineMemory
+    keep_groups: Callable[[], None]
+
+    def scalers(self) -> Iterator[tuple[str, Scaler]]:
+        """Yield each strategy that acts on machines, with what acts for it."""
+        run, reading, policy = self.run, self.reading, self.run.loaded.policy
+        guarded = Guarded(
+            self.machines,
+            known_nodes(reading.snapshot),
+            policy.capacity.groups,
+            self.group_states.asked,
+            _find_ending(reading.snapshot),
+        )
+        conditions, client = conditions_of(run), self.source.client
+        for name, scales in scaling_strategies(policy):
+            asked = run.acts and policy.mode_of(name) is Mode.ENFORCE
+            suspended = self._why_suspended(name, scales)
+            if asked and suspended is not None and self.seen.autoscalers:
+                run.notes.append(f"{name} does nothing to machines: {suspended}")
+            dry = suspended is None and not run.acts
+            context = ScalerContext(
+                strategy=name,
+                params=policy.strategies[name].params,
+                report=self.seen,
+                group_states=self.group_states,
+                scale_in=self.memory.scale_in,
+                guarded=guarded,
+                client=client,
+                now=_server_time(run, self.source, reading),
+                by=instance(run.environment),
+                release="/".join(run.state.lease or ()),
+                stop=run.stop,
+                keep_groups=self.keep_groups,
+                suspended="a dry run changes nothing" if dry else suspended,
+                dry=dry,
+                warn=conditions.warn,
+                show=lambda node: None if client is None else conditions.show(client, node),
+                gives_back=asked,
+            )
+            yield name, _SCALERS[scales](context)
+
+    def _why_suspended(self, name: str, scales: str) -> str | None:
+        """Return why a strategy only advises now; None if it may act, or would in a real run."""
+        run, snapshot = self.run, self.reading.snapshot
         # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
         standstill = run.rules.standstill(
-            reading.snapshot, reading.clock_skew, run.history, moves=scales != "out"
+            snapshot, self.reading.clock_skew, run.history, moves=scales != "out"
         )
-        if scales != "out" and (closed := closed_zones(reading.snapshot)):
+        if scales != "out" and (closed := closed_zones(snapshot)):
             standstill.append(closed)
+        whole = size_of_cluster(self.seen.snapshot, self.seen.groups)
         if scales == "out" and not whole.are_healthy:
             standstill.append(whole.unhealthy())
-        suspended = suspension(policy, name, seen, standstill)
-        if asked and suspended is not None and seen.autoscalers:
-            run.notes.append(f"{name} does nothing to machines: {suspended}")
-        if run.reviewed is not None:
-            suspended = "a plan that was reviewed is about pods only"
-        dry = suspended is None and not run.acts
-        context = ScalerContext(
-            strategy=name,
-            params=policy.strategies[name].params,
-            report=seen,
-            group_states=group_states,
-            guarded=guarded,
-            client=source.client,
-            now=_server_time(run, source, reading),
-            by=instance(run.environment),
-            release="/".join(run.state.lease or ()),
-            stop=run.stop,
-            keep_groups=keep_groups,
-            suspended="a dry run changes nothing" if dry else suspended,
-            dry=dry,
-            warn=conditions.warn,
-            show=lambda node: None if client is None else conditions.show(client, node),
-            gives_back=asked,
-        )
-        yield name, _SCALERS[scales](context)
+        return suspension(run.loaded.policy, name, self.seen, standstill)
 
 
 def _find_ending(snapshot: Snapshot) -> frozenset[str]:
@@ -365,52 +401,45 @@ def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[
     return lambda: run.environment.clock.unix() + reading.clock_skew
 
 
-# -- the status ----------------------------------------------------------------------------------------------
+# -- what outlasts the run -------------------------------------------------------------------------------
 
 
-def _keeper(run: RunContext, client: Client | None) -> StatusKeeper | None:
-    if client is None or run.state.capacity_status is None:
+def _store(run: RunContext, client: Client | None) -> GroupStore | None:
+    if client is None or run.state.machine_state is None:
         return None
     from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
-    from rebalancer.machines.capacity.status import StatusKeeper  # noqa: PLC0415
 
-    store = ConfigMapStore(
-        client, *run.state.capacity_status, advice="or run without --capacity-status"
-    )
-    return StatusKeeper(store, run.state.capacity_status, run.notes.append)
+    store = ConfigMapStore(client, *run.state.machine_state, advice="or leave out --machine-state")
+    return GroupStore(store, run.notes.append)
 
 
-def _write_status(
+def _keep(
     run: RunContext,
-    source: Source,
-    reading: Reading,
-    keeper: StatusKeeper | None,
+    client: Client | None,
+    store: GroupStore | None,
+    earlier: Announced,
+    now: Announced,
     seen: CapacityReport,
-    group_states: GroupStates,
     acts: Sequence[MachineAct],
 ) -> bool:
-    """Write the status and the Events of a run that acts; return whether the status could be written."""
-    if keeper is None or source.client is None or not run.acts:
+    """Store the states of groups after a run that acts, and write its Events; return whether they could be stored."""
+    if store is None or client is None or not run.acts:
         return True
-    now = _server_time(run, source, reading)
+    from rebalancer.kube.events import EventWriter, Subject  # noqa: PLC0415
+
     try:
-        announced = keeper.write(seen, group_states.groups, acts, now())
+        subject = Subject(
+            "ConfigMap", *(run.state.machine_state or ("", "")), store.keep(now.groups)
+        )
     except ClusterReadError as error:
-        run.notes.append(f"the status of machines could not be written: {error}")
+        run.notes.append(f"the state of machines could not be stored: {error}")
         return False
-    _announce(run, source.client, announced)
-    return True
-
-
-def _announce(run: RunContext, client: Client, announced: Sequence[MachineEvent]) -> None:
-    from rebalancer.kube.events import EventWriter  # noqa: PLC0415
-
-    writer = EventWriter(
-        client, clock=run.environment.clock.unix, instance=instance(run.environment)
-    )
-    for one in announced:
+    clock, by = run.environment.clock.unix, instance(run.environment)
+    writer = EventWriter(client, clock=clock, instance=by)
+    for one in announcements(earlier, now, seen, acts, subject):
         writer.announce(
             one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
         )
     if (left := writer.close()) is not None:
         run.notes.append(left)
+    return True

@@ -1,11 +1,12 @@
 """Scale-in: the steps from noticing that a node is unneeded to terminating its machine.
 
-All data that later runs need are on the node (``rebalancer.wire.marks``). Each step is one write, after which the
-process may be killed: the next run reads the record and continues.
+How long a node is unneeded, and which scale-in has failed, the process remembers (:class:`ScaleInMemory`): after a
+restart both begin again. What must outlast it is the record on a node that is closed (``rebalancer.wire.marks``).
+Each of its steps is one write, after which the process may be killed: the next one reads the record and continues.
 
-    can be removed -> unneeded: since when is noted, until it is needed again
-    long enough    -> leaving: cordoned, tainted; the planner moves its pods, by the strategy's term
-    empty          -> ending: its machine is terminated, its group smaller by one; the cloud controller removes the Node
+    can be removed for long enough
+          -> leaving: cordoned, tainted; the planner moves its pods, by the strategy's term
+    empty -> ending: its machine is terminated, its group smaller by one; the cloud controller removes the Node
     needed again, or not empty in time -> cancelled: untainted, and uncordoned if it was us who cordoned it
 
 The order, the times and the obstacles are those of Cluster Autoscaler (``core/scaledown``).
@@ -16,9 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -26,7 +27,6 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
-from rebalancer.machines.capacity.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
 from rebalancer.machines.capacity.writing import (
@@ -34,11 +34,12 @@ from rebalancer.machines.capacity.writing import (
     enter_ending,
     write_state,
 )
+from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import GroupSizeError, NodeGroup
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.marks import GOING, Phase, ScaleInRecord
+from rebalancer.wire.marks import Phase, ScaleInRecord
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 _AHEAD = 60.0
@@ -57,18 +58,51 @@ class ScaleInOptions(Protocol):
     cool_down_after_failure: timedelta
 
 
+class Unneeded(NamedTuple):
+    """A node that can be removed; times are Unix seconds."""
+
+    since: float
+    """Without a break."""
+    seen: float
+    """When that was seen last."""
+
+
+class Failed(NamedTuple):
+    """A node whose scale-in has failed."""
+
+    at: float
+    """Unix seconds of the last time."""
+    times: int
+    """How often, since it was needed last."""
+
+
+@dataclass(slots=True)
+class ScaleInMemory:
+    """What a process knows of nodes from its earlier runs, by their uid."""
+
+    unneeded: dict[str, Unneeded] = field(default_factory=dict)
+    failed: dict[str, Failed] = field(default_factory=dict)
+
+    def forget_gone(self, snapshot: Snapshot) -> None:
+        """Forget the nodes that are gone."""
+        for known in (self.unneeded, self.failed):
+            for uid in known.keys() - {*snapshot.nodes.uid}:
+                del known[uid]
+
+
 class ScaleInNodes:
-    """The scale-in record of each node, read and written."""
+    """The nodes as scale-in knows them: the record that stands on each, and what is remembered."""
 
     def __init__(self, context: ScalerContext) -> None:
         self.context = context
         self.options: ScaleInOptions = context.params
+        self.memory: ScaleInMemory = context.scale_in
         self.snapshot = context.report.snapshot
         self.now = context.now()
         """When the run began, in Unix seconds."""
         standing = scale_ins(self.snapshot.nodes)
-        self.others = {node for node, state in standing.items() if self._is_anothers(node, state)}
-        """The nodes that another release notes, drains or removes: nothing is written on them."""
+        self.others = {node for node, state in standing.items() if self._is_anothers(state)}
+        """The nodes that another release removes: nothing is written on them."""
         self.states: dict[int, ScaleInRecord] = {
             node: state for node, state in standing.items() if node not in self.others
         }
@@ -82,17 +116,15 @@ class ScaleInNodes:
         """Return the name of a node."""
         return self.snapshot.nodes.names[node]
 
-    def _is_anothers(self, node: int, state: ScaleInRecord) -> bool:
-        """Return whether another release is removing a node; a release that stopped writing no longer counts."""
-        options, ours = self.options, self.context.release
-        longest = max(
-            options.unneeded_for,
-            options.unready_for,
-            options.give_up_after,
-            self.unneeded_time(node),
-        )
-        live = not self.is_past(state.at, 2 * max(longest, options.cool_down_after_failure))
-        return live and "" not in (ours, state.release) and state.release != ours
+    def uid(self, node: int) -> str:
+        """Return the uid of a node."""
+        return self.snapshot.nodes.uid[node]
+
+    def _is_anothers(self, state: ScaleInRecord) -> bool:
+        """Return whether another release is removing a node; what is long overdue is anybody's."""
+        ours, longest = self.context.release, max(self.options.give_up_after, _ACCEPTED_UNREADY)
+        differs = "" not in (ours, state.release) and state.release != ours
+        return differs and not self.is_past(state.at, 2 * longest)
 
     def group(self, node: int) -> NodeGroup | None:
         """Return the group of a node; None if it is in none."""
@@ -118,18 +150,28 @@ class ScaleInNodes:
         """Return whether ``time`` has passed since ``since``."""
         return age(since, self.now) >= time.total_seconds()
 
+    def pause_of(self, node: int) -> float | None:
+        """Return until when a node is left alone because its scale-in has failed; None if it is not."""
+        failed = self.memory.failed.get(self.uid(node))
+        if failed is None:
+            return None
+        pause = max(
+            self.options.cool_down_after_failure, _PAUSES[min(failed.times, len(_PAUSES)) - 1]
+        )
+        until = failed.at + pause.total_seconds()
+        return until if failed.at <= self.now < until else None
+
     # -- what is done with it ----------------------------------------------------------------------
 
     def cancel(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
         """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
-        at = rfc3339(self.context.now())
-        by, release = self.context.by, self.context.release
-        before = self.states.get(node)
-        failures = 1 if before is None else before.failures + 1
-        left = ScaleInRecord(Phase.FAILED, at, at, by, release=release, why=why, failures=failures)
         code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
-        act = self.write(node, left if failed else None, code, why, gives_back=True)
+        act = self.write(node, None, code, why, gives_back=True)
         if failed and act.status is ActStatus.DONE:
+            before = self.memory.failed.get(self.uid(node), Failed(0, 0))
+            self.memory.failed[self.uid(node)] = Failed(
+                math.floor(self.context.now()), before.times + 1
+            )
             return replace(act, status=ActStatus.FAILED)
         return act
 
@@ -190,54 +232,47 @@ def age(at: str, now: float) -> float:
     return seconds if seconds >= -_AHEAD else math.inf
 
 
-_MAX_NEW = 50
-"""Most nodes that one run notes as unneeded: each is a write."""
+def note_unneeded(nodes: ScaleInNodes) -> Iterator[MachineAct]:
+    """Note since when nodes can be removed, and forget those that are needed; empty ones first.
 
-
-def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
-    """Record the nodes that newly can be removed, empty ones first."""
-    known = nodes.states.keys() | nodes.others
-    new = [node for node, of in nodes.removal.items() if of.removable and node not in known]
-    for node in sorted(new, key=lambda node: not nodes.is_empty(node))[:_MAX_NEW]:
-        yield from note(nodes, node)
-
-
-def note(
-    nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None, failures: int = 0
-) -> Iterator[MachineAct]:
-    """Record since when a node is unneeded. The time starts again after a long pause between runs.
-
-    ``failures``: how often its scale-in has failed before.
+    Where the scaler is suspended, nothing new is noted. The time starts again after a long pause between runs.
     """
-    at, needed = rfc3339(nodes.now), nodes.unneeded_time(node)
-    if state is None or nodes.is_past(state.at, needed):
-        failures = failures if state is None else state.failures
-        context = nodes.context
-        fresh = ScaleInRecord(
-            Phase.UNNEEDED, at, at, context.by, release=context.release, failures=failures
-        )
-        text = f"{nodes.removal[node].message}; it is drained once it is unneeded for {format_duration(needed)}"
-        if state is not None:
-            text += f" from now on: no run has looked since {state.at}"
-        yield nodes.write(node, fresh, ScaleInCode.UNNEEDED, text)
-    elif nodes.is_past(state.at, needed / 2):
-        # Written only now and then: every run would be many writes for nothing.
-        later = msgspec.structs.replace(state, at=at)
-        act = nodes.write(node, later, ScaleInCode.UNNEEDED, "")
-        if act.status is ActStatus.FAILED:
-            yield act
-    if state is not None and not _is_due(nodes, node):
-        text = (
-            f"since {state.since}; it is drained once it is unneeded for {format_duration(needed)}"
-        )
-        yield nodes.act(node, ScaleInCode.UNNEEDED, ActStatus.WAITS, text)
+    nodes.memory.forget_gone(nodes.snapshot)
+    open_ = [node for node in nodes.removal if node not in nodes.states.keys() | nodes.others]
+    for node in sorted(open_, key=lambda node: not nodes.is_empty(node)):
+        removal = nodes.removal[node]
+        if removal.removable and nodes.pause_of(node) is None:
+            yield from _note(nodes, node)
+        elif not removal.removable and removal.code is not RemovalCode.NO_GROUP:
+            if nodes.pause_of(node) is None:
+                nodes.memory.failed.pop(nodes.uid(node), None)
+            if nodes.memory.unneeded.pop(nodes.uid(node), None) is not None:
+                yield nodes.act(node, ScaleInCode.NEEDED, ActStatus.DONE, removal.message)
+
+
+def _note(nodes: ScaleInNodes, node: int) -> Iterator[MachineAct]:
+    now, uid, needed = nodes.now, nodes.uid(node), nodes.unneeded_time(node)
+    before, suspended = nodes.memory.unneeded.get(uid), nodes.context.suspended
+    status, text = ActStatus.WAITS, f"{nodes.removal[node].message}; "
+    if before is not None and 0 <= now - before.seen <= needed.total_seconds():
+        text = f"since {rfc3339(before.since)}; "
+        nodes.memory.unneeded[uid] = before._replace(seen=now)
+    elif suspended is None:
+        status = ActStatus.DONE
+        nodes.memory.unneeded[uid] = Unneeded(math.floor(now), now)
+    text += f"it is drained once it is unneeded for {format_duration(needed)}"
+    if suspended is not None:
+        status, text = ActStatus.PLANNED, f"{text} ({suspended})"
+    if not _is_due(nodes, node):
+        yield nodes.act(node, ScaleInCode.UNNEEDED, status, text)
 
 
 def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
     """Cordon and taint as many of the due nodes as may be removed at once, empty ones first."""
+    known = nodes.memory.unneeded
     due = sorted(
-        (node for node in nodes.states if _is_due(nodes, node)),
-        key=lambda node: (not nodes.is_empty(node), nodes.states[node].since, node),
+        (node for node in nodes.removal if _is_due(nodes, node)),
+        key=lambda node: (not nodes.is_empty(node), known[nodes.uid(node)].since, node),
     )
     for node in due:
         if (cooling := _cool_down(nodes, node)) is not None:
@@ -249,32 +284,32 @@ def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
 
 
 def _cordon(nodes: ScaleInNodes, node: int) -> MachineAct:
-    state = nodes.states[node]
-    leaving = msgspec.structs.replace(
-        state,
-        phase=Phase.LEAVING,
-        at=rfc3339(nodes.now),
-        by=nodes.context.by,
-        release=nodes.context.release,
+    context, since = nodes.context, rfc3339(nodes.memory.unneeded[nodes.uid(node)].since)
+    leaving = ScaleInRecord(
+        Phase.LEAVING, since, rfc3339(nodes.now), context.by, release=context.release
     )
-    text = f"unneeded since {state.since}: {nodes.removal[node].message}"
-    return nodes.write(node, leaving, ScaleInCode.DRAIN_STARTED, text)
+    text = f"unneeded since {since}: {nodes.removal[node].message}"
+    act = nodes.write(node, leaving, ScaleInCode.DRAIN_STARTED, text)
+    if act.status is ActStatus.DONE:
+        # Once it is given back, it must last again.
+        nodes.memory.unneeded.pop(nodes.uid(node), None)
+    return act
 
 
 def _is_due(nodes: ScaleInNodes, node: int) -> bool:
-    state = nodes.states.get(node)
+    known = nodes.memory.unneeded.get(nodes.uid(node))
     return (
-        state is not None
-        and state.phase is Phase.UNNEEDED
+        known is not None
+        and node not in nodes.states.keys() | nodes.others
         and nodes.removal[node].removable
-        and nodes.is_past(state.since, nodes.unneeded_time(node))
+        and nodes.now - known.since >= nodes.unneeded_time(node).total_seconds()
     )
 
 
 def _at_limit(nodes: ScaleInNodes, node: int) -> str | None:
     """Return which limit on concurrent removals forbids one more; None if none does."""
     options = nodes.options
-    going = [one for one, state in nodes.states.items() if state.phase in GOING]
+    going = list(nodes.states)
     if len(going) >= options.at_once:
         return f"{len(going)} nodes are being removed, and atOnce is {options.at_once}"
     draining = [one for one in going if not nodes.is_empty(one)]
@@ -298,28 +333,16 @@ def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
     youngest = max(groups.of_node, key=lambda one: (created[one], one), default=None)
     if youngest is not None and nodes.now - created[youngest] < after.total_seconds():
         return f"{names[youngest]} has joined less than {format_duration(after)} ago"
-    pause = nodes.options.cool_down_after_failure
-    for one, state in nodes.states.items():
-        if state.phase is Phase.FAILED and not nodes.is_past(state.at, pause):
-            return f"the scale-in of {names[one]} has failed at {state.at}"
+    pause = nodes.options.cool_down_after_failure.total_seconds()
+    for one, name in enumerate(names):
+        failed = nodes.memory.failed.get(nodes.uid(one))
+        if failed is not None and 0 <= nodes.now - failed.at < pause:
+            return f"the scale-in of {name} has failed at {rfc3339(failed.at)}"
     return None
 
 
 _PAUSES = tuple(timedelta(minutes=minutes) for minutes in (0, 10, 20, 60))
 """For how long a node is left alone after its scale-in has failed, the first time and the next ones; a cool-down at least."""
-
-
-def _pause_after(state: ScaleInRecord) -> timedelta:
-    return _PAUSES[min(max(state.failures, 1), len(_PAUSES)) - 1]
-
-
-def end_cool_down(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
-    """Judge a node again whose scale-in has failed; how often is forgotten once it is needed."""
-    text = "its cool-down is over"
-    yield nodes.write(node, None, ScaleInCode.COOLDOWN, text)
-    if nodes.removal[node].removable and node not in nodes.states:
-        yield from note(nodes, node, failures=state.failures)
-
 
 _CORDONED = 5.0
 """Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
@@ -503,44 +526,33 @@ class NodeScaleIn:
     @property
     def awaits_end(self) -> bool:
         """Whether some node may become empty after the plan."""
-        return any(state.phase in GOING for state in self._nodes.states.values())
+        return bool(self._nodes.states)
 
     def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the nodes to be drained cordoned, also in a dry run."""
         return with_scale_ins(snapshot, self._nodes.changed)
 
     def before(self) -> Iterator[MachineAct]:
-        """Check each node again, note which are unneeded, and start draining those unneeded for long enough."""
+        """Check each closed node again, note which others are unneeded, and close those unneeded for long enough."""
         for node, state in list(self._nodes.states.items()):
             yield from self._look_again(node, state)
-        yield from note_new(self._nodes)
+        yield from note_unneeded(self._nodes)
         yield from start_draining(self._nodes)
 
     def _look_again(self, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
         nodes = self._nodes
-        removal, cool_down = nodes.removal[node], nodes.options.cool_down_after_failure
-        match state.phase:
-            case Phase.UNNEEDED | Phase.FAILED if removal.code is RemovalCode.NO_GROUP:
-                pass  # it is of the groups of another release, which looks after it
-            case Phase.UNNEEDED if not removal.removable:
-                yield nodes.write(node, None, ScaleInCode.NEEDED, removal.message)
-            case Phase.UNNEEDED:
-                yield from note(nodes, node, state)
-            case Phase.FAILED if nodes.is_past(state.at, max(cool_down, _pause_after(state))):
-                yield from end_cool_down(nodes, node, state)
-            case Phase.LEAVING | Phase.ENDING if not nodes.snapshot.nodes.unschedulable[node]:
-                yield nodes.cancel(node, "another client has uncordoned it")
-            case Phase.LEAVING if not nodes.may_go_on(node):
-                yield nodes.cancel(node, f"it cannot be removed any more: {removal.message}")
-            case Phase.ENDING if is_overdue(nodes, node, state):
-                yield try_again(nodes, node, state)
-            case _:
-                pass
+        if not nodes.snapshot.nodes.unschedulable[node]:
+            yield nodes.cancel(node, "another client has uncordoned it")
+        elif state.phase is Phase.LEAVING and not nodes.may_go_on(node):
+            text = f"it cannot be removed any more: {nodes.removal[node].message}"
+            yield nodes.cancel(node, text)
+        elif state.phase is Phase.ENDING and is_overdue(nodes, node, state):
+            yield try_again(nodes, node, state)
 
     def after(self) -> Iterator[MachineAct]:
         """Terminate the machines of empty nodes."""
         nodes = self._nodes
         for node, state in list(nodes.states.items()):
-            if state.phase in GOING and self._context.stop.reason() is None:
+            if self._context.stop.reason() is None:
                 ending = state.phase is Phase.ENDING
                 yield (terminating if ending else terminate_if_empty)(nodes, node, state)

@@ -92,7 +92,11 @@ class GroupScaleOut:
         before = states.groups[name]
         # Kept first: the next look may be answered with the size of before, and must not ask for less.
         states.note_request(name, one.to, context.now())
-        self._keep_groups()
+        try:
+            self._keep_groups()
+        except ClusterReadError:
+            states.groups[name] = before
+            raise
         try:
             asked = context.guarded.increase(name, one.to)
         except ProviderError as error:

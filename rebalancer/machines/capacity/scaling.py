@@ -1,9 +1,9 @@
 """The only place where a run acts on machines: before it plans, and after it has moved pods.
 
 Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All
-scalers use one assessment of the machines, made before the plan. A scaler keeps no data in the process: the next
-run's inputs are on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run
-after a kill continue in the same way.
+scalers use one assessment of the machines, made before the plan. Only a process that stays acts on them (``serve``):
+it remembers since when nodes are unneeded. What must outlast it stands on the nodes that it has closed, at the
+provider, and in the ConfigMap of ``--machine-state``.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class ScalerContext:
     report: CapacityReport
     group_states: GroupStates
     """The state of each group; what the scaler adds is kept for later runs."""
+    scale_in: Any
+    """What scale-in remembers (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
     guarded: Guarded
     client: Client | None
     """None where there is no cluster: ``suspended`` says so, too."""

@@ -1,7 +1,6 @@
-"""The stored state of machines between runs: back-offs and sizes of groups, and codes of nodes and pods.
+"""The state of each group of machines between runs: its back-off, the size that was requested, and for which pods.
 
-It is in the same ConfigMap as the status, so that it outlives the run of a CronJob. If it is lost, only back-offs
-and the times of transitions are lost.
+It is stored, because a process that starts again must not ask for less than was asked for, or buy the same in vain.
 
 The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
 ``--max-node-group-backoff-duration``, ``--node-group-backoff-reset-timeout``).
@@ -9,23 +8,32 @@ The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from rebalancer.base.errors import ProviderError
-from rebalancer.machines.capacity.codes import GroupCode
+from rebalancer.machines.capacity.codes import GroupCode, PodCode
 from rebalancer.machines.capacity.group_options import GroupOptions
 from rebalancer.machines.capacity.groups import Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
-from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
+from rebalancer.machines.capacity.scale_out_plan import (
+    GroupRefusal,
+    PodVerdict,
+    ScaleOutInputs,
+    ScaleOutPlan,
+)
 from rebalancer.machines.capacity.unhelped import NoHelp
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import STARTUP
 from rebalancer.wire.times import LAST_SECOND, rfc3339
+
+if TYPE_CHECKING:
+    from rebalancer.kube.config_map import ConfigMapStore
 
 INITIAL, MAXIMUM = 300.0, 1800.0
 """Seconds of the first back-off, which doubles, and of the longest."""
@@ -34,9 +42,9 @@ SETTLED = 60.0
 RESET_AFTER = 3 * 3600.0
 """Seconds after which a failure is no reason for a longer back-off any more."""
 TIMEOUT, REFUSED, NOT_LAUNCHED = "timeout", "cloudProviderError", "launchFailed"
-"""``errorCode`` of the status. Machines did not become ready; the provider refused the request; or could not launch them."""
-SUSPENDED = "launchSuspended"
-"""The same of a group that launches no machines on purpose: that is no failure."""
+"""Why a group failed: machines did not become ready; the provider refused the request; or could not launch them."""
+_MAX_PODS = 1500
+"""Most pods of which is kept which group was increased for them."""
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
@@ -65,6 +73,10 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The size that was requested last, until the provider shows it; 0: none."""
     asked_at: _Moment = 0
     """When it was requested, or was about to be."""
+    pods: dict[str, str] = {}
+    """uid of a pending pod that one of its requested machines will take -> the zone in which that was wanted, if any."""
+    no_help: dict[str, NoHelp] = {}
+    """What a pod needs of it -> the increases that did not bring it."""
 
     def is_foreign(self, now: float) -> bool:
         """Return whether the machines probably belong to another cluster.
@@ -109,11 +121,8 @@ def note_sizes(
         succeeded = state.upcoming_since > 0 and not sizes.unready
         is_reset = now - state.failed_at > RESET_AFTER
         if succeeded or is_reset:
-            return GroupState(
-                scaled_out_at=state.scaled_out_at,
-                suspended=suspended,
-                asked=state.asked,
-                asked_at=state.asked_at,
+            return msgspec.structs.replace(
+                state, upcoming_since=0, failures=0, failed_at=0, backoff_until=0, code="", why=""
             )
         return msgspec.structs.replace(state, upcoming_since=0)
     if state.in_backoff(now) and not state.upcoming_since:
@@ -164,96 +173,59 @@ def note_scale_out(state: GroupState, now: float) -> GroupState:
     return msgspec.structs.replace(state, scaled_out_at=now, upcoming_since=now)
 
 
-KEY = "state.json"
-"""Key of the ConfigMap's data."""
-VERSION = 2
-"""Of what is written. Version 1 is read, too, also with the keys that it had first."""
-_EARLIER_KEYS = {
-    "grown": "scaledOutAt",
-    "missing": "upcomingSince",
-    "failed": "failedAt",
-    "until": "backoffUntil",
-    "unknown": "unknownSince",
-    "promised": "triggered",
-}
+KEY = "groups"
+"""Key of the ConfigMap's data; the others are those of interruptions."""
+_MAX_BYTES = 90_000
+"""Of what stands there: the rest of the ConfigMap is for interruptions."""
 
 
-class StatusCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition in the status."""
-
-    status: str
-    since: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
-    """Unix seconds of its last transition."""
-
-
-class CapacityState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The state of machines for later runs."""
-
-    version: int = 1
-    """Where none is written, it is the first one."""
-    groups: dict[str, GroupState] = {}
-    conditions: dict[str, StatusCondition] = {}
-    """``GROUP/condition``, without a group of the cluster -> what it was."""
-    nodes: dict[str, str] = {}
-    """Node -> its code."""
-    pods: dict[str, str] = {}
-    """uid of a pending pod -> its code."""
-    triggered: dict[str, str] = {}
-    """uid of a pending pod -> the group that was scaled out for it."""
-    zones: dict[str, str] = {}
-    """uid of such a pod -> the zone in which a machine was wanted for it."""
-    no_help: dict[str, dict[str, NoHelp]] = {}
-    """Group -> what a pod needs of it -> the increases that did not bring it."""
-
-    def of(self, group: str) -> GroupState:
-        """Return the state of a group."""
-        return self.groups.get(group, GroupState())
-
-
-def changed_states(groups: Mapping[str, GroupState]) -> dict[str, GroupState]:
-    """Return name -> state, for groups whose state differs from the default."""
-    return {name: of for name, of in sorted(groups.items()) if of != GroupState()}
-
-
-def decode(data: Mapping[str, str]) -> tuple[CapacityState, str | None]:
-    """Return the state in a ConfigMap's data (empty if there is none), and an error message if it is malformed.
-
-    Never raises: people edit it, and newer programs write it.
-    """
+def decode(data: Mapping[str, str]) -> tuple[dict[str, GroupState], str | None]:
+    """Return group -> state in a ConfigMap's data, and an error message if it is malformed; never raises."""
     text = data.get(KEY)
-    if not text:
-        return CapacityState(), None
     try:
-        raw = msgspec.json.decode(text, type=dict[str, Any])
-        version = raw.get("version", 1)
-        if version not in (1, VERSION):
-            return (
-                CapacityState(),
-                f"{KEY} is of version {version}, this program knows {VERSION} and 1",
-            )
-        return msgspec.convert(raw if version == VERSION else _rename(raw), CapacityState), None
-    except (ValueError, TypeError, RecursionError) as error:
-        return CapacityState(), f"{KEY} could not be understood: {error}"
+        return {} if not text else msgspec.json.decode(text, type=dict[str, GroupState]), None
+    except (ValueError, RecursionError) as error:
+        return {}, f"{KEY} could not be understood: {error}"
 
 
-def _rename(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document of version 1 with the keys of today."""
-    renamed = {_EARLIER_KEYS.get(key, key): value for key, value in raw.items()}
-    groups = renamed.get("groups")
-    if isinstance(groups, dict):
-        renamed["groups"] = {
-            name: {_EARLIER_KEYS.get(key, key): value for key, value in of.items()}
-            if isinstance(of, dict)
-            else of
-            for name, of in groups.items()
-        }
-    return renamed
+def encode(groups: Mapping[str, GroupState]) -> str:
+    """Return the text to store; equal states give equal bytes. If it is too long, groups forget their pods."""
+    changed = {name: of for name, of in sorted(groups.items()) if of != GroupState()}
+    text = msgspec.json.encode(changed, order="sorted")
+    if len(text) > _MAX_BYTES:
+        shorter = {name: msgspec.structs.replace(of, pods={}) for name, of in changed.items()}
+        text = msgspec.json.encode(shorter, order="sorted")
+    return text.decode()
 
 
-def encode(state: CapacityState) -> dict[str, str]:
-    """Return the data of the ConfigMap. Equal states give equal bytes."""
-    written = msgspec.structs.replace(state, version=VERSION)
-    return {KEY: msgspec.json.encode(written, order="sorted").decode()}
+class GroupStore:
+    """The states of groups, in a ConfigMap that only the leading process writes."""
+
+    def __init__(self, store: ConfigMapStore, warn: Callable[[str], None]) -> None:
+        self._store, self._warn = store, warn
+        self.where = store.name
+
+    def load(self) -> dict[str, GroupState]:
+        """Return what an earlier process has stored.
+
+        Raises:
+            ClusterReadError: the ConfigMap does not exist, or could not be read.
+        """
+        groups, flaw = decode(self._store.require().data)
+        if flaw is not None:
+            self._warn(f"ConfigMap {self.where}: {flaw}; back-offs of groups start again")
+        return groups
+
+    def keep(self, groups: Mapping[str, GroupState], *, always: bool = False) -> str:
+        """Store the states; return the uid of the ConfigMap.
+
+        ``always``: also if nothing changes; what cannot be written before an act could not be written after it.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        text = encode(groups)
+        return self._store.update(lambda data: {**data, KEY: text}, always=always).uid
 
 
 _BEHIND = 10.0
@@ -284,7 +256,8 @@ class ScaleOutTimes:
 class GroupStates:
     """The state of each group in this run."""
 
-    earlier: CapacityState = field(default_factory=CapacityState)
+    earlier: Mapping[str, GroupState] = field(default_factory=dict)
+    """As the run before has left it."""
     times: ScaleOutTimes | None = None
     """None where nothing scales out: each pending pod counts, and no group is blocked."""
     groups: dict[str, GroupState] = field(default_factory=dict)
@@ -296,10 +269,13 @@ class GroupStates:
         """Return a group with the size that was requested of it, where the provider's answer may be older than that."""
         if group.desired is None:
             return group
-        state = note_seen(self.earlier.of(group.name), group.desired, now)
+        state = note_seen(self._of_earlier(group.name), group.desired, now)
         self.groups[group.name] = state
         most = state.asked if group.maximum is None else min(state.asked, group.maximum)
         return replace(group, desired=max(group.desired, most))
+
+    def _of_earlier(self, group: str) -> GroupState:
+        return self.earlier.get(group, GroupState())
 
     @property
     def asked(self) -> dict[str, int]:
@@ -316,7 +292,7 @@ class GroupStates:
             group.name: self._note_failed_launches(
                 group,
                 note_sizes(
-                    self.groups.get(group.name, self.earlier.of(group.name)),
+                    self.groups.get(group.name, self._of_earlier(group.name)),
                     sizes[group.name],
                     now,
                     times.of_group(groups.options_named(group.name)),
@@ -338,10 +314,10 @@ class GroupStates:
                 and not self.groups[name].is_foreign(now)
             },
             blocked=dict(self._find_blocked(now, sizes)),
-            triggered=self.earlier.triggered,
-            zones=self.earlier.zones,
+            triggered={uid: name for name, of in self.earlier.items() for uid in of.pods},
+            zones={uid: zone for of in self.earlier.values() for uid, zone in of.pods.items()},
             scaled_out_at={name: state.scaled_out_at for name, state in self.groups.items()},
-            no_help=self.earlier.no_help,
+            no_help={name: of.no_help for name, of in self.earlier.items() if of.no_help},
             seed=rfc3339(now),
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
@@ -350,7 +326,7 @@ class GroupStates:
 
     def _note_unknown(self, group: NodeGroup, *, has_nodes: bool, now: float) -> None:
         """Record since when a group has machines but no node; its tags may be shared with another cluster."""
-        since = self.earlier.of(group.name).unknown_since
+        since = self._of_earlier(group.name).unknown_since
         unknown = bool(group.instances) and not has_nodes
         self.groups[group.name] = msgspec.structs.replace(
             self.groups[group.name],
@@ -426,3 +402,25 @@ class GroupStates:
     def note_failed(self, group: str, code: str, why: str, now: float) -> None:
         """Record that the size of a group could not be increased."""
         self.groups[group] = note_failure(self.groups[group], code, why, now)
+
+    def note_plan(
+        self, plan: ScaleOutPlan, snapshot: Snapshot, scaled_out: Collection[str]
+    ) -> None:
+        """Record which pods wait for a requested machine, and what did not help; ``scaled_out``: groups increased now."""
+        pods: dict[str, dict[str, str]] = {}
+        for one in islice(_waiting(plan, scaled_out), _MAX_PODS):
+            uid, group = snapshot.pods.uid[one.pod], one.group or ""
+            zone = one.zone or self._of_earlier(group).pods.get(uid, "")
+            pods.setdefault(group, {})[uid] = zone
+        for name, state in self.groups.items():
+            self.groups[name] = msgspec.structs.replace(
+                state, pods=pods.get(name, {}), no_help=dict(plan.no_help.get(name, {}))
+            )
+
+
+def _waiting(plan: ScaleOutPlan, scaled_out: Collection[str]) -> Iterator[PodVerdict]:
+    """Yield the pods that a requested machine will take."""
+    for one in plan.pods:
+        requested = one.code is PodCode.TRIGGERED and one.group in scaled_out
+        if one.group is not None and (requested or one.code is PodCode.UPCOMING):
+            yield one

@@ -18,7 +18,7 @@ from rebalancer.node_record.records import SCALE_INS, is_nobodys, let_go
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
-from rebalancer.wire.marks import GOING, SCALE_IN, TAINT, Phase, ScaleInRecord, is_written
+from rebalancer.wire.marks import SCALE_IN, TAINT, Phase, ScaleInRecord, is_written
 
 _ALL = Orders(
     force=True,
@@ -57,9 +57,9 @@ def write_state(
         if phase is not after or _is_refused(node, before, state):
             return None
         written = True
-        if state is not None and state.phase in GOING:
+        if state is not None:
             return _close(node, before, state)
-        return Write(state, NodeChange() if before is None else _reopen(node, before))
+        return Write(None, NodeChange() if before is None else _reopen(node, before))
 
     node = change_record(client, name, SCALE_INS, decide)
     if node is None or not written:
@@ -148,7 +148,7 @@ def describe_remaining(
 
 
 def _not_ours(node: NodeView, state: ScaleInRecord | None) -> str | None:
-    if state is None or state.phase not in GOING:
+    if state is None:
         return "another client has taken our annotation away"
     if state.uid != node.uid:
         return "another node has come under its name"
@@ -197,29 +197,25 @@ def _standing(node: NodeView) -> ScaleInRecord | None:
 
 def _is_refused(node: NodeView, before: ScaleInRecord | None, state: ScaleInRecord | None) -> bool:
     """Return whether a node must not be changed: it must stay open, or its cordon would have no owner."""
-    was_going = before is not None and before.phase in GOING
-    if state is not None and state.phase in GOING:
+    if state is not None:
         # One that was uncordoned meanwhile is not closed again.
-        return not node.unschedulable if was_going else _veto(node) is not None
+        return _veto(node) is not None if before is None else not node.unschedulable
     # Where people or an announcement want it closed, it is opened once they do not: who cordoned it stays known until then.
-    return before is not None and was_going and before.cordoned and is_nobodys(node, SCALE_IN)
+    return before is not None and before.cordoned and is_nobodys(node, SCALE_IN)
 
 
 def _close(
     node: NodeView, before: ScaleInRecord | None, state: ScaleInRecord
 ) -> Write[ScaleInRecord]:
-    fresh = before is None or before.phase not in GOING
-    labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
+    labels = {EXCLUDE: "true"} if before is None and EXCLUDE not in node.labels else {}
     taints = (*_without_taint(node), _TAINT)
-    if fresh:
+    if before is None:
         state = msgspec.structs.replace(state, uid=node.uid, cordoned=False, excluded=False)
     return Write(state, NodeChange(unschedulable=True, taints=taints, labels=labels))
 
 
 def _reopen(node: NodeView, state: ScaleInRecord | None) -> NodeChange:
     """Return the change that ends the scale-in of a node: no taint, and no cordon if it is ours alone."""
-    if state is not None and state.phase not in GOING:
-        return NodeChange()
     owns = Claims() if state is None else SCALE_INS.entry(state).owns
     return replace(let_go(node, SCALE_IN, owns), taints=_without_taint(node))
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+from msgspec.structs import replace as replace_record
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.plain_text import and_more
+from rebalancer.base.output import say
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.base.stop import Stop, pause_after
+from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.node_pods import NodePods
+from rebalancer.kube.node_pods import NodePods, read_node_pods
+from rebalancer.kube.nodes import read_node
+from rebalancer.machines.drain.cordon import cordon, finish, give_up, order_of
+from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import unix_seconds
 
 _PAUSE = 5.0
 """Seconds between two looks, as kubectl waits after a 429."""
@@ -109,23 +116,159 @@ def _name_awaited(
             yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
 
 
-class DrainSteps(Protocol):
-    """The operations of a drain; the process may be killed after each."""
+class Drain:
+    """A drain in progress: the steps of :func:`empty`. The process may be killed after each."""
+
+    def __init__(
+        self,
+        emptying: EmptyingRounds,
+        client: Client,
+        uids: Mapping[str, str],
+        *,
+        uncordon_on_failure: bool,
+        keeps_record: bool = False,
+        replaces: bool = False,
+    ) -> None:
+        """``uids``: name of each node -> its uid. Another Node with the same name is not touched.
+
+        ``keeps_record``: nodes that are empty keep the record, until their machines are gone. ``replaces``: that they
+        are to be replaced is recorded, too.
+        """
+        self._emptying, self._uids, self._names = emptying, uids, list(uids)
+        self._uncordon, self._keeps, self._replaces = uncordon_on_failure, keeps_record, replaces
+        self._client = client
+        self._order = emptying.order(replaces=replaces)
+        self._reported: object = None
+        self._most = 0
+        """Pods that were in the way at once, at most."""
+        self._version = (0, 0)
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
+
+    def run(self, wait_batch: float) -> str | None:
+        """Cordon all nodes, then empty them; return None once they are empty, else why they are not.
+
+        Raises:
+            ClusterReadError: the cluster can no longer be read or written.
+        """
+        names = self._names
+        text = names[0] if len(names) == 1 else count(len(names), "node")
+        why: str | None = "it was cut off"
+        try:
+            with self._emptying.progress.course(f"emptying {text}", "pods") as self._reached:
+                why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
+        except ClusterReadError as error:
+            why = str(error)
+        finally:
+            left = self.end(empty=why is None)
+        return why or left
+
+    def of(self, names: Sequence[str]) -> Drain:
+        """Return a drain of only the nodes ``names``."""
+        uids = {name: self._uids[name] for name in names}
+        return Drain(
+            self._emptying,
+            self._client,
+            uids,
+            uncordon_on_failure=self._uncordon,
+            replaces=self._replaces,
+        )
+
+    def cordon_all(self) -> float:
+        """Cordon all nodes; return the latest start of a node's drain, as a time of the stop's clock.
+
+        Raises:
+            ClusterReadError: a node could not be read or written.
+        """
+        newest = 0.0
+        for name in self._names:
+            node = cordon(self._client, name, replace_record(self._order, uid=self._uids[name]))
+            if node is None:
+                self._emptying.progress.note("gone", f"gone     {name}", node=name)
+                continue
+            self._emptying.conditions.show(self._client, name)
+            order = order_of(node)
+            newest = max(newest, unix_seconds(order.at) if order else 0.0)
+            self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
+        clock = self._emptying.environment.clock
+        return clock.now() - max(0.0, clock.unix() - newest)
+
+    def end(self, *, empty: bool) -> str | None:
+        """Remove our records from nodes that are empty or given back; mark the others as given up.
+
+        Return a message on records that could not be written, or None.
+        """
+        if empty and self._keeps:
+            return None
+        client, by = self._client.last_words, self._order.by
+        conditions = self._emptying.conditions
+
+        def write(name: str) -> str | None:
+            try:
+                if empty:
+                    # First: without the record nobody would know that it is empty.
+                    conditions.show(client, name, emptied_by=by)
+                    finish(client, name, by)
+                    return None
+                if self._uncordon:
+                    finish(client, name, by, uncordon=True)
+                else:
+                    give_up(client, name, by)
+                conditions.show(client, name)
+            except ClusterReadError as error:
+                say(self._emptying.environment.err, f"rebalancer: {error}")
+                return f"what the drain wrote on node {name} could not be changed: {error}"
+            return None
+
+        # Some at once: the last words of a command have seconds.
+        with ThreadPoolExecutor(self._emptying.options.cluster.max_requests, "end") as pool:
+            return next((why for why in pool.map(write, self._names) if why is not None), None)
+
+    # -- steps -------------------------------------------------------------------------------------
 
     def look(self) -> RemainingPods:
-        """Return the pods still on the nodes; raises ClusterReadError."""
+        """Return the pods still on the nodes."""
+        pods = read_node_pods(
+            self._client,
+            self._there(),
+            clock=self._emptying.environment.clock.unix,
+            version=self._version,
+        )
+        left = list_remaining(pods, self._emptying.orders)
+        self._most = max(self._most, left.pods)
+        self._reached(self._most - left.pods, self._most)
+        return left
 
     def evict(self) -> str | None:
-        """Plan and evict once; return what prevents progress, or None; raises ClusterReadError."""
+        """Plan and evict once; return what prevents progress, or None."""
+        there = self._there()
+        for name in there:
+            self._emptying.conditions.show(self._client, name)
+        return self._emptying.evict({name: self._uids[name] for name in there})
+
+    def _there(self) -> list[str]:
+        """Return the nodes, without names that another Node has now, whose pods must not be touched.
+
+        The pods of a deleted Node count until their objects are gone.
+        """
+        there = ((name, read_node(self._client, name)) for name in self._names)
+        return [name for name, node in there if node is None or node.uid == self._uids[name]]
 
     def end_of_batch(self) -> bool:
         """End the wait for batch work; return whether it is evicted from now on."""
+        if not self._emptying.options.evict_batch:
+            return False
+        self._emptying.evict_batch()
+        return True
 
     def report_remaining(self, left: RemainingPods, why: str | None) -> None:
-        """Receive the remaining pods, and what prevented progress in the last round."""
+        """Report the remaining pods when they change."""
+        if (left, why) != self._reported:
+            self._reported = (left, why)
+            text = left.text() + (f" ({why})" if why else "")
+            self._emptying.progress.note("left", f"left     {text}")
 
 
-def empty(steps: DrainSteps, stop: Stop, batch_until: float) -> str | None:
+def empty(steps: Drain, stop: Stop, batch_until: float) -> str | None:
     """Empty the nodes; return None once they are empty, else why they are not.
 
     Batch work is awaited until ``batch_until``, a time of the stop's clock.

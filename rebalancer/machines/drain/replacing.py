@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import msgspec
 
-from rebalancer.base.errors import PolicyError
+from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeView
+from rebalancer.kube.nodes import NodeView, read_node
+from rebalancer.machines.drain.cordon import Choice, finish, order_of
+from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
+from rebalancer.machines.drain.draining import Drain
+from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
 from rebalancer.node_record.protocol import Write, change_record
 from rebalancer.node_record.records import BUSY, STAGES, ReplacePhase, Stage
+from rebalancer.policy.windows import is_open
+from rebalancer.providers.contract import Outdated
+from rebalancer.run.names import instance
+from rebalancer.run.options import flag
+from rebalancer.wire.times import unix_seconds
 
 SECONDS = 300.0
 """For one node; a process that began to remove a machine longer ago than that was killed."""
@@ -87,49 +96,6 @@ _PAUSE = 5.0
 _ORDER = list(ReplacePhase)
 
 
-class Replacing(Protocol):
-    """The nodes and the operations on them; the process may be killed after any call."""
-
-    def stages(self) -> Mapping[str, Stage | None]:
-        """Return name -> stage, for each old node that still exists; raises ClusterReadError."""
-
-    def stage(self, name: str) -> Stage | None:
-        """Return the stage of one node; None if it has none or is gone; raises ClusterReadError."""
-
-    def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
-        """Write a phase if the node is still at one of the stages ``after``; return whether it is in the phase now."""
-
-    def works(self, name: str) -> str | None:
-        """Return the batch work on a node; None if there is none; raises ClusterReadError."""
-
-    def empty(self, names: Sequence[str]) -> str | None:
-        """Empty these nodes; return None once they are empty, else why they are not."""
-
-    def remove(self, name: str) -> str | None:
-        """Remove the machine of a node; return why that failed, or None."""
-
-    def advance(self, stages: Mapping[str, Stage | None]) -> str | None:
-        """Do what there is to do beside the nodes, such as having machines added; return what is awaited, or None.
-
-        Once it returns None and all nodes are done, the replacement is done.
-
-        Raises:
-            RebalancerError: that is not possible.
-        """
-
-    def why_not(self, name: str) -> str | None:
-        """Return what is awaited before this node may be started, beside its work; None if it may be."""
-
-    def leave_rest(self, begun: Collection[str]) -> None:
-        """Leave the nodes that are not in ``begun``: they are given back, and not replaced."""
-
-    def why_closed(self) -> str | None:
-        """Return why no further node may be started now (a closed window), or None."""
-
-    def waits(self, why: str) -> None:
-        """Report what is awaited."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReplacementPace:
     """Limits on the pace of a replacement."""
@@ -144,8 +110,275 @@ class ReplacementPace:
     """Nodes after which the rest is left; None: all are replaced."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceOptions(EmptyingOptions):
+    """The flags of ``replace``."""
+
+    selector: str | None = flag(
+        "Old nodes: with these labels, as kubectl takes them: pool=old.",
+        "-l",
+        "--selector",
+        default=None,
+        metavar="LABELS",
+    )
+    kubelet_below: str | None = flag(
+        "Old nodes: their kubelet is older than this version, such as 1.36.",
+        default=None,
+        metavar="VERSION",
+    )
+    older_than: float | None = flag(
+        "Old nodes: they were created longer ago than this, such as 30d.",
+        default=None,
+        metavar="DURATION",
+        parse="duration",
+    )
+    outdated: str | None = flag(
+        "Old nodes, with --surge: their machine was not made from the current template of its group, or has not its image.",
+        default=None,
+        choices=tuple(one.value for one in Outdated),
+    )
+    surge: int | None = flag(
+        "Have the policy's provider add machines to each group of old nodes, at most N more than it has, before old nodes are"
+        " emptied; and end the machines of those. Then each group has its size again.",
+        default=None,
+        least=1,
+        metavar="N",
+    )
+    ready_within: float = flag(
+        "With --surge: within which a new machine must be useful, else everything is taken back.",
+        default=900.0,
+        metavar="DURATION",
+        parse="duration",
+    )
+    take_back: bool = flag(
+        "Take back what replacements with --surge have left that were stopped or killed: surplus machines are ended, and groups"
+        " and nodes are as before.",
+        default=False,
+    )
+    max_unavailable: int = flag(
+        "Most nodes at once that are being emptied, or are empty and not removed yet.",
+        default=1,
+        least=1,
+        metavar="N",
+    )
+    pause: float = flag(
+        "Between one node (or --max-unavailable of them) and the next.",
+        default=30.0,
+        metavar="DURATION",
+        parse="duration",
+    )
+    pause_after: int | None = flag(
+        "Replace N nodes, and leave the rest to a later call.", default=None, least=1, metavar="N"
+    )
+    then: str | None = flag(
+        "What removes the machine of an empty node: a command, without a shell, with the node's name as its last argument and"
+        " PROVIDER_ID set, or an http(s) address that gets a POST of both. It may be called again after a kill.",
+        default=None,
+        metavar="COMMAND|URL",
+    )
+
+
+class NodeReplacement:
+    """A replacement in progress, whose machines a hook removes. The process may be killed after any call."""
+
+    def __init__(
+        self,
+        emptying: EmptyingRounds,
+        choice: Choice,
+        uids: Mapping[str, str],
+        hook: ReplaceHook | None,
+        wait_batch: float,
+    ) -> None:
+        self._emptying, self._choice, self._hook = emptying, choice, hook
+        self._uids = dict(uids)
+        self._wait_batch = wait_batch
+        self._client = emptying.client
+        self._by = instance(emptying.base.environment)
+        self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False, replaces=True)
+        self._batch_until = math.inf
+        self._said: str | None = None
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
+
+    def run(self, pace: ReplacementPace) -> str | None:
+        """Cordon all nodes, then replace them; return None when done, else why not."""
+        why: str | None = "it was cut off"
+        try:
+            self._batch_until = self._drain.cordon_all() + self._wait_batch
+            why = self._replace(pace)
+        except ClusterReadError as error:
+            why = self._emptying.stop.reason() or str(error)
+        finally:
+            if why is not None:
+                self._drain.end(empty=False)
+        return why
+
+    def _replace(self, pace: ReplacementPace) -> str | None:
+        emptying = self._emptying
+        pace = replace(pace, batch_until=self._batch_until)
+        with emptying.progress.course("replacing", "nodes") as self._reached:
+            return replace_each(
+                self, pace, emptying.stop, self._by, emptying.environment.clock.unix
+            )
+
+    def nodes(self) -> Mapping[str, str]:
+        """Return name -> uid of the nodes to be replaced."""
+        return self._uids
+
+    def stages(self) -> Mapping[str, Stage | None]:
+        """Return name -> stage, for each old node that still exists."""
+        nodes = {name: self._read(name) for name in self.nodes()}
+        stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        for name, stage in list(stages.items()):
+            done = stage is not None and stage.phase is ReplacePhase.DONE
+            node = nodes[name]
+            if node is not None and not done and not self.is_old(node):
+                self.leave_out(name, "not chosen any more")
+                del stages[name]
+        left = sum(
+            stage is None or stage.phase is not ReplacePhase.DONE for stage in stages.values()
+        )
+        self._reached(len(nodes) - left, len(nodes))
+        return stages
+
+    def stage(self, name: str) -> Stage | None:
+        """Return the stage of one node; None if it has none or is gone."""
+        node = self._read(name)
+        return None if node is None else stage_of(node)
+
+    def _read(self, name: str) -> NodeView | None:
+        """Return the chosen node; None if it is gone. Another Node with its name is a new machine."""
+        node = read_node(self._client, name)
+        return node if node is not None and node.uid == self.nodes().get(name) else None
+
+    def is_old(self, node: NodeView) -> bool:
+        """Return whether a node is to be replaced still: its labels may change, and its kubelet be updated in place."""
+        return self._choice.still_has(node)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Give back a node that is not replaced."""
+        if finish(self._client, name, self._by, uncordon=True):
+            self._emptying.conditions.show(self._client, name)
+            self.note_left_out(name, why)
+
+    def note_left_out(self, name: str, why: str) -> None:
+        """Report a node that was given back."""
+        self._emptying.base.notes.append(f"node {name} is {why}: it was given back")
+        self._emptying.progress.note("left out", f"left out {name}", node=name)
+
+    def leave_rest(self, begun: Collection[str]) -> None:
+        """Give back the nodes that are not in ``begun``."""
+        for name in [name for name in self.nodes() if name not in begun]:
+            self.leave_out(name, "left to a later call")
+            del self._uids[name]
+
+    def advance(self, stages: Mapping[str, Stage | None]) -> str | None:  # noqa: ARG002
+        """Do what there is to do beside the nodes, such as having machines added; return what is awaited, or None.
+
+        Once it returns None and all nodes are done, the replacement is done. Here nothing is: machines are the hook's.
+
+        Raises:
+            RebalancerError: that is not possible.
+        """
+        return None
+
+    def why_not(self, name: str) -> str | None:  # noqa: ARG002
+        """Return what is awaited before this node may be started, beside its work; None: the pre-flight has judged the room."""
+        return None
+
+    def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
+        """Write a phase if the node is still at one of the stages ``after``; return whether it is in the phase."""
+        acts = (ReplacePhase.EMPTYING, ReplacePhase.REMOVING)
+
+        def may(node: NodeView, before: Stage | None) -> bool:
+            return before in after and (phase not in acts or self.is_old(node))
+
+        entered = self.write(name, self._stage_at(name, phase), may)
+        if entered:
+            self._emptying.conditions.show(self._client, name)
+            self._emptying.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
+        return entered
+
+    def _stage_at(self, name: str, phase: ReplacePhase) -> Stage:
+        now = self._emptying.environment.clock.unix()
+        return Stage(phase, self._by, now, self.nodes().get(name, ""))
+
+    def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
+        """Write a stage; return whether it stands on the node now."""
+        return enter(self._client, name, stage, may=may)
+
+    def works(self, name: str) -> str | None:
+        """Return the batch work on a node; None if there is none."""
+        emptying = self._emptying
+        if emptying.stop.now() >= self._batch_until and emptying.options.evict_batch:
+            emptying.evict_batch()
+            return None
+        left = self.drain_of([name]).look()
+        return f"{name}: {left.text()}" if left.batch or left.unread else None
+
+    def drain_of(self, names: Sequence[str]) -> Drain:
+        """Return the drain of some of the nodes."""
+        return self._drain.of(names)
+
+    def empty(self, names: Sequence[str]) -> str | None:
+        """Empty these nodes, and wait for what delays the end of machines that the hook removes; return None, or why not."""
+        why = self.drain_of(names).run(self._wait_batch)
+        return why if why is not None or self._hook is None else self.await_delays(names)
+
+    def await_delays(self, names: Sequence[str]) -> str | None:
+        """Wait for what delays the end of these empty nodes' machines, a time at most; return why it was stopped, or None."""
+        stop = self._emptying.stop
+        until = stop.now() + MAX_DELAY
+        for name in names:
+            while (why := self._why_delayed(name)) is not None:
+                if stop.now() >= until:
+                    text = f"{name}: its machine is ended although {why} after {MAX_DELAY:.0f} s"
+                    self._note(text)
+                    break
+                self.waits(f"{name}: {why}")
+                if (stopped := stop.wait(_PAUSE)) is not None:
+                    return stopped
+        return None
+
+    def _why_delayed(self, name: str) -> str | None:
+        """Return why the machine of an empty node must not be ended yet; None if it may be."""
+        node = self._read(name)
+        if node is None:
+            return None
+        order = order_of(node)
+        if order is not None and order.excluded:
+            closed = self._emptying.environment.clock.unix() - unix_seconds(order.at)
+            if closed < EXCLUDED:
+                return f"load balancers use it still, since it was closed at {order.at}"
+        return delay_of(self._client, name, self._note)
+
+    def _note(self, text: str) -> None:
+        """Add a sentence to the report, once."""
+        notes = self._emptying.base.notes
+        if text not in notes:
+            notes.append(text)
+
+    def remove(self, name: str) -> str | None:
+        """Remove the machine of a node; return why that failed, or None."""
+        node = self._read(name)
+        if self._hook is None or node is None:
+            return None
+        return self._hook.call(name, node.provider_id, self._emptying.environment.environ)
+
+    def why_closed(self) -> str | None:
+        """Return why no further node may be started now (a closed window of the policy), or None."""
+        now = self._emptying.environment.clock.unix()
+        open_ = is_open(self._emptying.base.loaded.policy.windows, now)
+        return None if open_ else "the policy's window is closed"
+
+    def waits(self, why: str) -> None:
+        """Report what is awaited when it changes."""
+        if why != self._said:
+            self._said = why
+            self._emptying.progress.note("waiting", f"waiting  for {why}")
+
+
 def replace_each(
-    nodes: Replacing, pace: ReplacementPace, stop: Stop, by: str, unix: Callable[[], float]
+    nodes: NodeReplacement, pace: ReplacementPace, stop: Stop, by: str, unix: Callable[[], float]
 ) -> str | None:
     """Replace all nodes; return None when done, else why not.
 
@@ -180,7 +413,7 @@ def replace_each(
 
 
 def _choose_group(
-    nodes: Replacing,
+    nodes: NodeReplacement,
     stages: Mapping[str, Stage | None],
     pace: ReplacementPace,
     stop: Stop,
@@ -199,7 +432,7 @@ def _choose_group(
 
 
 def _pause(
-    nodes: Replacing,
+    nodes: NodeReplacement,
     group: Sequence[str],
     stages: Mapping[str, Stage | None],
     pace: ReplacementPace,
@@ -237,7 +470,7 @@ def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
 
 
 def _next_group(
-    nodes: Replacing, stages: Mapping[str, Stage | None], pace: ReplacementPace
+    nodes: NodeReplacement, stages: Mapping[str, Stage | None], pace: ReplacementPace
 ) -> tuple[list[str], str | None, str | None]:
     """Start on nodes without batch work; return them, and the work and what else is awaited if there are none."""
     if (why := nodes.why_closed()) is not None:
@@ -266,7 +499,7 @@ def _next_group(
 
 
 def _carry_on(
-    nodes: Replacing, group: Sequence[str], by: str, unix: Callable[[], float]
+    nodes: NodeReplacement, group: Sequence[str], by: str, unix: Callable[[], float]
 ) -> str | None:
     """Empty a group of nodes and remove its machines; return why that failed, or None."""
     if (why := nodes.empty(group)) is not None:

@@ -16,6 +16,7 @@ from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop
+from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.kube.client import Client
 from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
 from rebalancer.machines.drain.preflight import (
@@ -45,21 +46,20 @@ from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rules import RunRules
-from rebalancer.policy.load import NO_STRATEGY, LoadedPolicy
+from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress
-from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.names import instance
+from rebalancer.run.context import RunContext, refuse_flags, say_on
+from rebalancer.run.names import instance, name_in_marks
 from rebalancer.run.one_run import act, plan_run
 from rebalancer.run.options import (
     ClusterFlags,
     Grouped,
     PolicyFlags,
     ProgressFlags,
-    RunOptions,
     StateFlags,
     flag,
 )
@@ -369,19 +369,6 @@ class EmptyingOptions(Grouped):
         """Whether this is a dry run."""
         return self.dry_run != "none" or self.cluster.snapshot_path is not None
 
-    def of_run(self) -> RunOptions:
-        """Return the flags for the runs that empty the nodes."""
-        return RunOptions(
-            policy=self.policy,
-            cluster=self.cluster,
-            state=self.state,
-            progress=self.progress,
-            dry_run=self.dry,
-            # The nodes are named on the command line: that is the order, as with kubectl.
-            yes=not self.dry,
-            deadline=_ROUND,
-        )
-
 
 @dataclass
 class EmptyingRounds:
@@ -415,17 +402,33 @@ class EmptyingRounds:
             raise PolicyError(
                 ["--dry-run=server asks the API server; leave it out with a snapshot file"]
             )
-        base = run_context(options.of_run(), environment)
-        # These rounds have a strategy of their own.
-        base.notes[:] = [note for note in base.notes if note != NO_STRATEGY]
+        refuse_flags(options.policy, options.cluster, options.state)
+        registry = Registry.installed()
+        loaded = options.policy.load(registry)
+        # From here on: the Lease may be held by others for long, and the pre-flight reads all.
+        stop = environment.until_signal().sooner(options.timeout or math.inf, environment.stop)
+        timings, progress = say_on(environment, options.progress)
+        base = RunContext(
+            # The nodes are named on the command line: that is the order, as with kubectl.
+            acts=not options.dry,
+            environment=environment,
+            rules=RunRules(loaded, registry, Scope()),
+            reviewed=None,
+            state=options.state,
+            stop=stop,
+            name_in_marks=name_in_marks(options.state.lease, environment),
+            timings=timings,
+            progress=progress,
+            # What is said of strategies is left out: these rounds have one of their own.
+            notes=[*loaded.warnings, *([] if is_compiled() else [INTERPRETED])],
+        )
         return cls(
             options=options,
             environment=environment,
-            # From here on: the Lease may be held by others for long, and the pre-flight reads all.
-            stop=environment.until_signal().sooner(options.timeout or math.inf, environment.stop),
+            stop=stop,
             orders=orders,
             without_landing=options.without_landing,
-            progress=base.progress,
+            progress=progress,
             base=base,
             conditions=NodeConditions(
                 options.node_conditions or base.loaded.policy.node_conditions,

@@ -201,7 +201,7 @@ class KeptTexts:
     def _missing(self) -> KeptMissingError:
         name = "/".join(self.where or ())
         return KeptMissingError(
-            f"there is no ConfigMap {name}: create it (the chart does), see --interruption-state"
+            f"there is no ConfigMap {name}: create it (the chart does), see --machine-state"
         )
 
 

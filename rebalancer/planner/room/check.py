@@ -133,7 +133,7 @@ class RoomCheck:
             return f"{move.ref} is protected now: {', '.join(protections)}"
         verdict = self._verdict(move)
         if verdict.refused is not None:
-            return f"{move.ref}: {verdict.refused[1]}"
+            return f"{move.ref}: {verdict.refused.text(draft.snapshot)}"
         self._put(pod, int(verdict.prediction.nodes[0]), gone)
         return None
 
@@ -155,7 +155,11 @@ class RoomCheck:
         if (why := self._why_no_gang(moves, pods)) is not None:
             return f"{moves[0].gang}: {why}"
         landing = self._together.landing(pods, self._marks_of(moves[0]), [-1] * len(pods))
-        return landing if isinstance(landing, TogetherLanding) else f"{moves[0].gang}: {landing[1]}"
+        return (
+            landing
+            if isinstance(landing, TogetherLanding)
+            else f"{moves[0].gang}: {landing.text(self._draft.snapshot)}"
+        )
 
     def _why_no_gang(self, moves: Sequence[Move], pods: Sequence[int]) -> str | None:
         """Return why ``pods`` are not what would leave of a gang that has to stay whole; None if they are."""
@@ -174,7 +178,7 @@ class RoomCheck:
         if not self._is_now(moves[0]):
             return None
         exceeded = self._together.exceeds(pods, moves[0].strategy)
-        return None if exceeded is None else exceeded[1]
+        return None if exceeded is None else exceeded.text(snapshot)
 
     def _put(self, pod: int, node: int, gone: list[int]) -> None:
         state = self._draft.state

@@ -9,7 +9,6 @@ import numpy as np
 
 from rebalancer.cost.guards import Guard
 from rebalancer.cost.term import Entry
-from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.evicted import Evicted
 from rebalancer.planner.gangs import (
@@ -26,6 +25,7 @@ from rebalancer.planner.gangs import (
 )
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Int32s
@@ -94,16 +94,16 @@ class TogetherJudge:
     ) -> None:
         self._draft, self._judge, self._terms, self._guard = draft, judge, terms, guard
 
-    def exceeds(self, pods: Sequence[int], strategy: str) -> tuple[Code, str] | None:
+    def exceeds(self, pods: Sequence[int], strategy: str) -> Refusal | None:
         """Return the limit that keeps ``pods`` from leaving at once; None if there is none."""
         if (why := exceeds_disruptions(self._draft, pods)) is not None:
-            return Code.PDB, why
+            return Refusal.of(Why.PDBS_TOGETHER, limit=why)
         why = exceeds_budgets(self._draft, pods, strategy)
-        return None if why is None else (Code.BUDGET, why)
+        return None if why is None else Refusal.of(Why.BUDGET, limit=why)
 
     def landing(
         self, pods: Sequence[int], marks: Int32s, wanted: Sequence[int]
-    ) -> TogetherLanding | tuple[Code, str]:
+    ) -> TogetherLanding | Refusal:
         """Return where ``pods`` land while ``marks`` are marked, or why they must not leave; the state stays as it is.
 
         None may come back to a node that is marked, and no rule may get worse. ``wanted``: see ``Evicted.place``.
@@ -121,25 +121,25 @@ class TogetherJudge:
             after, left = potentials(draft, terms, self._guard, pods)
             takers = away.takers()
         if has_broken(kept, left):
-            return Code.NO_GAIN, "a hard rule of other pods would break where its gang would land"
+            return Refusal.of(Why.GANG_BREAKS_HARD)
         gain = [0.0, 0.0, 0.0]
         for one, was, then in zip(self._terms, before, after, strict=True):
             gain[one.term.entry] += one.weight * (was - then)
         if min(gain[Entry.HARD], gain[Entry.SOFT]) < -TOLERANCE:
-            return Code.NO_GAIN, "a rule that holds would break where its gang would land"
+            return Refusal.of(Why.GANG_BREAKS_RULE)
         predictions[-1] = replace(predictions[-1], takers=takers)
         hard, soft, balance = (of / len(pods) for of in gain)
         return TogetherLanding(tuple(predictions), (hard, soft, balance))
 
-    def _refusal(self, pod: int, prediction: Prediction, marks: Int32s) -> tuple[Code, str] | None:
+    def _refusal(self, pod: int, prediction: Prediction, marks: Int32s) -> Refusal | None:
         if prediction.unmodelled:
-            return Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
+            return Refusal.of(Why.UNPREDICTED, parts=prediction.unmodelled)
         if not len(prediction.nodes):
-            return Code.NO_ROOM, "no node takes its replacement once all of its gang are gone"
+            return Refusal.of(Why.GANG_WITHOUT_NODE)
         if (unsure := why_unsure(self._draft.snapshot, pod, prediction)) is not None:
-            return Code.UNPREDICTED, unsure
+            return Refusal.of(Why.LEADER_UNSURE, where=unsure)
         home = int(self._draft.snapshot.pods.node[pod])
         back = float(prediction.probability[prediction.nodes == home].sum())
         if home in marks and back > BACK:
-            return Code.COMES_BACK, "the scheduler might put it back"
+            return Refusal.of(Why.OFTEN_BACK)
         return self._judge.unwanted(pod, prediction)

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from rebalancer.cost.room_term import Ask
-from rebalancer.plan.plan import Code, Skip
+from rebalancer.plan.plan import Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.model import GangKey
 from rebalancer.snapshot.protect import BY_UNIT
-
-Refused = tuple[Code, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,18 @@ from itertools import groupby
 
 import numpy as np
 
-from rebalancer.base.plain_text import count
 from rebalancer.cost.room_term import Ask
-from rebalancer.plan.plan import Code, Skip
+from rebalancer.plan.plan import Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Contribution
+from rebalancer.planner.reasons import skip_of
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Placing
 from rebalancer.planner.room.made import (
     MadeRooms,
-    Refused,
     RoomEntry,
     end_wave,
     gang_of,
@@ -36,7 +36,7 @@ from rebalancer.planner.room.made import (
 from rebalancer.planner.room.reasons import find_expected, why_not_asked, why_outside
 from rebalancer.planner.room.repair import RoomRepair
 from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
-from rebalancer.planner.room.walk import TAKEN, RoomWalk
+from rebalancer.planner.room.walk import RoomWalk
 from rebalancer.snapshot.columns import Bools
 
 
@@ -172,14 +172,14 @@ class _RoomPlan:
         return best
 
     def _let_in_by_part(
-        self, made: MadeRooms, outside: Mapping[int, Refused]
-    ) -> dict[int, Refused]:
+        self, made: MadeRooms, outside: Mapping[int, Refusal]
+    ) -> dict[int, Refusal]:
         """Return the asks of gangs of which too few pods are let in to be of use, and why nothing is to leave for them."""
         snapshot = self._draft.snapshot
         inside = {entry.ask.pod for entry in made.entries}
         number_of = {ask.pod: number for number, ask in enumerate(self._asks)}
         gangs = {gang_of(self._draft, ask) for ask in self._asks}
-        broken: dict[int, Refused] = {}
+        broken: dict[int, Refusal] = {}
         for gang in sorted(filter(None, gangs)):
             pods = snapshot.gangs[gang].tolist()
             waiting = [pod for pod in pods if snapshot.pods.node[pod] < 0]
@@ -192,11 +192,13 @@ class _RoomPlan:
                 refused = outside.get(number_of.get(left[0], -1)) or why_not_asked(
                     self._draft, self.of.strategy, left[0]
                 )
-                text = f"{count(len(left), 'pod')} of {gang[1]} would stay outside: {snapshot.pod_ref(left[0])}: {refused[1]}"
-                broken |= dict.fromkeys(numbers, (refused[0], text))
+                why = Refusal.of(
+                    Why.GANG_OUTSIDE, pods=len(left), gang=gang[1], pod=left[0], why=refused
+                )
+                broken |= dict.fromkeys(numbers, why)
         return broken
 
-    def _best(self) -> tuple[MadeRooms, dict[int, Refused]]:
+    def _best(self) -> tuple[MadeRooms, dict[int, Refusal]]:
         """Return what lets in most, in some order of the asks or all at once, and why the others stay outside."""
         best, outside = self._in_order(self._asks)
         for order in self._orders(outside.keys() - self._held.keys()):
@@ -219,8 +221,8 @@ class _RoomPlan:
                 yield [self._asks[number] for number in order]
 
     def _together(
-        self, made: MadeRooms, outside: dict[int, Refused]
-    ) -> tuple[MadeRooms, dict[int, Refused]]:
+        self, made: MadeRooms, outside: dict[int, Refusal]
+    ) -> tuple[MadeRooms, dict[int, Refusal]]:
         """Return a plan that lets in one more at a time with those that it lets in, as far as a search for all at once can."""
         alike: set[object] = set()
         for number in sorted(outside.keys() - self._held.keys()) if made.entries else ():
@@ -236,11 +238,11 @@ class _RoomPlan:
             outside = {n: why for n, why in outside.items() if n != number}
         return made, outside
 
-    def _in_order(self, asks: Sequence[Ask]) -> tuple[MadeRooms, dict[int, Refused]]:
+    def _in_order(self, asks: Sequence[Ask]) -> tuple[MadeRooms, dict[int, Refusal]]:
         """Return what lets in one of ``asks`` after the other, and why the others stay outside, by their number."""
         made = MadeRooms(self._first_wave)
-        outside: dict[int, Refused] = dict(self._held)
-        alike: dict[object, Refused] = {}
+        outside: dict[int, Refusal] = dict(self._held)
+        alike: dict[object, Refusal] = {}
         for ask in asks:
             number = self._asks.index(ask)
             if number in self._held:
@@ -250,7 +252,7 @@ class _RoomPlan:
                 outside[number] = alike[kind]
                 continue
             if self.stop() is not None:
-                outside[number] = (Code.NOT_EXAMINED, "planning ended before it was looked at")
+                outside[number] = Refusal.of(Why.NOT_LOOKED_AT)
                 continue
             way = _Way(self, made, [ask])
             if (node := way.free_node()) is not None:
@@ -274,26 +276,17 @@ class _RoomPlan:
         made.fewest = min(len(made.steps), max(made.fewest, way.fewest))
         return made
 
-    def _skips(self, outside: Mapping[int, Refused]) -> Iterator[Skip]:
-        snapshot = self._draft.snapshot
+    def _skips(self, outside: Mapping[int, Refusal]) -> Iterator[Skip]:
         for number, refused in sorted(outside.items()):
             ask = self._asks[number]
-            if (pod := max(ask.pod, ask.about)) < 0:
-                continue
-            node = int(snapshot.pods.node[pod])
-            yield Skip(
-                namespace=snapshot.classes[int(snapshot.pods.cls[pod])].namespace,
-                pod=snapshot.pods.name[pod],
-                node=snapshot.nodes.names[node] if node >= 0 else "",
-                strategy=self.of.strategy,
-                code=refused[0],
-                message=refused[1],
-            )
+            if (pod := max(ask.pod, ask.about)) >= 0:
+                reason = refused.shown(self._draft.snapshot)
+                yield skip_of(self._draft, pod, self.of.strategy, reason)
 
-    def _notes(self, outside: Mapping[int, Refused]) -> Iterator[str]:
+    def _notes(self, outside: Mapping[int, Refusal]) -> Iterator[str]:
         """Yield why there is no room for what no pod waits for, the same text once with its number."""
         texts = Counter(
-            f"{self._asks[number].text}: {refused[1]}"
+            f"{self._asks[number].text}: {refused.text(self._draft.snapshot)}"
             for number, refused in sorted(outside.items())
             if max(self._asks[number].pod, self._asks[number].about) < 0
         )
@@ -338,7 +331,7 @@ class _Way:
         self._tries = plan.effort.room_tries
         """So many ways may still be gone to see whether they can be."""
         self._known: set[frozenset[tuple[int, int]]] = set()
-        self.refused: Refused | None = None
+        self.refused: Refusal | None = None
         """Why the ways that were found could not be gone."""
 
     def find(self, least: int = 0, most: int = 0) -> RoomSearchResult:
@@ -397,7 +390,7 @@ class _Way:
         """It takes so many evictions at least, whatever order they would go in."""
         return self._first
 
-    def why(self, found: RoomSearchResult) -> Refused:
+    def why(self, found: RoomSearchResult) -> Refusal:
         """Return why an ask stays outside."""
         return why_outside(
             self._draft, self._plan.of, self._search, self._asks[0], self._items[0], found
@@ -416,7 +409,11 @@ class _Way:
             return False
         walk = self._walk_to(placing)
         refused = walk.go()
-        for backwards in (False, True) if refused == TAKEN and len(self._asks) > 1 else ():
+        for backwards in (
+            (False, True)
+            if refused is not None and refused.why is Why.ROOM_TAKEN and len(self._asks) > 1
+            else ()
+        ):
             # With one room after the other each is there alone for the pod that it is meant for.
             walk = self._walk_to(placing)
             walk.open_one_by_one(backwards=backwards)

@@ -14,6 +14,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import missing_of
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item
 from rebalancer.planner.room.made import gang_of
@@ -35,37 +36,39 @@ def why_outside(
     ask: Ask,
     item: Item,
     found: RoomSearchResult,
-) -> tuple[Code, str]:
+) -> Refusal:
     """Return why the search ``found`` no room for ``ask``."""
     if not item.nodes.any():
-        return Code.UNSATISFIABLE, "no node would take it, were it empty" + _refusals(draft, ask)
+        return Refusal.of(Why.NO_NODE_EVER, scheduler=_refusals(draft, ask))
     lacking = search.trial.lacking(item)
+    nearest = _nearest(draft, item, lacking)
     if (short := _short_of_all(draft, item)) is not None:
-        return Code.UNSATISFIABLE, f"{short}{_nearest(draft, item, lacking)}"
+        return Refusal.of(Why.SHORT_OF_ALL, nearest=nearest, **short)
     if (held := _held(draft, of, search, ask, item, lacking)) is not None:
         return held
-    tried = (
-        f"no moves let it in: {found.fewest - 1} at most were tried, and all ways of them"
-        if found.exhaustive
-        else f"no way was found in the time of one plan; it takes {found.fewest} moves at least"
-    )
-    return Code.NO_ROOM, tried + _nearest(draft, item, lacking)
+    if found.exhaustive:
+        return Refusal.of(Why.ALL_WAYS_TRIED, tried=found.fewest - 1, nearest=nearest)
+    return Refusal.of(Why.NO_TIME, fewest=found.fewest, nearest=nearest)
 
 
-def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, str]]:
+def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, Refusal]:
     """Return index of a request -> why no pod should leave for it now: it is impossible, or a machine for its pod is coming or starting.
 
     Pods take the starting nodes in the order of the requests. Requests without room there are not in the result.
     """
     held = {
-        number: (Code.MACHINE_COMES if ask.nodes.any() else Code.UNSATISFIABLE, ask.held)
+        number: Refusal.of(
+            Why.HELD,
+            code=Code.MACHINE_COMES if ask.nodes.any() else Code.UNSATISFIABLE,
+            text=ask.held,
+        )
         for number, ask in enumerate(asks)
         if ask.held
     }
     snapshot = draft.snapshot
     for number, ask in enumerate(asks):
         if (gang := gang_of(draft, ask)) and (why := missing_of(snapshot, gang)):
-            held.setdefault(number, (Code.GANG, f"{gang[1]}: {why}"))
+            held.setdefault(number, Refusal.of(Why.NOT_WHOLE, gang=gang[1], missing=why))
     keys = draft.settings.startup_taints
     nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
@@ -78,35 +81,37 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, st
         feasible = snapshot.without_foreign(model.feasible(state, ask.cls), ask.cls)
         able = np.flatnonzero(feasible & nodes)
         if len(able):
-            name = snapshot.nodes.names[int(able[0])]
-            held[number] = Code.MACHINE_COMES, f"{name} takes it once it is ready for pods"
+            held[number] = Refusal.of(Why.STARTING, node=int(able[0]))
             state.place(ask.pod, ask.cls, int(able[0]))
     return held
 
 
-def why_not_asked(draft: Draft, strategy: str, pod: int) -> tuple[Code, str]:
+def why_not_asked(draft: Draft, strategy: str, pod: int) -> Refusal:
     """Return why a strategy asks for no room for a pod of a gang that waits, beside others of it for which it does."""
     pods, scheduler = draft.snapshot.pods, draft.scheduler
     cls, state = int(pods.cls[pod]), pods.states[int(pods.state[pod])]
     if unknown := scheduler.find_unmodelled(cls):
-        return Code.UNPREDICTED, "; ".join(unknown)
+        return Refusal.of(Why.HELD, code=Code.UNPREDICTED, text="; ".join(unknown))
     if rejection := scheduler.rejection(cls):
-        return Code.GANG, rejection
+        return Refusal.of(Why.HELD, code=Code.GANG, text=rejection)
     if state.nominated:
-        return Code.GANG, f"the scheduler makes room for it on {state.nominated} by preemption"
+        return Refusal.of(Why.NOMINATED, node=state.nominated)
     if state.unschedulable_since() is None:
-        return Code.GANG, "the scheduler has not refused it yet"
-    return Code.GANG, f"it has not waited long enough for {strategy} yet"
+        return Refusal.of(Why.NOT_REFUSED_YET)
+    return Refusal.of(Why.WAITS_TOO_SHORT, strategy=strategy)
 
 
-def _short_of_all(draft: Draft, item: Item) -> str | None:
+def _short_of_all(draft: Draft, item: Item) -> dict[str, str] | None:
     """Return what all nodes together have too little of, in words."""
     snapshot, state = draft.snapshot, draft.state
     open_ = ~snapshot.nodes.leaving & (snapshot.nodes.ready | item.nodes)
     free = np.maximum(0, snapshot.nodes.allocatable - state.lasting)[:, open_].sum(axis=1)
     for row in np.flatnonzero(item.requests > free).tolist():
         name = snapshot.resources[row]
-        return f"all nodes together have {_amount(name, int(free[row]))} free, it asks for {_amount(name, int(item.requests[row]))}"
+        return {
+            "free": _amount(name, int(free[row])),
+            "asked": _amount(name, int(item.requests[row])),
+        }
     return None
 
 
@@ -139,7 +144,7 @@ def _amount(name: str, amount: int) -> str:
 
 def _held(
     draft: Draft, of: Contribution, search: RoomSearch, ask: Ask, item: Item, lacking: Ints
-) -> tuple[Code, str] | None:
+) -> Refusal | None:
     """Return what keeps so much in place that no node could be made free enough, if that is so.
 
     Of the node where what is short is least, once all has left that may.
@@ -158,36 +163,34 @@ def _held(
     row = int((left[:, node] / np.maximum(1, np.append(item.requests, 1))).argmax())
     asks = np.vstack([snapshot.requests, np.ones((1, len(snapshot.classes)), np.int64)])
     staying = staying[asks[row, pods.cls[staying]] > 0]
-    why = Counter(_stays(draft, of, search.gangs, ask, pod) for pod in staying.tolist())
-    name, short = snapshot.nodes.names[node], _short(draft, left[:, node])
-    if not why:
-        return Code.UNSATISFIABLE, f"short by least on {name}, were all pods gone: {short}"
-    (code, text), number = min(why.items(), key=lambda one: (-one[1], one[0]))
-    more = f"; {len(staying) - number} more stay for other reasons" if len(staying) > number else ""
-    return (
-        code,
-        f"short by least on {name}, were all gone that may leave: {short}; {number} of its pods stay: {text}{more}",
+    why = Counter(
+        _stays(draft, of, search.gangs, ask, pod).shown(snapshot) for pod in staying.tolist()
     )
+    facts = {"node": node, "short": _short(draft, left[:, node])}
+    if not why:
+        return Refusal.of(Why.SHORT_WERE_ALL_GONE, **facts)
+    most, number = min(why.items(), key=lambda one: (-one[1], one[0]))
+    more = f"; {len(staying) - number} more stay for other reasons" if len(staying) > number else ""
+    facts |= {"code": most.code, "stays": most.message, "number": number, "more": more}
+    return Refusal.of(Why.SHORT_WITHOUT_MOVABLE, **facts)
 
 
-def _stays(
-    draft: Draft, of: Contribution, gangs: RoomGangs, ask: Ask, pod: int
-) -> tuple[Code, str]:
+def _stays(draft: Draft, of: Contribution, gangs: RoomGangs, ask: Ask, pod: int) -> Refusal:
     cls = int(draft.snapshot.pods.cls[pod])
     if (texts := draft.protection_texts(pod)) and not gangs.unit_of(pod):
         name, text = next(iter(texts.items()))
-        return protection_code(texts), f"{name}: {text}"
+        return Refusal.of(Why.PROTECTED, code=protection_code(texts), texts={name: text})
     if (forbidden := draft.forbidden(pod)) is not None:
         return forbidden
     if of.selected is not None and not of.selected.pods(draft.snapshot)[pod]:
-        return Code.NOT_SELECTED, f"the select of {of.strategy} does not match it"
+        return Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
     if draft.snapshot.classes[cls].priority > ask.priority:
-        return Code.PROTECTED, "of a higher priority than the pod that waits"
-    return Code.PROTECTED, "it waits itself"
+        return Refusal.of(Why.HIGHER_PRIORITY)
+    return Refusal.of(Why.WAITS_ITSELF)
 
 
 def _refusals(draft: Draft, ask: Ask) -> str:
     """Return the scheduler's own words."""
     if ask.cls < 0:
         return ""
-    return f": {unschedulable_message(draft.scheduler, draft.state, ask.cls)}"
+    return unschedulable_message(draft.scheduler, draft.state, ask.cls)

@@ -15,18 +15,17 @@ import numpy as np
 from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.room_term import Ask
-from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.gangs import RoomGangs, TogetherJudge, TogetherLanding
 from rebalancer.planner.room.items import Item, Placing
 from rebalancer.planner.room.made import (
     MadeRooms,
-    Refused,
     RoomEntry,
     RoomStep,
     end_wave,
@@ -46,8 +45,6 @@ _SURE = 0.95
 
 _TRIES = 8
 """So many times further nodes are marked for a gang, so that none of its pods lands where others need the place."""
-
-TAKEN: Refused = (Code.NO_ROOM, "another pod that waits would take the room")
 
 
 class RoomWalk:
@@ -90,10 +87,10 @@ class RoomWalk:
         sign = -1 if backwards else 1
         self._left.sort(key=lambda of: sign * of[0].root)
 
-    def go(self) -> Refused | None:
+    def go(self) -> Refusal | None:
         """Make all moves, beginning in the wave that is in flight; return why that is impossible, or None."""
         wave, of_wave = max(self._made.last_wave, self._made.first_wave), len(self._made.steps)
-        why: Refused = Code.NO_ROOM, "its moves have no order in which each lands"
+        why = Refusal.of(Why.NO_ORDER)
         full = self._made.ends_with_gang
         while self._left:
             steps: list[RoomStep] = []
@@ -165,9 +162,9 @@ class RoomWalk:
             of_unit.setdefault(self._gangs.unit_of(item.pod) or item.pod, []).append(item)
         return [tuple(of) for of in of_unit.values()]
 
-    def _next(self, wave: int, why: Refused, *, begun: bool) -> tuple[list[RoomStep], Refused]:
+    def _next(self, wave: int, why: Refusal, *, begun: bool) -> tuple[list[RoomStep], Refusal]:
         """Make the first moves that can be made now; if none can, return why the last one cannot. ``begun``: the wave has others."""
-        result: list[RoomStep] | Refused
+        result: list[RoomStep] | Refusal
         for of in self._left:
             if not self._gangs.unit_of(of[0].pod):
                 step = self._step(of[0], wave)
@@ -191,7 +188,7 @@ class RoomWalk:
                 if entry.wave == wave:
                     enter(self._draft, entry.ask, entry.node)
 
-    def _enter(self, wave: int) -> Refused | None:
+    def _enter(self, wave: int) -> Refusal | None:
         """Let the asks in; return why one of them has no room in the end."""
         draft = self._draft
         for item in self._waiting:
@@ -203,13 +200,13 @@ class RoomWalk:
                     draft.scheduler.predict(draft.state, ask.cls).nodes if taken < 0 else [taken]
                 )
                 if not len(nodes):
-                    return TAKEN
+                    return Refusal.of(Why.ROOM_TAKEN)
                 node = int(nodes[0])
             enter(draft, ask, node)
             self.entries.append(RoomEntry(ask, node, wave))
         return None
 
-    def _step(self, item: Item, wave: int) -> RoomStep | Refused:
+    def _step(self, item: Item, wave: int) -> RoomStep | Refusal:
         """Move a pod in the draft, or return why it cannot go now."""
         draft, snapshot = self._draft, self._draft.snapshot
         cls, ready = int(snapshot.pods.cls[item.pod]), snapshot.pods.is_ready(item.pod)
@@ -218,15 +215,15 @@ class RoomWalk:
         limit = limit or draft.allowance.waits(cls, item.source, strategy, ready=ready)
         ref = snapshot.pod_ref(item.pod)
         if limit is not None:
-            return Code.BUDGET, f"{ref} would have to leave: {limit}"
+            return _would_leave(ref, Refusal.of(Why.BUDGET, limit=limit))
         if not snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
-            return Code.QUOTA, f"{ref} would have to leave: {lack}"
+            return _would_leave(ref, Refusal.of(Why.QUOTA, limit=lack))
         verdict = self._verdict(item)
-        if isinstance(verdict, tuple):
-            return verdict[0], f"{ref} would have to leave: {verdict[1]}"
+        if isinstance(verdict, Refusal):
+            return _would_leave(ref, verdict)
         target, prediction = self._targets[item.pod], verdict.prediction
         if (rival := self._find_rival(item, prediction, wave)) is not None:
-            return Code.UNSURE, f"{ref} would have to leave: {rival} may take its place first"
+            return _would_leave(ref, Refusal.of(Why.RIVAL, pod=rival))
         at = np.flatnonzero(prediction.nodes == target)
         lands = int(at[0]) if len(at) else 0
         chosen = replace(
@@ -239,7 +236,7 @@ class RoomWalk:
         move(draft, chosen, prediction, lands, ready=ready)
         return RoomStep(chosen, prediction, lands, ready, item.root)
 
-    def _find_rival(self, item: Item, prediction: Prediction, wave: int) -> str | None:
+    def _find_rival(self, item: Item, prediction: Prediction, wave: int) -> int | None:
         """Return a pod that moves in the same wave and may land where ``item`` would, if both have no room there; None if none may.
 
         In the state it is on another of its landings. Between waves moves are judged again, within one they are not.
@@ -253,7 +250,7 @@ class RoomWalk:
             shared = set(others) & set(prediction.nodes.tolist())
             full = any(not self._holds_both(item, step, node) for node in shared)
             if full or self._are_kept_apart(item, step, prediction.nodes, others):
-                return self._draft.snapshot.pod_ref(step.chosen.pod)
+                return step.chosen.pod
         return None
 
     def _are_kept_apart(
@@ -274,7 +271,7 @@ class RoomWalk:
         free = snapshot.nodes.allocatable[:, node] - state.lasting[:, node]
         return bool((free[both > 0] >= both[both > 0]).all())
 
-    def _steps(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refused:
+    def _steps(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refusal:
         """Move the pods of a gang in the draft, or return why they cannot go."""
         draft, snapshot, strategy = self._draft, self._draft.snapshot, self._of.strategy
         pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
@@ -282,7 +279,7 @@ class RoomWalk:
         marks = self._marks_of(of)
         landing = refused or self._landing(of, marks)
         if not isinstance(landing, TogetherLanding):
-            return landing[0], f"{unit} would have to leave: {landing[1]}"
+            return _would_leave(unit, landing)
         room, root = tuple(sorted(self._open_without(of))), of[0].root
         steps: list[RoomStep] = []
         for item, prediction in zip(of, landing.predictions, strict=True):
@@ -328,10 +325,9 @@ class RoomWalk:
         leave = {item.source for item in of if not _may_return(item)}
         return (self._open_without(of) | leave) - {self._targets[item.pod] for item in of}
 
-    def _landing(self, of: Sequence[Item], marks: set[int]) -> TogetherLanding | Refused:
+    def _landing(self, of: Sequence[Item], marks: set[int]) -> TogetherLanding | Refusal:
         """Return where the pods of a gang land; ``marks`` gets further nodes where they would take the place of others."""
         wanted = [self._targets[item.pod] for item in of]
-        refused: Refused = Code.UNSURE, "its pods might land where others need the place"
         for _ in range(_TRIES):
             rooms = np.array(sorted(marks), np.int32)
             landing = self._together.landing([item.pod for item in of], rooms, wanted)
@@ -344,7 +340,7 @@ class RoomWalk:
             if more == marks or not self._draft.settings.steer or len(more) > self._most_marks:
                 break
             marks |= more
-        return refused
+        return Refusal.of(Why.DISTURBS)
 
     def _node_of(self, root: int) -> str:
         item = next(one for one in self._waiting if one.root == root)
@@ -363,7 +359,7 @@ class RoomWalk:
 
     # -- where it lands --------------------------------------------------------------------------------------
 
-    def _verdict(self, item: Item) -> Verdict | Refused:
+    def _verdict(self, item: Item) -> Verdict | Refusal:
         """Return the verdict on moving a pod, with the marks that it takes."""
         target = self._targets[item.pod]
         marks = (self._open_without([item]) | {item.source}) - {target}
@@ -379,7 +375,7 @@ class RoomWalk:
             verdict = self._judge.harmless(item.pod, item.source)
         return replace(verdict, marks=tuple(marks.tolist()))
 
-    def _disturbs(self, item: Item, prediction: Prediction) -> Refused | None:
+    def _disturbs(self, item: Item, prediction: Prediction) -> Refusal | None:
         """Return that a pod may land where another one needs the place, if that is not rare."""
         target = self._targets[item.pod]
         others = {self._targets[one.pod] for one in self._others([item])}
@@ -389,7 +385,7 @@ class RoomWalk:
         ]
         share = float(prediction.probability[np.array(bad, bool)].sum())
         if share > 1 - _SURE:
-            return Code.UNSURE, f"{share:.0%} of its landings are where others need the place"
+            return Refusal.of(Why.OFTEN_DISTURBS, share=share)
         return None
 
     def _find_disturbed(self, of: Sequence[Item], predictions: Sequence[Prediction]) -> set[int]:
@@ -441,6 +437,10 @@ class RoomWalk:
         if verdict.refused is not None or self._disturbs(item, verdict.prediction) is not None:
             return None
         return verdict
+
+
+def _would_leave(who: str, why: Refusal) -> Refusal:
+    return Refusal.of(Why.WOULD_LEAVE, who=who, why=why)
 
 
 def _may_return(item: Item) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.storm.machines.mends import MENDS
-from tests.storm.machines.test_promises import named_tests
+from tests.storm.machines.test_promises import list_promised_tests
 from tests.storm.mends import Mend
 from tests.storm.mutants import undone
 
@@ -73,7 +73,9 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="*", default=(), help="promises, as M3")
     only = parser.parse_args().only
-    wanted = {name: tests for name, tests in named_tests().items() if not only or name in only}
+    wanted = {
+        name: tests for name, tests in list_promised_tests().items() if not only or name in only
+    }
     holes = 0
     with tempfile.TemporaryDirectory(prefix="storm-by-tests-") as folder:
         for promise, names in wanted.items():

@@ -25,10 +25,8 @@ from tests.storm.machines.fleets import AnyFleet, CloudFleet, GroupState
 from tests.storm.machines.network import Network, Standing
 from tests.storm.witnesses import APPS, LEASE, MEMORY, OPS
 
-STATUS = "machines"
-"""Name of the ConfigMap with the state of groups."""
-KEPT = "interruptions"
-"""Name of the ConfigMap with what announced machines, and how far their steps are."""
+KEPT = "machines"
+"""Name of the ConfigMap with the state of groups, what announced machines, and how far their steps are."""
 OTHER = "other"
 """The second release; its Lease and its ConfigMaps have this before their names."""
 KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -159,7 +157,7 @@ class MachineCluster:
         plane.apply(objects.namespace(name) for name in (APPS, OPS))
         for kind, group, names in (
             ("Lease", "coordination.k8s.io/v1", (LEASE,)),
-            ("ConfigMap", "v1", (MEMORY, STATUS, KEPT)),
+            ("ConfigMap", "v1", (MEMORY, KEPT)),
         ):
             for name in (*names, *(f"{OTHER}-{one}" for one in names)):
                 meta = {"name": name, "namespace": OPS}
@@ -336,7 +334,7 @@ class MachineCluster:
         for before in ("", f"{OTHER}-"):
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases/{before}{LEASE}"
             self._api.patch(lease, {"spec": None})
-            for name in (MEMORY, STATUS, KEPT):
+            for name in (MEMORY, KEPT):
                 kept = f"/api/v1/namespaces/{OPS}/configmaps/{before}{name}"
                 self._api.patch(kept, {"data": None})
 

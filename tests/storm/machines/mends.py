@@ -200,7 +200,7 @@ MENDS: tuple[Mend, ...] = (
         "M17",
         [
             (
-                'labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}',
+                'labels = {EXCLUDE: "true"} if before is None and EXCLUDE not in node.labels else {}',
                 "labels = {}",
             )
         ],
@@ -229,12 +229,8 @@ MENDS: tuple[Mend, ...] = (
         "M21",
         [
             (
-                "            case Phase.UNNEEDED | Phase.FAILED if removal.code is RemovalCode.NO_GROUP:\n",
-                "            case Phase.UNNEEDED | Phase.FAILED if False:\n",
-            ),
-            (
-                '        return live and "" not in (ours, state.release) and state.release != ours\n',
-                "        return live and False\n",
+                "        return differs and not self.is_past(state.at, 2 * longest)\n",
+                "        return False\n",
             ),
         ],
         [12],

@@ -26,7 +26,7 @@ from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
 from tests.storm.machines.cluster_api import scenarios
 from tests.storm.machines.cluster_api.fleet import MachineFleet
 from tests.storm.machines.cluster_api.ground import PATHS, RULES, cluster_api
-from tests.storm.machines.ground import KEPT, OTHER, STATUS
+from tests.storm.machines.ground import KEPT, OTHER
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import (
     CLOCKS,
@@ -357,12 +357,11 @@ class Scene:
 
     def _verb(self, seconds: float, release: str, name: str) -> list[str]:
         memory, lease = f"--memory={OPS}/{release}{MEMORY}", f"--lease={OPS}/{release}{LEASE}"
-        kept = f"--interruption-state={OPS}/{release}{KEPT}"
+        kept = f"--machine-state={OPS}/{release}{KEPT}"
         match self._scenario.duty:
             case "scale-in" | "scale-out" | "two releases":
-                status = f"--capacity-status={OPS}/{release}{STATUS}"
                 every = ["--yes", f"--every={PERIOD:g}s", "--deadline=10s"]
-                return ["serve", *every, memory, status, kept, lease]
+                return ["serve", *every, memory, kept, lease]
             case "drain":
                 gone = self._scenario.has("kubelet is gone")
                 skips = ["--skip-wait-for-delete-timeout=2", "--grace-period=1"] if gone else []

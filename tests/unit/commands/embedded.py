@@ -3,16 +3,21 @@
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import ExitCode
 from rebalancer.commands.flags import reference
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Durations
+from rebalancer.machines.capacity import MachineScaler
+from rebalancer.run.context import run_context
+from rebalancer.run.one_run import run_on
 from rebalancer.run.options import RunOptions
+from rebalancer.run.source import open_source
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 
 MEMORY = "default/memory"
@@ -45,7 +50,7 @@ def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
 
 def run_options(**flags: Any) -> RunOptions:
     """Return the options of a run, which asks nothing; Lease and memory as on the command line."""
-    for name in {"lease", "memory", "capacity_status"} & flags.keys():
+    for name in {"lease", "memory", "machine_state"} & flags.keys():
         if isinstance(flags[name], str):
             flags[name] = reference(f"--{name}", flags[name])
     return RunOptions.of(**{"yes": True, **flags})
@@ -95,8 +100,28 @@ class Runner:
             **options,
         }
         self.environment = Environment(self._clock, {}, out, err, stop)
-        code = run_once(run_options(**chosen), self.environment)
+        code = self._run(run_options(**chosen))
         return int(code), json.loads(out.getvalue())
+
+    def _run(self, options: RunOptions) -> ExitCode:
+        return run_once(options, self.environment)
+
+    def said(
+        self, command: Callable[[RunOptions, Environment], ExitCode], **options: Any
+    ) -> dict[str, Any]:
+        """Return what another command that only looks says of the cluster, under the policy."""
+        out = io.StringIO()
+        environment = Environment(self._clock, {}, out, io.StringIO(), threading.Event())
+        chosen = run_options(
+            policy_path=str(self.policy),
+            kubeconfig=str(self._cluster.kubeconfig),
+            output="json",
+            dry_run=True,
+            **options,
+        )
+        assert command(chosen, environment) is ExitCode.DONE
+        said: dict[str, Any] = json.loads(out.getvalue())
+        return said
 
     def planned(self, **options: Any) -> tuple[str, dict[str, Any]]:
         """Write the plan of a dry run; return its path and what is in it."""
@@ -109,6 +134,23 @@ class Runner:
         path = self._folder / "plan.json"
         path.write_text(json.dumps(report))
         return str(path)
+
+
+class ServedRunner(Runner):
+    """The runs of one process that stays, one at a time."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scale = MachineScaler()
+
+    def restart(self) -> None:
+        """Have another process do the next run."""
+        self.scale = MachineScaler()
+
+    def _run(self, options: RunOptions) -> ExitCode:
+        run = run_context(options, self.environment)
+        with open_source(run, options.cluster) as source:
+            return run_on(run, options.ending, source, self.scale).code
 
 
 class SignalAfterEviction(threading.Event):

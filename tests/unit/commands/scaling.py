@@ -15,10 +15,10 @@ from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.objects import EmbeddedCluster, node
 from rebalancer.wire.marks import SCALE_IN
 from tests.unit.commands.draining import FAST
-from tests.unit.commands.embedded import Runner
+from tests.unit.commands.embedded import ServedRunner
 
 TICK = 120.0
-"""Seconds between two runs, as in the chart's CronJob."""
+"""Seconds between two runs of ``serve``."""
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
@@ -106,7 +106,7 @@ class Ground:
 
     cluster: EmbeddedCluster
     pool: Pool
-    runner: Runner
+    runner: ServedRunner
     policy: Any
 
     def run(self, **options: Any) -> tuple[int, dict[str, Any]]:
@@ -182,5 +182,5 @@ def grounded(
         monkeypatch.setattr(commands, "open_provider", lambda *_: ("pool", pool))
         strategies = strategies or f"scale-in: {{{options}}}"
         policy = POLICY.format(strategies=strategies, more=more)
-        runner = Runner(cluster, folder, policy, OurClock(cluster))
+        runner = ServedRunner(cluster, folder, policy, OurClock(cluster))
         yield Ground(cluster, pool, runner, policy)

@@ -111,14 +111,14 @@ def test_another_process_goes_on_where_one_was_ended(cluster, tmp_path):
     blocked = POLICY.replace("{leaving: {}}", "{leaving: {select: {namespaces: [none]}}}")
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}})
     kept = ("default", "kept")
-    with serving(cluster, tmp_path, policy=blocked, interruption_state=kept) as served:
+    with serving(cluster, tmp_path, policy=blocked, machine_state=kept) as served:
         served.await_runs(1)
         say(cluster, "n-a")
         soon(lambda: "leave" in state(cluster, "n-a").get("steps", {}), served.err.getvalue)
     before = state(cluster, "n-a")
     assert before["steps"]["leave"]["status"] == "running"
     change(cluster, "n-a", {"metadata": {"labels": {LABEL: None}}})
-    with serving(cluster, tmp_path, policy=POLICY, interruption_state=kept) as served:
+    with serving(cluster, tmp_path, policy=POLICY, machine_state=kept) as served:
         soon(lambda: state(cluster, "n-a").get("ended"), served.err.getvalue)
     after = state(cluster, "n-a")
     assert after["begun"] == before["begun"]

@@ -15,13 +15,11 @@ import yaml
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
-from rebalancer.commands import replacement
 from rebalancer.commands.replace import replace_nodes, text_of_missing
-from rebalancer.commands.replacement import ReplaceOptions
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.preflight import Missing
-from rebalancer.machines.drain.replacing import ReplaceHook
+from rebalancer.machines.drain.replacing import ReplaceHook, ReplaceOptions
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339
@@ -38,7 +36,6 @@ OLD = {"generation": "old"}
 def short_pauses(monkeypatch):
     monkeypatch.setattr(draining, "_PAUSE", 0.2)
     monkeypatch.setattr(replacing, "_PAUSE", 0.2)
-    monkeypatch.setattr(replacement, "_POLL_INTERVAL", 0.2)
 
 
 def replaced(cluster, until=None, err=None, environ=None, **options):

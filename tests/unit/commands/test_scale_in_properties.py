@@ -97,8 +97,7 @@ class Course:
                 raise Killed
 
     def going(self):
-        states = map(self.ground.state, self.ground.nodes)
-        return [one for one in states if one is not None and one["phase"] in ("leaving", "ending")]
+        return [state for name in self.ground.nodes if (state := self.ground.state(name))]
 
     def step(self, step):
         ground, pool = self.ground, self.ground.pool
@@ -119,7 +118,7 @@ class Course:
             code, _ = ground.run()
             assert code in (0, 4)
         except Killed:
-            pass
+            ground.runner.restart()
         finally:
             self.left = None
         ground.cluster.settle()

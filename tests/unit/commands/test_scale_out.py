@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.base.environment import Environment
-from rebalancer.base.errors import ExitCode
+from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.commands.capacity import capacity
 from rebalancer.commands.explain import Explaining, explain_pod
 from rebalancer.providers.contract import NodeTemplate
@@ -17,12 +17,12 @@ from rebalancer.testing.objects import deployment
 from tests.unit.commands.scaling import OurClock, grounded
 from tests.unit.commands.serving import serving, soon
 
-_STATUS = ("default", "machines")
+_STATE = ("default", "machines")
 
 
 def _pending_pods(ground):
     """Three pods that want a node each; there is one."""
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATUS[1]}}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATE[1]}}
     ground.cluster.apply(config_map, deployment("web", 3, cpu="1500m"))
     ground.cluster.settle()
 
@@ -55,7 +55,7 @@ def test_serve_increases_a_group_once_for_the_pending_pods(tmp_path, monkeypatch
 
         monkeypatch.setattr(ground.pool, "set_size", noted)
         with serving(
-            ground.cluster, tmp_path, policy=policy, every=0.2, capacity_status=_STATUS
+            ground.cluster, tmp_path, policy=policy, every=0.2, machine_state=_STATE
         ) as served:
             soon(lambda: bool(asked), served.err.getvalue)
             # Upcoming machines are awaited by the runs that follow.
@@ -69,11 +69,20 @@ def test_serve_increases_a_group_once_for_the_pending_pods(tmp_path, monkeypatch
         assert ground.pool.ended == []
 
 
+def test_serve_is_refused_without_a_place_for_back_offs(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 1, strategies="scale-out: {}") as ground:
+        policy = ground.runner.policy.read_text()
+        with serving(ground.cluster, tmp_path, policy=policy) as served:
+            soon(lambda: served.error is not None, served.err.getvalue)
+        assert isinstance(served.error, PolicyError)
+        assert "scale-out needs --machine-state NAMESPACE/NAME" in str(served.error)
+
+
 def test_capacity_knows_the_back_offs_that_runs_have_left(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 1, strategies="scale-out: {}") as ground:
         _pending_pods(ground)
         ground.pool.refuses = "no machines of this kind"
-        code, _ = ground.run(capacity_status=_STATUS)
+        code, _ = ground.run(machine_state=_STATE)
         assert code == 4
         options = _access(ground)
 
@@ -84,7 +93,7 @@ def test_capacity_knows_the_back_offs_that_runs_have_left(tmp_path, monkeypatch)
             return {one["code"] for one in data["pending"]}
 
         assert codes() == {"GroupGrows"}
-        assert codes(capacity_status=_STATUS) == {"GroupMayNotGrow"}
+        assert codes(machine_state=_STATE) == {"GroupMayNotGrow"}
 
 
 def test_explain_says_which_group_would_grow_for_a_pod_that_waits(tmp_path, monkeypatch):
@@ -123,19 +132,19 @@ def test_no_smaller_size_is_asked_for_than_before(tmp_path, monkeypatch, seconds
             set_size(group, desired)
 
         monkeypatch.setattr(ground.pool, "set_size", note)
-        ground.tick(capacity_status=_STATUS)
+        ground.tick(machine_state=_STATE)
         assert asked == [3]
         monkeypatch.setattr(ground.pool, "groups", lambda _: [late])
         monkeypatch.setattr(ground.pool, "catch_up", lambda: None)
         ground.cluster.apply(deployment("web", 3 - fewer, cpu="1500m"))
         ground.cluster.settle()
         for _ in range(4):
-            ground.tick(seconds, capacity_status=_STATUS)
+            ground.tick(seconds, machine_state=_STATE)
         assert asked == [3]
         # More pods are helped by what goes beyond that size.
         ground.cluster.apply(deployment("web", 5, cpu="1500m"))
         ground.cluster.settle()
-        ground.tick(seconds, capacity_status=_STATUS)
+        ground.tick(seconds, machine_state=_STATE)
         assert asked == [3, 5]
 
 
@@ -209,18 +218,18 @@ def test_machines_of_no_use_are_not_asked_for_without_end(
         ground.pool.group = replace(ground.pool.group, zones=("zone-a", "zone-b"))
         _fill(ground, *(f"zone-{zone}" for zone in zones))
         seen = _relabel(ground, monkeypatch, lambda: {_ZONE: "zone-a", _TYPE: "small"})
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATUS[1]}}
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATE[1]}}
         ground.cluster.apply(config_map, _wanting(replicas, **spec))
         ground.cluster.settle()
         acts = []
         for _ in range(_HOURS * 30):
-            acts += ground.tick(capacity_status=_STATUS)
+            acts += ground.tick(machine_state=_STATE)
         assert len(seen) - 2 <= most
         assert ("GroupMayNotGrow", "", "waits") in acts
         data = _said(
             ground,
             lambda e: capacity(
-                RunOptions.of(dry_run=True, capacity_status=_STATUS, **_access(ground)), e
+                RunOptions.of(dry_run=True, machine_state=_STATE, **_access(ground)), e
             ),
         )
         refusals = [of for one in data["pending"] for of in one["refusals"]]
@@ -236,11 +245,11 @@ def test_a_group_from_zero_that_is_not_what_its_template_says(tmp_path, monkeypa
         big = NodeTemplate({}, (), {"cpu": "4", "memory": "8Gi", "pods": "110"})
         monkeypatch.setattr(ground.pool, "template", lambda _: big)
         seen = _relabel(ground, monkeypatch, dict)
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATUS[1]}}
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATE[1]}}
         ground.cluster.apply(config_map, _wanting(1))
         ground.cluster.settle()
         for _ in range(_HOURS * 30):
-            ground.tick(capacity_status=_STATUS)
+            ground.tick(machine_state=_STATE)
         assert len(seen) <= 3
 
 
@@ -250,22 +259,22 @@ def test_a_machine_that_comes_where_it_was_wanted_ends_the_back_off(tmp_path, mo
         _fill(ground, "zone-a", "zone-a")
         come = ["zone-a"]
         seen = _relabel(ground, monkeypatch, lambda: {_ZONE: come[0]})
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATUS[1]}}
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATE[1]}}
         ground.cluster.apply(config_map, _wanting(3, nodeSelector={_ZONE: "zone-b"}))
         ground.cluster.settle()
         for _ in range(10):
-            ground.tick(capacity_status=_STATUS)
+            ground.tick(machine_state=_STATE)
         bought = 2 + 4 + 1
         assert len(seen) == bought
         # Pods that any zone suits are helped all the while.
         ground.cluster.apply(deployment("other", 3, cpu="1500m"))
         ground.cluster.settle()
-        ground.tick(capacity_status=_STATUS)
+        ground.tick(machine_state=_STATE)
         assert ground.ready("other") == 3
         assert len(seen) == bought
         come[0] = "zone-b"
         for _ in range(35):
-            ground.tick(capacity_status=_STATUS)
+            ground.tick(machine_state=_STATE)
         assert ground.ready("wants") == 3
         assert len(seen) <= bought + 5
 
@@ -275,12 +284,12 @@ def test_machines_whose_room_others_took_are_asked_for_again(tmp_path, monkeypat
     with grounded(tmp_path, monkeypatch, 1, high=30, strategies="scale-out: {}") as ground:
         _pending_pods(ground)
         for round_ in range(4):
-            ground.tick(capacity_status=_STATUS)
+            ground.tick(machine_state=_STATE)
             faster = deployment(f"faster-{round_}", 2, cpu="1500m")
             faster["spec"]["template"]["spec"]["priority"] = 1000
             ground.cluster.apply(faster)
             ground.pool.catch_up()
             ground.cluster.settle()
         for _ in range(3):
-            ground.tick(capacity_status=_STATUS)
+            ground.tick(machine_state=_STATE)
         assert ground.ready("web") == 3

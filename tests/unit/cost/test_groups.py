@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cost.groups import Domains, fill, gains_at
+from rebalancer.cost.groups import Domains
+from rebalancer.cost.term import gains_at
 from rebalancer.testing.snapshots import ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -50,31 +51,6 @@ def test_pods_are_counted_where_they_are_now(draft):
     draft.state.evict(0)
     draft.state.place(0, int(mine[0]), 2)
     assert zones.count(draft.view, mine).tolist() == [1, 2]
-
-
-def test_only_domains_with_pods_hold_any(draft):
-    hosts = Domains.nodes(draft.view)
-    assert hosts.held(draft.view, classes(draft)) == {0: 2, 2: 1, 3: 1}
-    zones = Domains.of(draft.view, ZONE, everywhere(draft))
-    assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
-
-
-def test_of_pods_in_numbers_as_much_is_known(draft, monkeypatch):
-    monkeypatch.setattr("rebalancer.snapshot.state._MANY", 0)
-    zones = Domains.of(draft.view, ZONE, everywhere(draft))
-    assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
-
-
-def test_what_domains_hold_is_valued_once_for_each_kind(draft):
-    asked = []
-
-    def value(pods):
-        asked.append(pods)
-        return 10.0 * pods
-
-    values = fill(np.full(5, -1.0), {0: 2, 2: 1, 3: 1}, value)
-    assert values.tolist() == [20, -1, 10, 10, -1]
-    assert sorted(asked) == [1, 2]
 
 
 class Plain:

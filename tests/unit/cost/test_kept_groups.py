@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.cost.groups import Domains, gains_at
+from rebalancer.cost.groups import Domains
 from rebalancer.cost.separable_groups import AttractionGroup, CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Group
+from rebalancer.cost.term import Group, gains_at
 from rebalancer.cost.view import View
 from tests.unit.scheduler.journeys import Step, go, steps
 from tests.unit.scheduler.random_worlds import KEYS, clusters, namespaces

@@ -1,15 +1,36 @@
 """Closed forms against breadth-first search over all moves."""
 
 import itertools
-from collections import Counter
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.cost.groups import (
-    conflict_minimum,
-    spread_minimum,
-)
+from rebalancer.core.counts import Places
+from rebalancer.core.rules import ConflictRule, read
+from rebalancer.core.spread import EvenRule, FloorSums, OpenDomains
+from rebalancer.core.tallies import ClassSet, DomainMap, Tally
+from rebalancer.core.views import view_of
+
+
+def _ints(values):
+    return np.array(values, np.int64)
+
+
+def _class_set(*classes):
+    return ClassSet(view_of(np.array(classes, np.int32)))
+
+
+def _places(*nodes_of_class):
+    """Pods class by class, each by its node."""
+    size = _ints([len(nodes) for nodes in nodes_of_class])
+    nodes = np.array([node for nodes in nodes_of_class for node in nodes], np.int32)
+    start = np.cumsum(size) - size
+    return Places(view_of(start), view_of(size), view_of(size.copy()), view_of(nodes))
+
+
+def _each_its_domain(number):
+    return DomainMap(view_of(np.arange(number, dtype=np.int32)), number)
 
 
 def _fewest_moves(start, good, can_move=lambda state, source, target: True):
@@ -34,15 +55,22 @@ def _fewest_moves(start, good, can_move=lambda state, source, target: True):
 
 
 def _spread(counts, max_skew, immobile=None, open_=None, *, too_few=False):
-    kinds = Counter(
-        zip(
-            counts,
-            immobile or itertools.repeat(0),
-            open_ or itertools.repeat(True),
-            strict=False,
-        )
+    number, web = len(counts), _class_set(0)
+    fixed = list(enumerate(immobile or [0] * number))
+    takes = np.array(open_ or [True] * number, bool)
+    rule = EvenRule(
+        web,
+        web,
+        _places([domain for domain, pods in enumerate(counts) for _ in range(pods)]),
+        _each_its_domain(number),
+        Tally(number),
+        OpenDomains(view_of(takes), int(np.count_nonzero(takes))),
+        view_of(_ints([value for pair in fixed if pair[1] for value in pair])),
+        max_skew,
+        (FloorSums(), FloorSums()),
+        too_few=too_few,
     )
-    return spread_minimum(kinds, max_skew, too_few=too_few)
+    return read(rule)
 
 
 def test_spread_minimum_of_the_cases_a_person_can_check():
@@ -107,7 +135,8 @@ def test_spread_minimum_takes_nothing_into_a_closed_domain():
 )
 def test_domains_of_a_kind_count_as_so_many_domains(kinds, skew, too_few):
     """By the definition, domain by domain and floor by floor."""
-    domains = [kind for *kind, times in kinds for _ in range(times)]
+    some = [(kind, times) for *kind, times in kinds if kind[0] or kind[2]]
+    domains = [kind for kind, times in some for _ in range(times)]
     counts = [count for count, _, _ in domains]
     fixed = [min(count, immobile) for count, immobile, _ in domains]
     open_ = [is_open for _, _, is_open in domains]
@@ -153,4 +182,10 @@ def test_conflict_minimum_is_the_smallest_cover(both, owners, matched):
         for gone in itertools.combinations(range(len(pods)), size)
         if all(i in gone or j in gone for i, j in clash)
     )
-    assert conflict_minimum(both, owners, matched) == smallest
+    roles = [[0] * both, [0] * owners, [0] * matched]
+    of_roles = [_class_set(role) for role in range(3)]
+    everyone = _class_set(0, 1, 2)
+    rule = ConflictRule(
+        everyone, of_roles, _places(*roles), _each_its_domain(1), Tally(1), mutual=False
+    )
+    assert read(rule) == smallest

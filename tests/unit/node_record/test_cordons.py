@@ -139,8 +139,6 @@ def test_a_notice_keeps_it_closed_but_not_for_the_interruption_that_it_was():
 @pytest.mark.parametrize(
     "other",
     [
-        scale_in(phase=Phase.UNNEEDED),
-        scale_in(phase=Phase.FAILED),
         scale_in("another"),
         {SCALE_IN: "{"},
     ],

@@ -132,8 +132,7 @@ def test_a_later_drain_takes_over_whose_it_is(scene: Scene, again: bool, opened:
 
 
 def test_it_is_handed_over_between_a_drain_and_scale_in(scene: Scene) -> None:
-    write_state(scene.client, "n", ScaleInRecord(Phase.UNNEEDED, "", ""), None)
-    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), Phase.UNNEEDED)
+    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     scene.drain()
     assert scene.state == (True, True, True)
     write_state(scene.client, "n", None, Phase.LEAVING)
@@ -143,8 +142,7 @@ def test_it_is_handed_over_between_a_drain_and_scale_in(scene: Scene) -> None:
 
 
 def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene: Scene) -> None:
-    write_state(scene.client, "n", ScaleInRecord(Phase.UNNEEDED, "", ""), None)
-    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), Phase.UNNEEDED)
+    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     scene.drain(excludes=False)
     write_state(scene.client, "n", None, Phase.LEAVING)
     assert scene.state == (True, False, True)
@@ -175,8 +173,7 @@ def test_a_node_that_something_else_wants_closed_is_not_opened(scene: Scene) -> 
     scene.people(annotations={LEAVE: None})
     assert open_node(scene.client, "n") is None
     assert scene.state == OPEN
-    write_state(scene.client, "n", ScaleInRecord(Phase.UNNEEDED, "", ""), None)
-    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), Phase.UNNEEDED)
+    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     assert open_node(scene.client, "n") == "something else on it wants it closed"
     assert scene.state == (True, True, False)
 

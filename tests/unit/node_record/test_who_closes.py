@@ -81,16 +81,11 @@ def replacement() -> Actor:
 
 
 def scale_in() -> Actor:
-    unneeded = ScaleInRecord(Phase.UNNEEDED, "", "")
-
     def come(ground: Ground) -> None:
-        write_state(ground.here.client, NODE, unneeded, None)
-        leaving = ScaleInRecord(Phase.LEAVING, "", "")
-        write_state(ground.here.client, NODE, leaving, Phase.UNNEEDED)
+        write_state(ground.here.client, NODE, ScaleInRecord(Phase.LEAVING, "", ""), None)
 
     def go(ground: Ground) -> None:
-        for phase in (Phase.LEAVING, Phase.UNNEEDED):
-            write_state(ground.here.client, NODE, None, phase)
+        write_state(ground.here.client, NODE, None, Phase.LEAVING)
 
     return Actor(come, go)
 

@@ -68,6 +68,11 @@ def draft_of(objects, *, settings=None, **options):
     return Draft(problem_of(objects, **options), settings or Settings())
 
 
+def said(refusal, snapshot):
+    """(code, sentence) of a refusal; None if there is none."""
+    return None if refusal is None else tuple(refusal.shown(snapshot))
+
+
 class Last:
     """An observer that keeps the draft, whose state holds the moves once the plan is made."""
 

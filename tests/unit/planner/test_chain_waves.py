@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.plan.plan import Code
-from rebalancer.planner.book import Book
+from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
-from rebalancer.planner.looks import Looks
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.reasons import Refusal
+from rebalancer.planner.reasons import RefusedMove
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.verdict import Verdict
 from rebalancer.policy.model import Budgets
@@ -53,15 +52,13 @@ class Scene:
         settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
         effort = Effort()
-        self.book, self.looks = (
-            Book(draft, draft.terms, effort),
-            Looks(draft.state, np.zeros(len(draft.snapshot.nodes), np.int32), draft.fits, effort),
-        )
+        self.candidates = Candidates(draft, draft.terms, effort)
+        self.freed = []
         guard = guard_term(draft.view)
-        self.examination = Examination(draft, draft.terms, guard, self.book, self.looks, effort)
+        self.examination = Examination(draft, draft.terms, guard, self.candidates, effort)
         commit = Commit(draft, draft.terms, False, None)
         self.chains = Scripted({})
-        self.waves = ChainWaves(draft, self.chains, self.book, self.examination, commit, self.looks)
+        self.waves = ChainWaves(draft, self.chains, self.candidates, self.examination, commit)
 
     def row(self, name):
         return list(self.draft.snapshot.pods.name).index(name)
@@ -70,8 +67,8 @@ class Scene:
         pods, row = self.draft.snapshot.pods, self.row(name)
         return int(pods.cls[row]), int(pods.node[row])
 
-    def refuse(self, name, code=Code.NO_GAIN):
-        self.examination.refusals[self.pair(name)] = Refusal("duplicates", code, "")
+    def refuse(self, name, why=Why.NOTHING_BETTER):
+        self.examination.refusals[self.pair(name)] = RefusedMove("duplicates", Refusal.of(why))
 
     def helps(self, name, first):
         """Let ``first`` go first for ``name``."""
@@ -79,10 +76,9 @@ class Scene:
         self.chains.steps[self.row(name)] = FirstMove(self.row(first), cls, node, LANDS)
 
     def moved(self, wave=1):
-        return [
-            (self.draft.snapshot.pods.name[chosen.pod], chosen.makes_way_for, chosen.wave)
-            for chosen in self.waves.wave(Wave(wave, QuotaLedger(self.draft.snapshot)))
-        ]
+        moves, self.freed = self.waves.wave(Wave(wave, QuotaLedger(self.draft.snapshot)))
+        names = self.draft.snapshot.pods.name
+        return [(names[chosen.pod], chosen.makes_way_for, chosen.wave) for chosen in moves]
 
 
 def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
@@ -91,24 +87,24 @@ def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
     scene.helps("web-0", "fill-0")
     assert scene.moved(4) == [("fill-0", scene.row("web-0"), 4)]
     assert scene.draft.state.node_of[scene.row("fill-0")] == N2
-    assert scene.looks.is_freed(scene.pair("web-0"))
+    assert scene.freed == [scene.pair("web-0")]
 
 
 @pytest.mark.parametrize(
-    ("code", "asked"),
+    ("why", "asked"),
     [
-        (Code.NO_GAIN, True),
-        (Code.COMES_BACK, True),
-        (Code.UNSURE, True),
-        (Code.LOW_GAIN, True),
-        (Code.NO_ROOM, False),
-        (Code.BUDGET, False),
-        (Code.QUOTA, False),
+        (Why.NOTHING_BETTER, True),
+        (Why.COMES_BACK, True),
+        (Why.RARELY_BETTER, True),
+        (Why.LOW_GAIN, True),
+        (Why.NO_NODE, False),
+        (Why.BUDGET, False),
+        (Why.QUOTA, False),
     ],
 )
-def test_only_refusals_that_another_pod_can_change_are_looked_at(code, asked):
+def test_only_refusals_that_another_pod_can_change_are_looked_at(why, asked):
     scene = Scene()
-    scene.refuse("web-0", code)
+    scene.refuse("web-0", why)
     scene.helps("web-0", "fill-0")
     assert (len(scene.moved()), len(scene.chains.asked)) == (asked, asked)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.planner.book import Book
+from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.quota import QuotaLedger
@@ -34,8 +34,8 @@ class Scene:
         self.quota = QuotaLedger(self.draft.snapshot)
         self.commit = Commit(self.draft, self.draft.terms, observed, None)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
-        self.book = Book(self.draft, self.draft.terms, Effort())
-        promise = self.book.promise(self.pair)
+        self.candidates = Candidates(self.draft, self.draft.terms, Effort())
+        promise = self.candidates.promise(self.pair)
         assert promise is not None
         self.promise = promise
 

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.plan.plan import Code
 from rebalancer.testing.snapshots import node, workload
-from tests.unit.planner.conftest import problem_of
+from tests.unit.planner.conftest import problem_of, said
 
 
 def budget(name, app, allowed, healthy=2, desired=1):
@@ -56,7 +56,7 @@ def test_an_unready_pod_needs_no_budget_that_enough_pods_are_healthy_for(healthy
 
 def test_a_budget_that_allows_none_keeps_its_pods_and_no_others():
     made, web, db = problem(budget("one", "web", 0, healthy=1))
-    assert made.disruptions.forbidden(web) == (
+    assert said(made.disruptions.forbidden(web), made.snapshot) == (
         Code.PDB,
         "default/one allows no disruption (1 healthy, 1 desired)",
     )
@@ -66,7 +66,7 @@ def test_a_budget_that_allows_none_keeps_its_pods_and_no_others():
 
 def test_two_budgets_forbid_whatever_they_allow():
     made, web, _ = problem(budget("one", "web", 1), budget("two", "web", 1))
-    code, text = made.disruptions.forbidden(web)
+    code, text = said(made.disruptions.forbidden(web), made.snapshot)
     assert code is Code.PDB_CONFLICT
     assert text == "default/one and default/two both select it; the API refuses that"
     assert made.disruptions.forbidden_pods().sum() == 2
@@ -77,7 +77,7 @@ def test_a_budget_whose_status_is_of_an_older_generation_says_so(desired):
     one = budget("one", "web", 1, desired=desired)
     one["metadata"]["generation"] = 3
     made, web, _ = problem(one)
-    assert made.disruptions.forbidden(web) == (
+    assert said(made.disruptions.forbidden(web), made.snapshot) == (
         Code.PDB,
         (
             "default/one allows no disruption until its controller has seen it: "

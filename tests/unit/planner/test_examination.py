@@ -72,12 +72,12 @@ def overloaded(seed):
 def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monkeypatch, seed):
     plans, judged = [], []
 
-    def watched(self, pods, *rest, **options):
-        judged.extend(pods.tolist())
-        return judge(self, pods, *rest, **options)
+    def watched(self, pod, *rest):
+        judged.append(pod)
+        return judge(self, pod, *rest)
 
-    judge = Judge.judge_many
-    monkeypatch.setattr(Judge, "judge_many", watched)
+    judge = Judge.judge
+    monkeypatch.setattr(Judge, "judge", watched)
     monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(closely=0)))
     plans.append(plan(overloaded(seed), settings=limited(per_run=100)))
     fewer = len(judged)

@@ -6,7 +6,8 @@ import pytest
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.reasons import Refusal, protection_code, skips_of
+from rebalancer.planner.reasons import RefusedMove, protection_code, skips_of
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import (
@@ -22,7 +23,7 @@ from tests.unit.planner.conftest import draft_of, problem_of
 
 N0 = 0
 NODES = [node("n0"), node("n1")]
-FULL = Refusal("duplicates", Code.NO_ROOM, "n1 is full")
+FULL = RefusedMove("duplicates", Refusal.of(Why.BUDGET, limit="n1 is full"))
 
 
 def crowded(**more):
@@ -40,8 +41,8 @@ def skips(draft, refusal=FULL, pairs=None):
 def test_a_refusal_is_said_of_each_pod_that_is_still_named():
     draft = draft_of(crowded(), strategies=["duplicates"])
     assert skips(draft) == [
-        ("web-0", Code.NO_ROOM, "n1 is full"),
-        ("web-1", Code.NO_ROOM, "n1 is full"),
+        ("web-0", Code.BUDGET, "n1 is full"),
+        ("web-1", Code.BUDGET, "n1 is full"),
     ]
 
 

@@ -76,7 +76,7 @@ def test_what_the_run_has_no_budget_for_waits_for_a_further_run():
     result, _ = searched(crowded(3), perRun=1)
     assert len(result.chosen) == 1
     assert len(result.left.waiting_classes) == 2
-    assert {refusal.code for refusal in result.left.refusals.values()} == {Code.BUDGET}
+    assert {one.refusal.code for one in result.left.refusals.values()} == {Code.BUDGET}
 
 
 def test_what_waits_is_noted_once_it_is_asked_for():
@@ -103,9 +103,9 @@ def test_what_would_land_where_it_is_once_the_others_are_full_is_refused():
     ]
     result, _ = searched(room_for_one)
     (chosen,) = result.chosen
-    (refusal,) = result.left.refusals.values()
+    (refused,) = result.left.refusals.values()
     assert chosen.landings.nodes.tolist() == [1]
-    assert (refusal.strategy, refusal.code) == ("duplicates", Code.COMES_BACK)
+    assert (refused.strategy, refused.refusal.code) == ("duplicates", Code.COMES_BACK)
 
 
 @pytest.mark.parametrize(("in_vain", "for_balance"), [(100, True), (0, False)])

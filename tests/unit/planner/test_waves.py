@@ -7,7 +7,7 @@ from rebalancer.planner.review import Waves
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.testing.snapshots import disruption_budget, node, workload
-from tests.unit.planner.conftest import draft_of
+from tests.unit.planner.conftest import draft_of, said
 
 NODES = [node(f"n{i}") for i in range(4)]
 PODS = [*workload("web", ["n0", "n1", "n2"]), *workload("db", ["n0", "n1"])]
@@ -34,7 +34,8 @@ def placed(moves, *more, **budgets):
     settings = Settings(budgets=Budgets.model_validate(WIDE | budgets))
     draft = draft_of([*NODES, *PODS, *more], strategies=["duplicates"], settings=settings)
     waves = Waves(draft, moves)
-    return [waves.place(move) for move in moves]
+    placed = [waves.place(move) for move in moves]
+    return [one if isinstance(one, int) else said(one, draft.snapshot) for one in placed]
 
 
 WEB = [chosen("web-0"), chosen("web-1"), chosen("web-2")]

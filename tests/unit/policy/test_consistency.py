@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 
 
@@ -29,7 +30,7 @@ def test_what_fills_the_nodes_that_scale_in_removes_is_warned_of(tmp_path, strat
         "apiVersion: rebalancer/v1\nkind: Policy\nprovider: {aws: {names: [a]}}\n"
         f"strategies: {{{strategies}}}\n"
     )
-    warnings = load_policy(str(path), Registry.installed()).warnings
+    warnings = load_policy(str(path), Registry.installed()).of_strategies
     assert any(": low-utilisation moves pods onto nodes" in one for one in warnings) is warned
 
 
@@ -106,3 +107,40 @@ def test_prices_need_what_they_go_by(tmp_path, text, words):
     with pytest.raises(PolicyError) as caught:
         load_policy(str(path), Registry.installed())
     assert re.search(words, str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize(
+    ("strategies", "mode", "refused"),
+    [
+        ("  scale-in: {}", "enforce", ["9: strategies.scale-in.mode: scale-in ends machines"]),
+        (
+            "  more: {strategy: scale-out, mode: enforce}",
+            "enforce",
+            ["9: strategies.more.mode: more adds machines"],
+        ),
+        (
+            "  scale-in: {}\n  scale-out: {}",
+            "enforce",
+            ["9: strategies.scale-in.mode: ", "10: strategies.scale-out.mode: "],
+        ),
+        ("  scale-in: {mode: observe}\n  scale-out: {mode: off}", "enforce", []),
+        ("  scale-in: {}", "observe", []),
+        ("  consolidation: {}", "enforce", []),
+    ],
+)
+def test_what_only_a_process_that_stays_does_is_named_with_file_line_and_key(
+    tmp_path, strategies, mode, refused
+):
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nprovider:\n  aws: {names: [a]}\n"
+        f"mode: {mode}\n\n\nstrategies:\n{strategies}\n"
+    )
+    loaded = load_policy(str(path), Registry.installed())
+    assert len(loaded.served) == len(refused)
+    for text, begins in zip(loaded.served, refused, strict=True):
+        assert text.startswith(f"{path}:{begins}")
+        assert "`rebalancer serve`" in text
+        assert "kind: Deployment" in text
+        assert "mode: observe" in text
+    assert loaded.with_mode(Mode.OBSERVE).served == ()

@@ -110,8 +110,8 @@ def test_off_means_off_even_if_a_yaml_printer_made_it_false(load, text):
 def test_a_strategy_may_be_stricter_but_never_laxer(load, policy, strategy, effective, warns):
     loaded = load(f"mode: {policy}\nstrategies:\n  plain: {{mode: {strategy}}}\n")
     assert loaded.policy.mode_of("plain").value == effective
-    assert len(loaded.warnings) == warns
-    for warning in loaded.warnings:
+    assert len(loaded.of_strategies) == warns
+    for warning in loaded.of_strategies:
         assert f"policy.yaml:5: strategies.plain.mode: {strategy} is laxer" in warning
 
 
@@ -126,7 +126,7 @@ def test_moves_are_allowed_only_while_both_windows_are_open(load):
 
 
 def test_a_policy_without_strategies_says_that_nothing_will_be_moved(load):
-    assert load("").warnings == ("the policy names no strategy: nothing will be moved",)
+    assert load("").of_strategies == ("the policy names no strategy: nothing will be moved",)
 
 
 def test_only_the_strategies_that_are_named_are_looked_up(known, tmp_path):

@@ -65,7 +65,7 @@ def interruptions():
 
 def listen(interruptions, policy, *, acts=True):
     """Let it listen as a run says; return the notes of that."""
-    run = like(loaded=like(policy=policy), acts=acts, notes=[], state=like(interruption_state=None))
+    run = like(loaded=like(policy=policy), acts=acts, notes=[], state=like(machine_state=None))
     follower = like(nodes=list)
     interruptions.listen_as(run, like(), follower, lambda: None)
     return run.notes

@@ -109,12 +109,19 @@ class Machines:
             removals(problem, settings, of, capacity, has_provider=has_provider, needed=needed),
         )
 
-    def look(self, objects, groups=(), policy="") -> Judged:
-        """Ask as a run does, of a provider with these groups."""
+    def look(self, objects, groups=(), policy="", unneeded=()) -> Judged:
+        """Ask as a run does, of a provider with these groups; ``unneeded``: uids that could go before."""
         rules, snapshot = self.rules(policy), snapshot_of(objects)
         settings = rules.loaded.policy.capacity
         seen = assess(
-            rules, NO_HISTORY, settings, snapshot, "pools", Given(groups), lambda *_: NO_INPUTS
+            rules,
+            NO_HISTORY,
+            settings,
+            snapshot,
+            "pools",
+            Given(groups),
+            lambda *_: NO_INPUTS,
+            unneeded=unneeded,
         )
         return Judged(snapshot, list(seen.nodes), seen.scale_out)
 

@@ -5,23 +5,22 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.kube.events import Subject
+from rebalancer.machines.capacity.announcements import MAX_EVENTS, Announced, announcements
 from rebalancer.machines.capacity.codes import ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.capacity.state import (
     REFUSED,
     TIMEOUT,
-    CapacityState,
     GroupState,
     note_failure,
 )
-from rebalancer.machines.capacity.status import MAX_EVENTS, announcements, status_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.capacity.conftest import group
 
 _NOW = 1_800_000_000.0
-_STATUS = Subject("ConfigMap", "default", "machines", "uid-of-map")
+_MAP = Subject("ConfigMap", "default", "machines", "uid-of-map")
 
 
 def _act(code, status=ActStatus.DONE, *, of="pool", on=""):
@@ -29,9 +28,8 @@ def _act(code, status=ActStatus.DONE, *, of="pool", on=""):
 
 
 def _announced(report, acts=(), earlier=None, groups=None):
-    earlier = earlier or CapacityState()
-    state = status_of(earlier, _NOW, report, groups or {}).state
-    made = announcements(earlier, state, report, acts, _STATUS)
+    state = Announced.of(report, groups or {})
+    made = announcements(earlier or Announced(), state, report, acts, _MAP)
     return [(one.about.kind, one.about.name, one.reason, one.warning) for one in made], state
 
 

@@ -116,7 +116,7 @@ def test_a_group_says_how_long_its_machines_take(own, failures):
     groups = Groups(snapshot, [_of(group("pool", "a", desired=2), **own)])
     states = GroupStates(times=ScaleOutTimes())
     since = snapshot.captured_at - 1200
-    states.earlier.groups["pool"] = GroupState(scaled_out_at=since, upcoming_since=since)
+    states.earlier = {"pool": GroupState(scaled_out_at=since, upcoming_since=since)}
     states.inputs(snapshot, groups, Given(groups.groups))
     assert states.groups["pool"].failures == failures
 

@@ -197,8 +197,8 @@ def test_where_not_all_can_go_those_do_that_could_before(machines):
     """As Cluster Autoscaler's earlier candidates: nodes that are alike would change places, and none get to its time."""
     for noted in "abc":
         objects = [node(name) for name in "abc"]
-        objects["abc".index(noted)]["metadata"]["annotations"] = _scale_in("unneeded")
-        judged = machines.look(objects, [group("pool", *"abc", low=2)])
+        uid = objects["abc".index(noted)]["metadata"]["uid"] = f"uid-of-{noted}"
+        judged = machines.look(objects, [group("pool", *"abc", low=2)], unneeded=[uid])
         assert [name for name, code in judged.codes.items() if code == "Empty"] == [noted]
 
 

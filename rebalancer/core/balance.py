@@ -1,0 +1,298 @@
+"""Balance: over-used nodes cost, and so does unevenness, a little.
+
+A node costs ``sum of 10 * max(0, x - over)^2 + 0.001 * (x - mean)^2`` over resources; x is the share of its capacity that is
+requested or used.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rebalancer.core.rules import Move, Rule
+from rebalancer.core.views import flags, reals
+
+# Moves are made for nodes above the threshold. Unevenness only breaks ties, so a move that overloads another
+# node instead gains nothing worth an eviction.
+_OVER_WEIGHT = 10.0
+_EVEN_WEIGHT = 0.001
+# Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
+_ROUNDING = 1e-9
+_PODS = -2
+_INFINITE = math.inf
+
+
+class Amounts:
+    """What the pods on nodes hold once all that terminates is gone; it changes with the cluster's state."""
+
+    def __init__(
+        self, requested: memoryview, used: memoryview, pods: memoryview, changes: memoryview
+    ) -> None:
+        self.requested = requested
+        """(R, N)"""
+        self.used = used
+        """(M, N) of the resources whose use is measured."""
+        self.pods = pods
+        """(N,) how many there are."""
+        self.changes = changes
+        """(1,) how often they have changed."""
+
+
+class Thresholds:
+    """What is asked of Q resources of N nodes."""
+
+    def __init__(
+        self,
+        rows: memoryview,
+        capacity: memoryview,
+        counts: memoryview,
+        over: memoryview,
+        under: memoryview,
+        mean: memoryview,
+        gap: float,
+        usable: memoryview,
+    ) -> None:
+        self.rows = rows
+        """(Q,) the row of each resource in ``Amounts.requested``; -1: no node has it; -2: the number of pods."""
+        self.capacity = capacity
+        """(Q, N)"""
+        self.counts = counts
+        """(Q, N) whether the resource of the node counts."""
+        self.over = over
+        """(Q,) above this share a node is over-used."""
+        self.under = under
+        """(Q,) up to these shares a node is under-used."""
+        self.mean = mean
+        """(Q,) the mean share at first."""
+        self.gap = gap
+        """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+        self.usable = usable
+        """(N,) nodes that may be asked to take pods."""
+
+
+class Measurement:
+    """What is measured of the use of nodes, and how it counts."""
+
+    def __init__(
+        self,
+        rows: memoryview,
+        demands: memoryview,
+        known: memoryview,
+        judged: memoryview,
+        lasts: memoryview,
+        by_request: memoryview,
+        *,
+        larger: bool,
+    ) -> None:
+        self.rows = rows
+        """(Q,) the row of each resource in ``Amounts.used``; -1: it counts by requests."""
+        self.demands = demands
+        """(Q, C) what a pod of each class uses."""
+        self.known = known
+        """(N,) nodes that were measured; others count by requests."""
+        self.judged = judged
+        """(N,) nodes that may be over-used."""
+        self.lasts = lasts
+        """(N,) nodes that may give pods by what they use."""
+        self.by_request = by_request
+        """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
+        self.larger = larger
+        """Whether the larger of requests and use counts."""
+
+
+class BalanceRule(Rule):
+    """The cost of over-used nodes and of unevenness. Its value is not computed here."""
+
+    def __init__(
+        self,
+        amounts: Amounts,
+        demands: memoryview,
+        thresholds: Thresholds,
+        measured: Measurement | None,
+        masks: object,
+    ) -> None:
+        super().__init__(None)
+        self.amounts = amounts
+        self.demands = demands
+        """(Q, C) what a pod of each class requests."""
+        self.thresholds, self.measured = thresholds, measured
+        self.masks = masks
+        """Returns for a class a view of the nodes (N,) that its replacement could ever use."""
+        resources, nodes = len(thresholds.over), len(thresholds.usable)
+        self.inviting = reals(nodes)
+        """(N,) utilisation of each node as a target; -inf: under-used, inf: it takes none."""
+        self.full = reals(nodes)
+        """(N,) the highest ``inviting`` of a target for pods of the node."""
+        self.cost = reals(nodes)
+        """(N,)"""
+        self.gives = flags(nodes)
+        """(N,) nodes that are over-used, for long enough."""
+        self.seen = reals(2, max(1, resources), max(1, nodes))
+        """(2, Q, N) what was requested and used when the above was computed."""
+        self.changes = -1
+        """The number of changes at that time."""
+        self.most_even = 0.0
+        """The most that the unevenness of any node can fall when a pod lands there."""
+        self.emptiest = _INFINITE
+        """The lowest ``inviting`` of the nodes that the class in question could use."""
+        self.cls = -1
+
+    def requested_of(self, row: int, node: int, leaves: int, enters: int) -> float:
+        """Return what is requested of a resource of a node after pods of two classes (-1: none) have left and come."""
+        kind = self.thresholds.rows[row]
+        amount = 0.0
+        if kind == _PODS:
+            amount = float(self.amounts.pods[node])
+        elif kind >= 0:
+            amount = float(self.amounts.requested[kind, node])
+        if leaves >= 0:
+            amount -= self.demands[row, leaves]
+        if enters >= 0:
+            amount += self.demands[row, enters]
+        return amount
+
+    def used_of(self, row: int, node: int, leaves: int, enters: int) -> float:
+        """Return the same of what is used; where that is not measured, of what is requested."""
+        measured = self.measured
+        if measured is None or measured.rows[row] < 0:
+            return self.requested_of(row, node, leaves, enters)
+        amount = float(self.amounts.used[measured.rows[row], node])
+        if leaves >= 0:
+            amount -= measured.demands[row, leaves]
+        if enters >= 0:
+            amount += measured.demands[row, enters]
+        return amount
+
+    def share_of(self, row: int, node: int, leaves: int, enters: int) -> float:
+        """Return the share that decides; 0 where the resource does not count."""
+        if not self.thresholds.counts[row, node]:
+            return 0.0
+        amount = self.requested_of(row, node, leaves, enters)
+        measured = self.measured
+        if measured is not None and measured.known[node]:
+            used = self.used_of(row, node, leaves, enters)
+            amount = max(amount, used) if measured.larger else used
+        return amount / self.thresholds.capacity[row, node]
+
+    def cost_of(self, node: int, leaves: int, enters: int) -> float:
+        """Return what a node costs after pods of two classes (-1: none) have left and come."""
+        limits, total = self.thresholds, 0.0
+        for row in range(len(limits.over)):
+            if limits.counts[row, node]:
+                share = self.share_of(row, node, leaves, enters)
+                over = max(0.0, share - limits.over[row])
+                uneven = share - limits.mean[row]
+                total += _OVER_WEIGHT * (over * over) + _EVEN_WEIGHT * (uneven * uneven)
+        return total
+
+    def change(self, move: Move, out: memoryview) -> None:
+        """Write the change at each landing. What lands on the node that was left finds it without the pod."""
+        node = move.node
+        was, left = self.cost_of(node, -1, -1), self.cost_of(node, move.cls, -1)
+        for place in range(len(move.nodes)):
+            target = move.nodes[place]
+            if target == node:
+                now, then = left, self.cost_of(node, move.cls, move.replacement)
+            else:
+                now, then = self.cost_of(target, -1, -1), self.cost_of(target, -1, move.replacement)
+            out[place] = ((left - was) + then) - now
+
+    # -- what can be gained ------------------------------------------------------------------------------
+
+    def begin(self, cls: int) -> None:
+        """Find the emptiest node that the replacement of a class could use."""
+        self.update()
+        self.cls = cls
+        self.emptiest = _find_least(self.inviting, self.masks(cls))
+
+    def gain_at(self, node: int) -> float:
+        """Return the most that a pod gains by leaving a node that gives some."""
+        return self.relief_at(node) if self.gives[node] else 0.0
+
+    def relief_at(self, node: int) -> float:
+        """Return the most that a pod would gain by leaving the node; 0 where no node is empty enough to take it."""
+        if self.emptiest > self.full[node]:
+            return 0.0
+        return max(0.0, self.cost[node] - self.cost_of(node, self.cls, -1) + self.most_even)
+
+    def update(self) -> None:
+        """Compute what nodes are, where pods have left or come."""
+        if self.changes == self.amounts.changes[0]:
+            return
+        first = self.changes < 0
+        self.changes = self.amounts.changes[0]
+        for node in range(len(self.cost)):
+            if self.has_changed(node) or first:
+                self.look_at(node)
+        self.most_even = 0.0
+        for row in range(len(self.thresholds.over)):
+            most = 0.0
+            for node in range(len(self.cost)):
+                if self.thresholds.counts[row, node]:
+                    below = self.thresholds.mean[row] - self.share_of(row, node, -1, -1)
+                    most = max(most, below)
+            self.most_even += most * most
+        self.most_even *= _EVEN_WEIGHT
+
+    def has_changed(self, node: int) -> bool:
+        """Note what is requested and used on a node; return whether that is new."""
+        seen, changed = self.seen, False
+        for row in range(len(self.thresholds.over)):
+            requested = self.requested_of(row, node, -1, -1)
+            used = self.used_of(row, node, -1, -1)
+            changed = changed or seen[0, row, node] != requested or seen[1, row, node] != used
+            seen[0, row, node] = requested
+            seen[1, row, node] = used
+        return changed
+
+    def look_at(self, node: int) -> None:
+        """Compute what a node is."""
+        limits, fullness, under, over = self.thresholds, 0.0, True, False
+        for row in range(len(limits.over)):
+            share = self.share_of(row, node, -1, -1)
+            fullness = max(fullness, share)
+            if limits.counts[row, node]:
+                under = under and share <= limits.under[row]
+                over = over or share > limits.over[row]
+        self.inviting[node] = _INFINITE
+        if limits.usable[node]:
+            self.inviting[node] = -_INFINITE if under else fullness
+        self.full[node] = fullness - limits.gap + _ROUNDING
+        self.gives[node] = over and self.may_give(node)
+        self.cost[node] = self.cost_of(node, -1, -1)
+
+    def may_give(self, node: int) -> bool:
+        """Return whether an over-used node may give pods: by requests, or by what it uses for enough runs."""
+        measured, limits = self.measured, self.thresholds
+        if measured is None:
+            return True
+        if not measured.judged[node]:
+            return False
+        if measured.lasts[node]:
+            return True
+        for row in range(len(limits.over)):
+            if measured.by_request[row] and limits.counts[row, node]:
+                requested = self.requested_of(row, node, -1, -1)
+                if requested / limits.capacity[row, node] > limits.over[row]:
+                    return True
+        return False
+
+
+def write_relief(rule: BalanceRule, cls: int, nodes: memoryview, out: memoryview) -> None:
+    """Write the most that a pod of a class would gain by leaving each of ``nodes`` (K,), whether these give pods or not."""
+    rule.begin(cls)
+    for place in range(len(nodes)):
+        out[place] = rule.relief_at(nodes[place])
+
+
+def update(rule: BalanceRule) -> None:
+    """Compute what nodes are now: ``inviting``, ``full``, ``cost`` and ``gives``."""
+    rule.update()
+
+
+def _find_least(values: memoryview, some: memoryview) -> float:
+    """Return the least of some values; infinite if there are none."""
+    least = _INFINITE
+    for index in range(len(values)):
+        if some[index] and values[index] < least:
+            least = values[index]
+    return least

@@ -1,0 +1,69 @@
+from rebalancer.core.counts cimport Places
+from rebalancer.core.tallies cimport ClassSet, DomainMap, Tally, clear, count_role, has_class
+
+cdef Py_ssize_t _ROLES
+
+cdef class Move:
+    cdef public Py_ssize_t pod, cls, replacement, node
+    cdef public const int[::1] nodes
+
+cdef class Rule:
+    cdef public ClassSet movers
+    cdef public double value
+    cdef void read(self) except *
+    cdef void begin(self, Py_ssize_t cls) except *
+    cdef double gain_at(self, Py_ssize_t node) except? -1
+    cdef void change(self, Move move, double[::1] out) except *
+
+cpdef double read(Rule rule) except? -1
+cpdef void write_changes(Rule rule, Move move, double[::1] out) except *
+cpdef void write_gains(Rule rule, Py_ssize_t cls, const int[::1] nodes, double[::1] out) except *
+cpdef bint moves_for(Rule rule, Py_ssize_t cls) except -1
+
+cdef class AskedRule(Rule):
+    cdef public object asked
+    cdef void read(self) except *
+    cdef void begin(self, Py_ssize_t cls) except *
+    cdef double gain_at(self, Py_ssize_t node) except? -1
+    cdef void change(self, Move move, double[::1] out) except *
+
+cdef void _copy(const double[::1] values, double[::1] out) except *
+
+cdef class SeparableRule(Rule):
+    cdef public list roles
+    cdef public Places pods
+    cdef public DomainMap domains
+    cdef public Tally tally
+    cdef public long long total, hopeless
+    cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1
+    cdef long long find_hopeless(self, long long pods) except? -1
+    cdef void read(self) except *
+    cdef Py_ssize_t role_of(self, Py_ssize_t cls) except? -2
+    cdef long long cover_with(
+        self, Py_ssize_t domain, Py_ssize_t role, long long more, Py_ssize_t other, long long others
+    ) except? -1
+    cdef double gain_at(self, Py_ssize_t node) except? -1
+    cdef void change(self, Move move, double[::1] out) except *
+
+cdef class CapRule(SeparableRule):
+    cdef public long long cap
+    cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1
+
+cdef class ConflictRule(SeparableRule):
+    cdef public bint mutual
+    cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1
+    cdef long long find_hopeless(self, long long pods) except? -1
+
+cdef class AttractionRule(SeparableRule):
+    cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1
+
+cdef class PriceRule(Rule):
+    cdef public ClassSet classes
+    cdef public Places pods
+    cdef public DomainMap nodes
+    cdef public Tally tally
+    cdef public const double[::1] price
+    cdef public double least, paid, hopeless
+    cdef void read(self) except *
+    cdef double gain_at(self, Py_ssize_t node) except? -1
+    cdef void change(self, Move move, double[::1] out) except *

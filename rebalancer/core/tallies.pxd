@@ -1,0 +1,21 @@
+from rebalancer.core.counts cimport Places
+
+cdef Py_ssize_t _ROLES
+
+cdef class ClassSet:
+    cdef public const int[::1] classes
+
+cdef class DomainMap:
+    cdef public const int[::1] of_node
+    cdef public Py_ssize_t size
+
+cdef class Tally:
+    cdef public long long[::1] counts, touched
+    cdef public Py_ssize_t used
+
+cpdef bint has_class(ClassSet some, Py_ssize_t cls) except -1
+cpdef void clear(Tally tally) except *
+cpdef long long count_role(
+    Tally tally, Py_ssize_t role, ClassSet some, Places pods, DomainMap domains
+) except -1
+cpdef void add(Tally tally, Py_ssize_t domain, Py_ssize_t role, long long amount) except *

@@ -1,0 +1,170 @@
+"""The balance of nodes by the shares of their resources that are requested or used, as the core computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rebalancer.core.balance import (
+    Amounts,
+    BalanceRule,
+    Measurement,
+    Thresholds,
+    update,
+    write_relief,
+)
+from rebalancer.core.rules import Move, write_changes
+from rebalancer.core.views import view_of
+from rebalancer.cost.term import Candidates
+from rebalancer.cost.view import View
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What is asked of Q resources of N nodes."""
+
+    resources: Sequence[str]
+    """Q names; ``pods`` stands for the number of pods."""
+    capacity: Floats
+    """(Q, N)"""
+    counts: Bools
+    """(Q, N) whether the resource of the node counts."""
+    over: Floats
+    """(Q,) above this share a node is over-used."""
+    under: Floats
+    """(Q,) up to these shares a node is under-used."""
+    mean: Floats
+    """(Q,) the mean share at first."""
+    gap: float
+    """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+    usable: Bools
+    """(N,) nodes that may be asked to take pods."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """How the measured use of nodes counts."""
+
+    rows: Sequence[int]
+    """Q rows of what is measured; -1: the resource counts by requests."""
+    demands: Floats
+    """(Q, C) what a pod of each class uses."""
+    known: Bools
+    """(N,) nodes that were measured; others count by requests."""
+    judged: Bools
+    """(N,) nodes that may be over-used."""
+    lasts: Bools
+    """(N,) nodes that may give pods by what they use."""
+    by_request: Bools
+    """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
+    larger: bool
+    """Whether the larger of requests and use counts."""
+
+
+class Balance:
+    """What over-used and uneven nodes cost, and which pods could leave them."""
+
+    def __init__(
+        self, view: View, demands: Floats, limits: Limits, measured: Measured | None = None
+    ) -> None:
+        """``demands`` (Q, C): what a pod of each class requests."""
+        self._view = view
+        self._masks: dict[int, tuple[Any, Bools]] = {}
+        state = view.state
+        amounts = Amounts(
+            view_of(state.lasting),
+            view_of(state.lasting_usage),
+            view_of(state.lasting_count),
+            view_of(state.lasting_changes),
+        )
+        self.rule = BalanceRule(
+            amounts,
+            _reals(demands),
+            _lower(view, limits),
+            None if measured is None else _lower_measured(measured),
+            self._mask_of,
+        )
+
+    def _mask_of(self, cls: int) -> Any:
+        """Return a view of the nodes (N,) that the replacement of a class could ever use."""
+        usable = self._view.usable(self._view.snapshot.classes[cls].replacement)
+        made = self._masks.get(id(usable))
+        if made is None:
+            # The array whose identity is the key is kept beside it.
+            made = self._masks[id(usable)] = view_of(np.ascontiguousarray(usable)), usable
+        return made[0]
+
+    def inviting(self) -> Floats:
+        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it takes no pods."""
+        update(self.rule)
+        return np.asarray(self.rule.inviting)
+
+    def full(self) -> Floats:
+        """Return the highest utilisation (N,) of a target for pods of each node."""
+        update(self.rule)
+        return np.asarray(self.rule.full)
+
+    def giving(self) -> Bools:
+        """Return the nodes (N,) that give pods: over-used ones that some node is empty enough for."""
+        update(self.rule)
+        gives = np.asarray(self.rule.gives) != 0
+        giving: Bools = gives & (self.inviting().min(initial=np.inf) <= self.full())
+        return giving
+
+    def leaving(self, nodes: Bools, classes: Int32s | None = None) -> Candidates:
+        """Return the pairs on ``nodes`` (N,) that could gain, as if these gave pods."""
+        cls, node = self._view.pairs_on(nodes, classes)
+        gain = np.zeros(len(cls))
+        some, first = np.unique(cls, return_index=True)
+        for of_class, start, end in zip(
+            some.tolist(), first, np.append(first, len(cls))[1:], strict=True
+        ):
+            here = view_of(np.ascontiguousarray(node[start:end]))
+            write_relief(self.rule, of_class, here, view_of(gain[start:end]))
+        useful = gain > 0
+        return Candidates(cls[useful], node[useful], gain[useful])
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return the change (K,) if a pod moves from ``node`` to each destination."""
+        changes = np.zeros(len(destinations))
+        nodes = view_of(np.ascontiguousarray(destinations, np.int32))
+        write_changes(self.rule, Move(-1, cls, replacement, node, nodes), view_of(changes))
+        return changes
+
+
+def _lower(view: View, limits: Limits) -> Thresholds:
+    known = view.snapshot.resources
+    rows = [
+        -2 if name == "pods" else known.index(name) if name in known else -1
+        for name in limits.resources
+    ]
+    return Thresholds(
+        view_of(np.array(rows, np.int64)),
+        _reals(limits.capacity),
+        view_of(np.ascontiguousarray(limits.counts)),
+        _reals(limits.over),
+        _reals(limits.under),
+        _reals(limits.mean),
+        limits.gap,
+        view_of(np.ascontiguousarray(limits.usable)),
+    )
+
+
+def _lower_measured(measured: Measured) -> Measurement:
+    return Measurement(
+        view_of(np.array(measured.rows, np.int64)),
+        _reals(measured.demands),
+        *(
+            view_of(np.ascontiguousarray(some))
+            for some in (measured.known, measured.judged, measured.lasts, measured.by_request)
+        ),
+        larger=measured.larger,
+    )
+
+
+def _reals(values: Floats) -> Any:
+    return view_of(np.ascontiguousarray(values, np.float64))

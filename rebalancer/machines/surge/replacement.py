@@ -1,0 +1,206 @@
+"""A replacement with new machines of the provider: what it does to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+from msgspec.structs import replace as replace_record
+
+from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.base.plain_text import count
+from rebalancer.kube.nodes import NodeView
+from rebalancer.machines.capacity.writing import describe_remaining
+from rebalancer.machines.drain.cordon import give_back, take
+from rebalancer.machines.drain.draining import Drain
+from rebalancer.machines.drain.replacing import (
+    NodeReplacement,
+    ReplacementPace,
+    ReplaceOptions,
+    stage_of,
+)
+from rebalancer.machines.drain.rounds import EmptyingRounds
+from rebalancer.machines.surge.choice import MachineChoice
+from rebalancer.machines.surge.note import author
+from rebalancer.machines.surge.surging import Surge, SurgeOptions
+from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
+from rebalancer.snapshot.model import Snapshot
+
+_MAX_LAG = 20.0
+"""Seconds after the last stage within which the request to end a machine is sent, or not at all."""
+
+
+class SurgeReplacement(NodeReplacement):
+    """A replacement with machines of the provider: a node is closed once there is more than enough without it."""
+
+    def __init__(
+        self, emptying: EmptyingRounds, choice: MachineChoice, options: ReplaceOptions
+    ) -> None:
+        super().__init__(emptying, choice, {}, None, options.wait_batch)
+        clock = emptying.environment.clock
+        self._surge = Surge(
+            choice.machines,
+            choice.group_notes,
+            self,
+            SurgeOptions(
+                surge=options.surge or 1,
+                ready_within=timedelta(seconds=options.ready_within),
+                by=author(self._by),
+                outdated=choice.outdated,
+                startup_taints=choice.settings.startup_taints,
+            ),
+            emptying.stop,
+            clock.unix,
+            choice.old,
+            choice.under_way,
+        )
+        self._taking_back = options.take_back
+        if options.take_back:
+            self._surge.take_back("ordered")
+
+    def run(self, pace: ReplacementPace) -> str | None:
+        """Replace the machines, and restore their groups; return None when done, else why not."""
+        self._batch_until = self._emptying.stop.now() + self._wait_batch
+        try:
+            with self._surge.alive():
+                why = self._replace(pace)
+        except (ClusterReadError, ProviderError) as error:
+            why = self._emptying.stop.reason() or str(error)
+        if why is None:
+            why = self._surge.trouble or (None if self._taking_back else self._surge.reason)
+        for name in self._surge.groups_left():
+            self._emptying.base.notes.append(
+                f"{name} is not restored: call this again to go on, or with --take-back instead"
+            )
+        for name, nodes in self._surge.groups_not_begun().items():
+            text = f"{count(nodes, 'old node')} of {name}: its replacement was not begun"
+            self._emptying.base.notes.append(f"{text}; call this again")
+        return why
+
+    # -- of the loop -------------------------------------------------------------------------------
+
+    def nodes(self) -> Mapping[str, str]:
+        """Return name -> uid of the nodes whose machines are to be ended now."""
+        return self._surge.in_work()
+
+    def advance(self, stages: Mapping[str, Stage | None]) -> str | None:
+        """Have machines added, or what was changed restored; return what is awaited, or None."""
+        busy = {name for name, stage in stages.items() if stage is not None and stage.phase in BUSY}
+        return self._surge.advance(busy)
+
+    def why_not(self, name: str) -> str | None:
+        """Return which machine is awaited before this node may be closed; None if it may be."""
+        return self._surge.why_not(name)
+
+    def is_old(self, node: NodeView) -> bool:
+        """Return whether a node's machine is to be ended still."""
+        if self._surge.is_surplus(node.name):
+            return True
+        return super().is_old(node) and self._surge.is_old(node.name, node.provider_id)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Give back a node that is not replaced."""
+        uid = self.nodes().get(name, "")
+        if self._surge.forget(name) and self.give_back(name, uid):
+            self.note_left_out(name, why)
+
+    def leave_rest(self, begun: Collection[str]) -> None:
+        """Replace no more than ``begun``: the others were not closed."""
+        left = self._surge.leave_rest(begun)
+        if left:
+            text = (
+                f"{left} old nodes are left to a later call"
+                if left > 1
+                else "1 old node is left to a later call"
+            )
+            self._emptying.base.notes.append(text)
+
+    def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
+        """Write a stage; the first one with the cordon, in one write, and the last one only while that stands."""
+        if stage.phase is ReplacePhase.WAITING:
+            return self.give_back(name, stage.uid)
+        if stage.phase is not ReplacePhase.EMPTYING:
+            removes = stage.phase is ReplacePhase.REMOVING
+            return super().write(
+                name,
+                stage,
+                lambda node, before: may(node, before) and (node.unschedulable or not removes),
+            )
+        order = replace_record(self._emptying.order(), uid=stage.uid)
+        entered = take(self._client, name, order, stage, may=may)
+        if entered:
+            self._surge.note_closed(name)
+        return entered
+
+    def drain_of(self, names: Sequence[str]) -> Drain:
+        """Return the drain of some of the nodes; their records stay until their machines are gone."""
+        nodes = self.nodes()
+        uids = {name: nodes[name] for name in names if name in nodes}
+        return Drain(
+            self._emptying, self._client, uids, uncordon_on_failure=False, keeps_record=True
+        )
+
+    def empty(self, names: Sequence[str]) -> str | None:
+        """Empty these nodes, and wait for what delays their end; return None, or why they are not empty."""
+        for name in names:
+            self._take_over(name)
+        full = [name for name in names if not self._is_dead(name)]
+        if full and (why := super().empty(full)) is not None:
+            return why
+        return self.await_delays(names)
+
+    def _take_over(self, name: str) -> None:
+        """Write a node's record and stage as ours, where another process that was killed has begun with it."""
+        stage = self.stage(name)
+        early = (ReplacePhase.EMPTYING, ReplacePhase.EMPTY)
+        if stage is not None and stage.by != self._by and stage.phase in early:
+            order = replace_record(self._emptying.order(), uid=stage.uid)
+            ours = replace_record(stage, by=self._by)
+            take(self._client, name, order, ours, may=lambda _, before: before == stage)
+            self._emptying.conditions.show(self._client, name)
+
+    def _is_dead(self, name: str) -> bool:
+        """Return whether a new node never became useful, and has no pods but those that nothing could end there."""
+        if not self._surge.is_surplus(name) or self._surge.is_ready(name):
+            return False
+        return not describe_remaining(
+            self._client,
+            name,
+            clock=self._emptying.environment.clock.unix,
+            version=(0, 0),
+            ready=False,
+        )
+
+    def remove(self, name: str) -> str | None:
+        """Have the machine of a node ended; return why that failed, or None."""
+        began = self._emptying.stop.now()
+        return self._surge.end(name, lambda: self._why_not_end(name, began))
+
+    def _why_not_end(self, name: str, began: float) -> str | None:
+        """Return why the machine of a node must not be ended now; asked directly before the request is sent."""
+        node = self._read(name)
+        if node is None:
+            return "its node is gone, or another one has its name"
+        stage = stage_of(node)
+        if stage is None or (stage.phase, stage.by) != (ReplacePhase.REMOVING, self._by):
+            return "another process has taken it over"
+        if not node.unschedulable:
+            return "another client has uncordoned it"
+        late = self._emptying.stop.now() - began > _MAX_LAG
+        return f"it took more than {_MAX_LAG:.0f} s to ask the provider" if late else None
+
+    # -- of the surge ------------------------------------------------------------------------------
+
+    def look(self) -> tuple[Snapshot, float]:
+        """Return the state of the cluster, and the seconds by which its clock is ahead."""
+        return self._emptying.look()
+
+    def give_back(self, name: str, uid: str) -> bool:
+        """Open a node that the replacement has closed; False if its machine may be ending."""
+        given = give_back(self._client, name, uid)
+        self._emptying.conditions.show(self._client, name)
+        return given
+
+    def say(self, code: str, text: str) -> None:
+        """Report a step."""
+        self._emptying.progress.note(code, text)
