@@ -38,7 +38,6 @@ _GROUPS = {
         "advise": "Say what to change in workloads, with patches for it.",
         "simulate": "Play run after run offline, with what-if changes.",
         "compare": "Play policies on snapshots, and say which is better on what.",
-        "tune": "Search a better policy on snapshots, and check it on others.",
         "capacity": "Say which nodes can be removed, and which groups need more.",
         "history": "Print what earlier runs did, and what is remembered of them.",
     },
@@ -58,7 +57,7 @@ _GROUPS = {
     },
     "In the cluster": {
         "serve": "Follow the cluster, and plan and act again and again.",
-        "fleet": "Rebalance several clusters, and report on all of them.",
+        "fleet": "Observe several clusters, and report on all of them.",
         "record": "Keep snapshots of the cluster in a directory, for compare.",
         "marks": "Show the marks that runs have set on nodes, or remove them.",
         "work": "Play a part of a comparison, in a pod of its Job.",

@@ -19,12 +19,12 @@
 {{- default "CronJob" .Values.kind -}}
 {{- end -}}
 
-{{- /* Whether runs are on other clusters, each with a kubeconfig: a pod for each in one Indexed Job. */ -}}
+{{- /* Whether other clusters are observed, each with a kubeconfig: a pod for each in one Indexed Job. */ -}}
 {{- define "rebalancer.isFleet" -}}
 {{- not (empty (.Values.fleet).clusters) -}}
 {{- end -}}
 
-{{- /* Whether runs on this cluster are another cluster's: it has rights and state here, and no pod. */ -}}
+{{- /* Whether this cluster is observed from another: the release has an account that may read here, and no pod. */ -}}
 {{- define "rebalancer.isMember" -}}
 {{- not (empty ((.Values.fleet).member).enabled) -}}
 {{- end -}}
@@ -172,7 +172,9 @@ annotations:
 
 {{- /* YAML 1.1 reads an unquoted off as false. */ -}}
 {{- define "rebalancer.mode" -}}
-{{- ternary "off" (toString .Values.mode) (eq (toString .Values.mode) "false") -}}
+{{- $mode := ternary "off" (toString .Values.mode) (eq (toString .Values.mode) "false") -}}
+{{- $observed := or (eq (include "rebalancer.isFleet" .) "true") (eq (include "rebalancer.isMember" .) "true") -}}
+{{- ternary "observe" $mode (and $observed (ne $mode "off")) -}}
 {{- end -}}
 
 {{- /* A policy's file, in which off stays off. */ -}}

@@ -188,7 +188,7 @@ spec:
 {{- define "rebalancer.runArgs" -}}
 {{- if eq (include "rebalancer.isFleet" .) "true" }}
 - fleet
-- run
+- observe
 - --clusters=/etc/rebalancer/fleet/fleet.yaml
 - --kubeconfigs=/etc/rebalancer/kubeconfigs
 - --status={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-fleet-status
@@ -227,9 +227,9 @@ spec:
 
 {{- /* What every run gets. */ -}}
 {{- define "rebalancer.everyRunArgs" -}}
-- --yes
 - --policy=/etc/rebalancer/policy
 {{- if ne (include "rebalancer.isFleet" .) "true" }}
+- --yes
 {{- $mode := include "rebalancer.mode" . }}
 {{- /* A policy that says enforce where the release may only look would fail at each run. */ -}}
 {{- if and .Values.existingPolicy (ne $mode "enforce") }}

@@ -136,7 +136,6 @@ def _fleet(policy: Schema) -> Schema:
             "labels": _TEXTS,
             "secretName": {**_NAME, "minLength": 1},
             "key": {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"},
-            "state": {"type": "string", "pattern": "^[-a-z0-9]+/[-a-z0-9.]+$"},
             "policy": policy,
         }
     )
@@ -154,7 +153,6 @@ def _fleet(policy: Schema) -> Schema:
             "kubeconfigVolume": _OBJECT,
             "maxClustersAtOnce": _number(1),
             "lateAfter": duration,
-            "stop": _closed({"clusters": _number(1), "within": duration}),
             "member": _closed({"enabled": _FLAG, "token": _FLAG}),
         }
     )

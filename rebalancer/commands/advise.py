@@ -12,25 +12,26 @@ import click
 import msgspec
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say, write
-from rebalancer.base.plain_text import WIDE, Paint, count
-from rebalancer.base.similar import did_you_mean
-from rebalancer.base.terminal import terminal_look
+from rebalancer.base.output import say, terminal_look, write
+from rebalancer.base.plain_text import WIDE, Paint, count, did_you_mean
 from rebalancer.commands.flags import (
-    CLUSTER,
-    COLOR,
-    POLICY_FLAGS,
+    ACCESS,
+    POLICY,
     complete_namespaces,
     examples,
     output_flag,
-    with_flags,
+    takes,
 )
 from rebalancer.doctor.advice import Adviser
-from rebalancer.doctor.declined import find_declined
-from rebalancer.doctor.patches import Advised, advice_data, advice_text, write_folder
+from rebalancer.doctor.patches import (
+    Advised,
+    advice_data,
+    find_declined,
+    format_advice,
+    write_folder,
+)
 from rebalancer.doctor.workloads import (
     RESOURCES,
     RolledWorkload,
@@ -38,6 +39,7 @@ from rebalancer.doctor.workloads import (
     read_workloads,
 )
 from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
@@ -56,12 +58,10 @@ from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
         "rebalancer advise --snapshot cluster.zip -o yaml",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Look at a snapshot file ('-': standard input), without a cluster.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path",
+    snapshot_path={"help": "Look at a snapshot file ('-': standard input), without a cluster."},
 )
 @click.option(
     "-n",
@@ -80,8 +80,8 @@ from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
 @click.option(
     "--fail-on-advice", "red", is_flag=True, help="Exit with code 11 if there is any advice."
 )
-@output_flag("table", *DATA_FORMS, of="advice")
-@with_flags([COLOR])
+@output_flag(*FORMS, of="advice")
+@takes(RunOptions, "color")
 def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: Any) -> int:
     """Say what to change in workloads, with patches for it.
 
@@ -114,13 +114,14 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
             "rebalancer: probes and hooks are not judged: the file has none of them",
         )
     form = options.ending.output
-    if form in DATA_FORMS:
-        head = {"apiVersion": API_VERSION, "kind": "Advice", "source": source}
-        text = data_text({**head, "workloads": advice_data(advised)}, form)
-    else:
-        look = terminal_look(environment, options.ending.color)
-        text = advice_text(advised, len(looked_at), min(look.width, WIDE), Paint(look.color))
-    write(environment.out, [text])
+    head = {"apiVersion": API_VERSION, "kind": "Advice", "source": source}
+    document = ReportDocument(
+        format_advice(advised, len(looked_at)),
+        {**head, "workloads": advice_data(advised)},
+        title="Advice on workloads",
+    )
+    look = terminal_look(environment, options.ending.color)
+    write(environment.out, [document.show(form, min(look.width, WIDE), Paint(look.color))])
     if folder is not None:
         files = write_folder(advised, folder)
         say(environment.err, f"rebalancer: {count(files, 'file')} written to {folder}")

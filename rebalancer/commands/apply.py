@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import click
 
-from rebalancer.base.durations import format_duration
 from rebalancer.commands.flags import (
-    CLUSTER,
-    DEFAULTS,
-    POLICY_FLAGS,
+    ACCESS,
+    ALL_NAMESPACES,
+    POLICY,
     RUN,
-    YES,
     KubectlFlags,
-    duration,
     examples,
-    parse_named,
-    with_flags,
+    takes,
 )
 from rebalancer.commands.run import run_or_ask
 from rebalancer.run.options import RunOptions
@@ -34,17 +29,12 @@ from rebalancer.run.options import RunOptions
     ),
 )
 @click.argument("plan_path", metavar="PLAN")
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option("--dry-run", is_flag=True, help="Report only: what is left of the plan now.")
-@with_flags([YES, *RUN])
-@click.option(
-    "--max-age",
-    callback=parse_named(duration),
-    default=format_duration(timedelta(seconds=DEFAULTS.max_age)),
-    show_default=True,
-    metavar="DURATION",
-    help="Refuse a plan that was made on an older picture of the cluster: 90s, 5m, 1h30m.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} dry_run yes {RUN} max_age",
+    dry_run={"help": "Report only: what is left of the plan now."},
 )
+@ALL_NAMESPACES
 def command(**flags: Any) -> int:
     """Carry out a plan that was reviewed before.
 

@@ -10,25 +10,22 @@ from typing import Any
 import click
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.plain_text import printable_lines
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY_FLAGS,
+    ACCESS,
+    POLICY,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.machines.capacity.of_run import judge_machines
-from rebalancer.machines.capacity.report import capacity_data, capacity_table
+from rebalancer.machines.capacity.report import capacity_data, format_capacity
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
@@ -44,26 +41,14 @@ from rebalancer.snapshot.model import Snapshot
         "rebalancer capacity --set capacity.under=70% --set capacity.expander=most-pods",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Judge a snapshot file ('-': standard input), without a cluster.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path memory machine_state",
+    snapshot_path={"help": "Judge a snapshot file ('-': standard input), without a cluster."},
+    memory={"help": "ConfigMap of run --memory: which owners cool down."},
+    machine_state={"help": "ConfigMap of serve --machine-state: which groups are in a back-off."},
 )
-@click.option(
-    "--memory",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap of run --memory: which owners cool down.",
-)
-@click.option(
-    "--machine-state",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap of serve --machine-state: which groups are in a back-off.",
-)
-@output_flag("table", *DATA_FORMS, of="report")
+@output_flag(*FORMS, of="report")
 def command(**flags: Any) -> int:
     """Say which nodes can be removed, and which groups need more.
 
@@ -87,12 +72,9 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         run, _ = recall(reading.run, source, reading)
         report = judge_machines(run, source, reading.snapshot)
         report = replace(report, moves=_moves(run, reading.snapshot))
-    text = printable_lines(capacity_table(report))
-    if options.ending.output in DATA_FORMS:
-        text = data_text(
-            {**_head(run, source, reading.snapshot), **capacity_data(report)}, options.ending.output
-        )
-    print_text(environment, text, options.ending.output)
+    data = {**_head(run, source, reading.snapshot), **capacity_data(report)}
+    form = options.ending.output
+    print_text(environment, ReportDocument(format_capacity(report), data).write(form), form)
     return ExitCode.DONE
 
 

@@ -4,65 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text, say
 from rebalancer.commands.flags import (
-    CLUSTER,
-    QUIET,
-    SIMULATED_RUNS,
+    ACCESS,
     PanelCommand,
-    Whole,
     examples,
-    output_flag,
     reference,
-    with_flags,
+    takes,
 )
 from rebalancer.fleet.compare import Inputs, compare
-from rebalancer.fleet.comparison import Comparison
 from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress, bars_on
-from rebalancer.run.options import ClusterFlags, PolicyFlags
+from rebalancer.run.options import ClusterFlags, Grouped, PolicyFlags, flag
 
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""
 
-FORMS = ("table", "json", "yaml", "html")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayOptions:
-    """The values of the flags in ``PLAYING``: how simulations are played."""
+class CompareOptions(Grouped):
+    """The flags of ``compare``."""
 
-    snapshots: tuple[str, ...]
-    judge: str = BUILT_IN
-    cycles: int = 20
-    draws: int = 5
-    seed: int = 0
-    lift_budgets: bool = False
-    no_memory: bool = False
-    jobs: int | None = None
-    """Processes, or workers of a local Ray; None: one process, or as many workers as processors."""
-    ray: str | None = None
-    """Address of a Ray cluster, or ``local``."""
-    kubernetes: str | None = None
-    """NAMESPACE/NAME of the CronJob whose pod plays."""
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    request_timeout: float | None = None
-    resume: str | None = None
-    output: str = "table"
-    quiet: bool = False
+    policies: tuple[str, ...] = flag(
+        "The policies; default is the built-in one.",
+        default=(),
+        required=True,
+        metavar="FILE|DIRECTORY|default ...",
+    )
+    snapshots: tuple[str, ...] = flag(
+        "Snapshot files, and directories of them.",
+        default=(),
+        required=True,
+        metavar="FILE|DIRECTORY|s3://... ...",
+    )
+    judge: str = flag(
+        "Policy by whose rules all policies' ends are scored.",
+        default=BUILT_IN,
+        metavar="FILE|DIRECTORY|default",
+    )
+    cycles: int = flag("Runs to play at most, as simulate does.", default=20, least=1, metavar="N")
+    draws: int = flag(
+        "Times that each policy is played on each snapshot, with other landings.",
+        default=5,
+        least=1,
+        metavar="M",
+    )
+    seed: int = flag("Of the landings: another one draws others.", default=0, least=0, metavar="N")
+    lift_budgets: bool = flag("No limit per run and per hour.", default=False)
+    no_memory: bool = flag("Every run is the first: no cool-downs.", default=False)
+    jobs: int | None = flag(
+        "Processes, or pods at a time, to play in (1). The result is the same.",
+        default=None,
+        least=1,
+        metavar="N",
+    )
+    ray: str | None = flag(
+        "Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the"
+        " extra ray.",
+        default=None,
+        metavar="ADDRESS|local",
+    )
+    kubernetes: str | None = flag(
+        "Play in an Indexed Job with the pod of this CronJob, the chart's that records; snapshots are in a bucket, or on a"
+        " volume that it mounts under the same path.",
+        default=None,
+        metavar="NAMESPACE/CRONJOB",
+    )
+    cluster: ClusterFlags = field(default_factory=ClusterFlags)
+    resume: str | None = flag(
+        "Keep the results in this file, and go on from those that are in it.",
+        default=None,
+        metavar="FILE",
+        path="file",
+    )
+    output: str = flag("Form of the comparison.", "-o", "--output", default="table", choices=FORMS)
+    quiet: bool = flag("No progress on standard error.", "-q", "--quiet", default=False)
 
     def setting(self, judge: Rules) -> TaskSetting:
         """Return how all tasks are played."""
@@ -91,21 +118,9 @@ class PlayOptions:
 
         if self.ray is not None:
             raise PolicyError(["--kubernetes and --ray: give one of them"])
-        access = ClusterFlags(
-            kubeconfig=self.kubeconfig,
-            context_name=self.context_name,
-            request_timeout=self.request_timeout,
-        )
-        client = access.client(environment, environment.until_signal())
+        client = self.cluster.client(environment, environment.until_signal())
         where = reference("--kubernetes", cron_job)
         return IndexedJob(client, where, folder_of(self.snapshots[0]), self.jobs or 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions(PlayOptions):
-    """The flags of ``compare``."""
-
-    policies: tuple[str, ...]
 
 
 def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
@@ -115,6 +130,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         RebalancerError: a policy, a snapshot or a flag is wrong.
     """
     # What a worker needs is needed here to read the policies only.
+    from rebalancer.fleet.comparison_report import render_comparison  # noqa: PLC0415
     from rebalancer.fleet.work import as_rules  # noqa: PLC0415
 
     registry = Registry.installed()
@@ -133,7 +149,8 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     engine = options.engine(environment)
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
         comparison = compare(inputs, engine, journal_path=options.resume, reached=reached)
-    print_text(environment, render(comparison, options.output, options.judge), options.output)
+    text = render_comparison(comparison, options.output, options.judge)
+    print_text(environment, text, options.output)
     failed = len(comparison.failures)
     return report_failures(environment, failed, failed + len(comparison.rows))
 
@@ -146,16 +163,6 @@ def report_failures(environment: Environment, failed: int, of: int) -> ExitCode:
     return ExitCode.PARTIAL
 
 
-def render(comparison: Comparison, output: str, judge: str) -> str:
-    """Return the comparison in the form ``output``, one of ``FORMS``."""
-    from rebalancer.fleet import comparison_report as report  # noqa: PLC0415
-
-    if output in ("table", "html"):
-        form = report.as_text if output == "table" else report.as_html
-        return form(comparison, judge)
-    return data_text(report.as_data(comparison, judge), output)
-
-
 def show_progress(
     environment: Environment, what: str, *, quiet: bool
 ) -> AbstractContextManager[Any]:
@@ -166,68 +173,7 @@ def show_progress(
     )
 
 
-PLAYING = [
-    click.option(
-        "--judge",
-        default=BUILT_IN,
-        show_default=True,
-        metavar="FILE|DIRECTORY|default",
-        help="Policy by whose rules all policies' ends are scored.",
-    ),
-    click.option(
-        "--cycles",
-        type=Whole(min=1),
-        default=20,
-        show_default=True,
-        metavar="N",
-        help="Runs to play at most, as simulate does.",
-    ),
-    click.option(
-        "--draws",
-        type=Whole(min=1),
-        default=5,
-        show_default=True,
-        metavar="M",
-        help="Times that each policy is played on each snapshot, with other landings.",
-    ),
-    click.option(
-        "--seed",
-        type=Whole(min=0),
-        default=0,
-        show_default=True,
-        metavar="N",
-        help="Of the landings: another one draws others.",
-    ),
-    *SIMULATED_RUNS,
-    click.option(
-        "--jobs",
-        type=Whole(min=1),
-        metavar="N",
-        help="Processes, or pods at a time, to play in (1). The result is the same.",
-    ),
-    click.option(
-        "--ray",
-        metavar="ADDRESS|local",
-        help="Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the"
-        " extra ray.",
-    ),
-    click.option(
-        "--kubernetes",
-        metavar="NAMESPACE/CRONJOB",
-        help="Play in an Indexed Job with the pod of this CronJob, the chart's that records; snapshots are in a bucket, or on a"
-        " volume that it mounts under the same path.",
-    ),
-    *CLUSTER,
-    click.option(
-        "--resume",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Keep the results in this file, and go on from those that are in it.",
-    ),
-]
-"""How simulations are played, for all commands that play many."""
-
-_LISTS = ("--policies", "--snapshots", "--unseen")
+_LISTS = ("--policies", "--snapshots")
 
 
 class TakesLists(PanelCommand):
@@ -261,23 +207,10 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
         "rebalancer compare --policies a.yaml b.yaml --snapshots monday.zip --resume compared.jsonl",
     ),
 )
-@click.option(
-    "--policies",
-    multiple=True,
-    required=True,
-    metavar="FILE|DIRECTORY|default ...",
-    help="The policies; default is the built-in one.",
+@takes(
+    CompareOptions,
+    f"policies snapshots judge cycles draws seed lift_budgets no_memory jobs ray kubernetes {ACCESS} resume output quiet",
 )
-@click.option(
-    "--snapshots",
-    multiple=True,
-    required=True,
-    metavar="FILE|DIRECTORY|s3://... ...",
-    help="Snapshot files, and directories of them.",
-)
-@with_flags(PLAYING)
-@with_flags([output_flag(*FORMS, of="comparison")])
-@with_flags([QUIET])
 def command(**flags: Any) -> int:
     """Play policies on snapshots, and say which is better on what.
 
@@ -285,4 +218,4 @@ def command(**flags: Any) -> int:
     snapshots: a policy is called better only where it is surely so, and what is not shown is said. Ends with code 4 if a
     simulation failed.
     """
-    return int(run_compare(CompareOptions(**flags), system_environment()))
+    return int(run_compare(CompareOptions.of(**flags), system_environment()))

@@ -15,7 +15,10 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
-from rebalancer.commands.flags import CLUSTER, examples, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    examples,
+)
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import DRIFTS_PATH, LIVE, KeptError, keep_cluster, run_demo
 from rebalancer.kube.client import Client
@@ -82,7 +85,7 @@ def command(
 
 
 @command.command("drift")
-@with_flags(CLUSTER)
+@CLUSTER
 @click.argument("name", type=click.Choice(list(LIVE)))
 @click.pass_obj
 def drift_command(of_demo: str | None, /, kubeconfig: str | None, name: str, **cluster: Any) -> int:

@@ -7,27 +7,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import write
+from rebalancer.base.output import terminal_look, write
 from rebalancer.base.plain_text import WIDE, Paint
-from rebalancer.base.terminal import terminal_look
 from rebalancer.commands.flags import (
-    CLUSTER,
-    COLOR,
-    POLICY_FLAGS,
-    QUIET,
+    ACCESS,
+    POLICY,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
-from rebalancer.doctor.cluster import check_cluster
-from rebalancer.doctor.movers import Seen
-from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
+from rebalancer.doctor.cluster import Seen, check_cluster
+from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, format_checks, not_judged
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import run_context
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
@@ -46,24 +40,16 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
         "rebalancer doctor --snapshot cluster.zip --fail-on warning",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    help="Look at a snapshot file ('-': standard input), without a cluster: rights are not judged then.",
-)
-@click.option(
-    "--lease",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="Lease of the release. Default: found as the memory.",
-)
-@click.option(
-    "--memory",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap with the memory of the release. Default: found by the label of the chart.",
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path lease memory",
+    snapshot_path={
+        "help": "Look at a snapshot file ('-': standard input), without a cluster: rights are not judged then."
+    },
+    lease={"help": "Lease of the release. Default: found as the memory."},
+    memory={
+        "help": "ConfigMap with the memory of the release. Default: found by the label of the chart."
+    },
 )
 @click.option(
     "--fail-on",
@@ -71,8 +57,8 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     type=click.Choice(_FAIL_ON),
     help="Exit with code 11 if there is a finding so bad, or worse.",
 )
-@output_flag("table", *DATA_FORMS, of="findings")
-@with_flags([COLOR, QUIET])
+@output_flag(*FORMS, of="findings")
+@takes(RunOptions, "color quiet")
 def command(red: str | None, **flags: Any) -> int:
     """Check what runs need, and what keeps them from moving anything.
 
@@ -95,13 +81,12 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
     with open_source(run, options.cluster) as source:
         checks, readable = _checks(source)
     form = options.ending.output
-    if form in DATA_FORMS:
-        head = {"apiVersion": API_VERSION, "kind": "Doctor", "source": source.name}
-        text = data_text({**head, "checks": doctor_data(checks)}, form)
-    else:
-        look = terminal_look(environment, options.ending.color)
-        text = doctor_text(checks, min(look.width, WIDE), Paint(look.color))
-    write(environment.out, [text])
+    head = {"apiVersion": API_VERSION, "kind": "Doctor", "source": source.name}
+    document = ReportDocument(
+        format_checks(checks), {**head, "checks": doctor_data(checks)}, title="What doctor finds"
+    )
+    look = terminal_look(environment, options.ending.color)
+    write(environment.out, [document.show(form, min(look.width, WIDE), Paint(look.color))])
     if not readable:
         return ExitCode.UNREADABLE
     worst = [of.grade for of in checks]

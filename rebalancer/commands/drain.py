@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from rebalancer.base.data_text import DATA_FORMS
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY,
-    PROGRESS,
-    SET,
+    ACCESS,
     KubectlFlags,
-    Whole,
     complete_nodes,
-    duration,
     examples,
     label_selector,
     nodes_named,
-    output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.machines.drain.cordon import NodeChoice
 from rebalancer.machines.drain.draining import Drain
@@ -36,6 +27,7 @@ from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.run.names import own_pod
+from rebalancer.run.options import flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +35,22 @@ class DrainOptions(EmptyingOptions):
     """The flags of ``drain``."""
 
     nodes: tuple[str, ...] = ()
-    selector: str | None = None
-    pod_selector: str | None = None
-    uncordon_on_failure: bool = False
+    selector: str | None = flag(
+        "Nodes with these labels, as kubectl takes them: pool=old.",
+        "-l",
+        "--selector",
+        default=None,
+        metavar="LABELS",
+    )
+    pod_selector: str | None = flag(
+        "Only pods with these labels; the nodes need be empty of these only.",
+        default=None,
+        metavar="LABELS",
+    )
+    uncordon_on_failure: bool = flag(
+        "Take the cordon away again if the nodes do not become empty; a cordon that was there before stays.",
+        default=False,
+    )
 
 
 def drain(options: DrainOptions, environment: Environment) -> ExitCode:
@@ -128,112 +133,23 @@ def end_report(
     return code
 
 
-EMPTYING: list[Callable[..., Any]] = [
-    click.option(
-        "--dry-run",
-        type=click.Choice(["none", "client", "server"]),
-        default="none",
-        help="Only the pre-flight; 'server' also asks the API server about every eviction.",
-    ),
-    click.option(
-        "--snapshot",
-        "snapshot_path",
-        type=click.Path(),
-        help="The pre-flight on a snapshot file ('-': standard input), without a cluster.",
-    ),
-    click.option(
-        "--force",
-        is_flag=True,
-        help="Also evict pods that nothing recreates: those without a controller, those of a DaemonSet that is gone, "
-        "and pods that opted out by an annotation.",
-    ),
-    click.option("--ignore-daemonsets", is_flag=True, help="Leave the pods of DaemonSets alone."),
-    click.option(
-        "--delete-emptydir-data", is_flag=True, help="Also evict pods whose emptyDir would be lost."
-    ),
-    click.option(
-        "--grace-period",
-        type=Whole(min=-1),
-        default=-1,
-        show_default=True,
-        metavar="SECONDS",
-        help="Time that each evicted pod has to end; -1: its own.",
-    ),
-    click.option(
-        "--timeout",
-        callback=parse_named(duration),
-        default="0s",
-        show_default=True,
-        metavar="DURATION",
-        help="Give up after this time, for all nodes together, with the wait for the Lease and the pre-flight: 90s, 5m; 0s: never.",
-    ),
-    click.option(
-        "--skip-wait-for-delete-timeout",
-        type=Whole(min=0),
-        default=0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Do not wait for pods whose deletion is longer overdue, as on a node whose kubelet is gone; 0: wait for every one.",
-    ),
-    click.option(
-        "--wait-batch",
-        callback=parse_named(duration),
-        default="6h",
-        show_default=True,
-        metavar="DURATION",
-        help="How long to wait for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the "
-        "results of finished ones are read; then give up.",
-    ),
-    click.option(
-        "--evict-batch",
-        is_flag=True,
-        help="Evict such pods when --wait-batch is over (0s: at once, as kubectl does).",
-    ),
-    click.option(
-        "--evict-gangs",
-        is_flag=True,
-        help="Evict pods of gangs (PodGroup, LeaderWorkerSet, JobSet ...) one by one, as kubectl does. Without it, all pods of "
-        "a gang leave together, on other nodes too, or none: then the order is refused.",
-    ),
-    click.option(
-        "--without-landing",
-        is_flag=True,
-        help="Also evict pods for which no landing is foreseen: their replacements may stay Pending, as after kubectl "
-        "drain. Without it such a pod refuses the whole order.",
-    ),
-    click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
-    click.option(
-        "--exclude-from-load-balancers",
-        is_flag=True,
-        help="Label the nodes node.kubernetes.io/exclude-from-external-load-balancers with the cordon, so that load balancers "
-        "send nothing more through them; the label is taken back with it.",
-    ),
-    click.option(
-        "--node-conditions",
-        is_flag=True,
-        help="Set the conditions DrainInProgress, Drained and the like on the nodes, as the policy's nodeConditions does. "
-        "Needs patch on nodes/status; without it a warning is given.",
-    ),
-    click.option(
-        "--lease",
-        callback=parse_named(reference),
-        metavar="NS/NAME",
-        help="Lease that keeps this and runs apart: this waits for a run to end, and runs do nothing meanwhile. serve "
-        "keeps its Lease until it ends. It must exist.",
-    ),
-    output_flag("table", *DATA_FORMS, of="report"),
-    click.option(
-        "--max-requests",
-        type=Whole(min=1),
-        default=8,
-        show_default=True,
-        metavar="N",
-        hidden=True,
-        help="Most requests to the API server at once.",
-    ),
-    *PROGRESS,
-]
+EMPTYING = (
+    f"policy_path settings {ACCESS} dry_run snapshot_path force ignore_daemonsets delete_emptydir_data grace_period timeout"
+    " skip_wait_for_delete_timeout wait_batch evict_batch evict_gangs without_landing reason exclude_from_load_balancers"
+    " node_conditions lease output max_requests quiet log_format"
+)
 """Flags of ``drain`` and ``replace``."""
+
+NOT_OF_A_RUN: Mapping[str, Mapping[str, str]] = {
+    "snapshot_path": {
+        "help": "The pre-flight on a snapshot file ('-': standard input), without a cluster."
+    },
+    "lease": {
+        "help": "Lease that keeps this and runs apart: this waits for a run to end, and runs do nothing meanwhile. serve keeps"
+        " its Lease until it ends. It must exist."
+    },
+}
+"""What these say otherwise of flags that runs have, too."""
 
 
 def exit_codes(done: str, partial: str) -> str:
@@ -263,24 +179,7 @@ Exit codes:
 @click.argument(
     "nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes, callback=nodes_named
 )
-@click.option(
-    "-l",
-    "--selector",
-    metavar="LABELS",
-    help="Nodes with these labels, as kubectl takes them: pool=old.",
-)
-@click.option(
-    "--pod-selector",
-    metavar="LABELS",
-    help="Only pods with these labels; the nodes need be empty of these only.",
-)
-@with_flags([POLICY, SET, *CLUSTER])
-@with_flags(EMPTYING)
-@click.option(
-    "--uncordon-on-failure",
-    is_flag=True,
-    help="Take the cordon away again if the nodes do not become empty; a cordon that was there before stays.",
-)
+@takes(DrainOptions, f"selector pod_selector {EMPTYING} uncordon_on_failure", **NOT_OF_A_RUN)
 def command(**flags: Any) -> int:
     """Cordon nodes and move their pods away.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from difflib import get_close_matches
@@ -13,27 +13,21 @@ import click
 from click.shell_completion import CompletionItem
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, ProviderError
-from rebalancer.base.plain_text import WIDTH, lines_of, printable_lines
-from rebalancer.base.similar import closest, did_you_mean
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text
+from rebalancer.base.plain_text import WIDTH, closest, did_you_mean
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY_FLAGS,
-    QUIET,
+    ACCESS,
+    POLICY,
     complete_namespaces,
     complete_nodes,
     complete_pods,
     complete_workloads,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
-from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
 from rebalancer.explain.find import (
     KINDS,
     NODE,
@@ -48,20 +42,24 @@ from rebalancer.explain.find import (
     node_name,
     within,
 )
-from rebalancer.explain.gone import MovedPod, find_moved, format_gone, gone_data
-from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
+from rebalancer.explain.node import NodeRecorder, format_node, node_data, node_facts
 from rebalancer.explain.pods import Recorder, decision_data, describe_ended, facts_of, format_ended
-from rebalancer.explain.text import format_nodes, format_pod
+from rebalancer.explain.text import CodeMeaning, format_codes, format_nodes, format_pod, list_codes
 from rebalancer.explain.workload import (
+    MovedPod,
     WorkloadRecorder,
+    find_moved,
+    format_gone,
+    format_workload,
+    gone_data,
     workload_data,
     workload_facts,
-    workload_table,
 )
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.events import MoveEvent, list_move_events
 from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.plan import PlanObserver
+from rebalancer.report.document import FORMS, Block, Passage, ReportDocument
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
 from rebalancer.run.ending import run_report
@@ -131,8 +129,8 @@ class Explaining:
             document = Document() if stored is None else decode(stored.data)[0]
         return find_moved(ref, document, events)
 
-    def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
-        """Return the capacity report on a pending pod, as lines and as data; for a file no provider is asked."""
+    def machines(self, pod: int) -> tuple[list[Block], dict[str, Any]]:
+        """Return the capacity report on a pending pod, as blocks and as data; for a file no provider is asked."""
         from rebalancer.machines.capacity.of_run import judge_machines  # noqa: PLC0415
         from rebalancer.machines.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
@@ -144,22 +142,22 @@ class Explaining:
         try:
             report = judge_machines(self._run, self._source, self.snapshot, asks=asks)
         except ProviderError as error:
-            return lines_of(f"not judged: {error}", "  ", "    ", WIDTH), {"notJudged": str(error)}
+            return [Passage(f"not judged: {error}", "  ", "    ", WIDTH)], {"notJudged": str(error)}
         one = next((of for of in report.scale_out.pods if of.pod == pod), None)
         if one is None:
             return ["  not judged: it is being deleted"], {"notJudged": "it is being deleted"}
         texts = [f"{one.code.value}: {helper_of(one) or 'no group helps'}", *pending_words(one)]
-        lines = [line for text in texts for line in lines_of(text, "  ", "    ", WIDTH)]
+        lines: list[Block] = [Passage(text, "  ", "    ", WIDTH) for text in texts]
         if not report.groups.groups:
             lines.append("  there is no group of machines; see: rebalancer capacity")
         return lines, pending_data(self.snapshot, one)
 
-    def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
-        """Write the explanation as a table, as JSON or as YAML."""
-        text = printable_lines(table)
-        if self._output in DATA_FORMS:
-            text = data_text({**_head(kind, report), **data}, self._output)
-        print_text(self._run.environment, text, self._output)
+    def write(
+        self, kind: str, report: RunReport, data: Mapping[str, Any], blocks: Sequence[Block]
+    ) -> ExitCode:
+        """Write the explanation."""
+        document = ReportDocument(blocks, {**_head(kind, report), **data})
+        print_text(self._run.environment, document.write(self._output), self._output)
         return ExitCode.DONE
 
 
@@ -190,7 +188,7 @@ def explain_pod(ref: str, node: str | None, explaining: Explaining) -> ExitCode:
         snapshot, SchedulerModel(snapshot, profile), ClusterState(snapshot), pod
     )
     data = landing.as_json() | decision_data(facts)
-    lines: list[str] = []
+    lines: list[Block] = []
     if landing.waits:
         lines, data["machines"] = explaining.machines(pod)
     table = (
@@ -232,7 +230,7 @@ def explain_node(name: str, explaining: Explaining) -> ExitCode:
     node = find_node(explaining.snapshot, name)
     report, recorder = explaining.record_run(lambda: NodeRecorder(explaining.snapshot, node))
     facts = node_facts(report, recorder)
-    return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
+    return explaining.write("NodeExplanation", report, node_data(facts), format_node(report, facts))
 
 
 def explain_workload(ref: str, explaining: Explaining) -> ExitCode:
@@ -244,7 +242,7 @@ def explain_workload(ref: str, explaining: Explaining) -> ExitCode:
     owner = find_workload(explaining.snapshot, ref)
     report, recorder = explaining.record_run(lambda: WorkloadRecorder(explaining.snapshot, owner))
     facts = workload_facts(report, recorder)
-    table = workload_table(report, facts)
+    table = format_workload(report, facts)
     return explaining.write("WorkloadExplanation", report, workload_data(facts), table)
 
 
@@ -308,25 +306,16 @@ def command() -> None:
     """
 
 
-_EXPLAINED = [
-    *POLICY_FLAGS,
-    *CLUSTER,
-    click.option(
-        "--snapshot",
-        "snapshot_path",
-        type=click.Path(),
-        help="Explain on a snapshot file ('-': standard input), without a cluster.",
-    ),
-    click.option(
-        "--memory",
-        callback=parse_named(reference),
-        metavar="NS/NAME",
-        help="ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the"
-        " chart's release in the cluster.",
-    ),
-    output_flag("table", *DATA_FORMS, of="explanation"),
-    QUIET,
-]
+_EXPLAINED = takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} snapshot_path memory output quiet",
+    snapshot_path={"help": "Explain on a snapshot file ('-': standard input), without a cluster."},
+    memory={
+        "help": "ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the chart's"
+        " release in the cluster."
+    },
+    output={"choices": FORMS, "help": "Form of the explanation."},
+)
 
 
 _WITHIN = click.option(
@@ -345,7 +334,7 @@ _ANY = "named"
 @command.command(_ANY, hidden=True)
 @click.argument("name", shell_complete=complete_pods)
 @_WITHIN
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     """Explain the pod, node or workload of this name."""
     given = RunOptions.of(dry_run=True, **options)
@@ -373,7 +362,7 @@ def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     metavar="NAME",
     help="Only this node: why it would not take the replacement, or its scores.",
 )
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -> int:
     """Where its replacement would land, and its plan.
 
@@ -388,7 +377,7 @@ def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -
 
 @command.command("node", epilog=examples("rebalancer explain node node-a1"))
 @click.argument("node", metavar="NAME", shell_complete=complete_nodes)
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _node(node: str, **options: Any) -> int:
     """How it stands, its pods, what leaves and lands.
 
@@ -407,7 +396,7 @@ def _node(node: str, **options: Any) -> int:
 )
 @click.argument("workload", metavar="[KIND/][NAMESPACE/]NAME", shell_complete=complete_workloads)
 @_WITHIN
-@with_flags(_EXPLAINED)
+@_EXPLAINED
 def _workload(workload: str, of_namespace: str | None, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.
 
@@ -458,7 +447,7 @@ def _all_codes() -> list[CodeMeaning]:
     "code", epilog=examples("rebalancer explain code Unsure", "rebalancer explain code")
 )
 @click.argument("code", metavar="[CODE]", required=False, shell_complete=_complete_codes)
-@output_flag("table", *DATA_FORMS, of="explanation")
+@output_flag(*FORMS, of="explanation")
 def _code(code: str | None, output: str) -> None:
     """What a code of a report means, and what to do.
 
@@ -472,8 +461,8 @@ def _code(code: str | None, output: str) -> None:
             meant = f"; did you mean {' or '.join(similar)}?" if similar else ""
             raise PolicyError([f"there is no code {code!r}{meant}"])
         codes = chosen
-    text = codes_text(codes)
-    if output in DATA_FORMS:
-        head = {"apiVersion": API_VERSION, "kind": "CodeExplanation"}
-        text = data_text({**head, "codes": [asdict(one) for one in codes]}, output)
-    print_text(system_environment(), text, output)
+    head = {"apiVersion": API_VERSION, "kind": "CodeExplanation"}
+    document = ReportDocument(
+        format_codes(codes), {**head, "codes": [asdict(one) for one in codes]}
+    )
+    print_text(system_environment(), document.write(output), output)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import timedelta
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
 import click
@@ -22,7 +23,7 @@ from rebalancer.base.durations import (
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.stop import Stop
-from rebalancer.run.options import FAIL_ON, RunOptions
+from rebalancer.run.options import FAIL_ON, ClusterFlags, Ending, Flag
 
 if TYPE_CHECKING:
     from rebalancer.policy.select import Select
@@ -390,94 +391,9 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-DEFAULTS = RunOptions()
-
-
 def _request_timeout(text: str) -> float | None:
     """Return the seconds of ``--request-timeout``; None for 0, kubectl's default."""
     return None if parse_seconds(text) == 0 else at_least_a_second(text)
-
-
-REDACT = click.option(
-    "--redact-key-file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Write no names, but what the key in this file (16 bytes or more) makes of them.",
-)
-
-CLUSTER = [
-    click.option(
-        "--kubeconfig",
-        type=click.Path(),
-        help="Path to the kubeconfig file. Default: as kubectl; in a pod its ServiceAccount.",
-    ),
-    click.option(
-        "--context",
-        "context_name",
-        metavar="NAME",
-        shell_complete=_complete_contexts,
-        help="Context of the kubeconfig. Default: the current one.",
-    ),
-    click.option(
-        "--request-timeout",
-        callback=parse_with(_request_timeout),
-        metavar="DURATION",
-        help="Give up a request to the API server after this time (30s, 2m; a plain number is seconds), watches"
-        " excepted. Default, and with 0: 2m, and 15s until it has answered for the first time.",
-    ),
-]
-
-POLICY = click.option(
-    "--policy",
-    "policy_path",
-    type=click.Path(),
-    help="Policy file ('-': standard input), or directory with one file per strategy. Default: the"
-    " built-in policy.",
-)
-
-SET = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=_complete_settings,
-    help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe; may be repeated.",
-)
-
-SIMULATED_RUNS = [
-    click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour."),
-    click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs."),
-]
-"""What of a policy does not count in simulated runs."""
-
-POLICY_FLAGS = [
-    POLICY,
-    SET,
-    click.option(
-        "--strategy",
-        "only",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=_complete_strategies,
-        help="Use only this strategy; may be repeated.",
-    ),
-    click.option(
-        "--mode", type=click.Choice(["off", "observe", "enforce"]), help="Change the policy's mode."
-    ),
-]
-"""Which policy is in force, with changes for a what-if."""
-
-
-def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
-    """Return the flag ``-o`` with these forms; the first is the default."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(forms),
-        default=forms[0],
-        show_default=True,
-        help=f"Form of the {of}.",
-    )
 
 
 def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tuple[str, ...]:
@@ -489,200 +405,119 @@ def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tupl
     return names
 
 
-QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
-PROGRESS = [
-    QUIET,
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default=DEFAULTS.progress.log_format,
-        show_default=True,
-        help="Form of the progress lines.",
-    ),
-]
+PARSERS: Mapping[str, Callable[..., Any]] = {
+    "request timeout": parse_with(_request_timeout),
+    "time": parse_with(at_least_a_second),
+    "duration": parse_named(duration),
+    "reference": parse_named(reference),
+    "labels": parse_named(label_selector),
+    "select": parse_named(select),
+    "states": _fail_on,
+    "nodes": nodes_named,
+}
+COMPLETERS: Mapping[str, Complete] = {
+    "settings": _complete_settings,
+    "strategies": _complete_strategies,
+    "contexts": _complete_contexts,
+    "namespaces": complete_namespaces,
+    "nodes": complete_nodes,
+    "states": _complete_fail_on,
+}
 
-METRICS_PUSH = click.option(
-    "--metrics-push",
-    metavar="URL",
-    envvar="REBALANCER_METRICS_PUSH",
-    help="Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
+
+def takes(
+    options: type, names: str = "", /, **changes: Mapping[str, Any]
+) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds flags of ``options`` to a command: those of the fields ``names``, in this order, or of all.
+
+    ``changes``: name of a field -> what is different of its :class:`Flag` here.
+    """
+    known = dict(_list_flags(options))
+    made = [_option(name, known[name], changes.get(name, {})) for name in (names.split() or known)]
+    return with_flags(made)
+
+
+def _list_flags(options: type) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the field of each flag of a class of options, those of its groups where the group stands."""
+    for one in fields(options):
+        if is_dataclass(group := one.default_factory):
+            yield from _list_flags(cast("type", group))
+        elif "flag" in one.metadata:
+            yield one.name, one
+
+
+def _option(name: str, of: Any, change: Mapping[str, Any]) -> Callable[[Decorated], Decorated]:
+    """Return the click option for the field ``of``."""
+    one: Flag = replace(of.metadata["flag"], **change)
+    default = of.default
+    required = one.required or default is MISSING
+    more: dict[str, Any] = {"help": one.help, "hidden": one.hidden, "required": required}
+    if default is False:
+        more["is_flag"] = True
+    elif default == ():
+        more |= {"default": ""} if one.parse == "states" else {"multiple": True}
+    elif default not in (None, MISSING):
+        shown = one.default or (
+            format_duration(timedelta(seconds=default)) if isinstance(default, float) else default
+        )
+        more |= {"default": shown, "show_default": one.shows_default and shown != ""}
+    for key, value in {
+        "metavar": one.metavar,
+        "envvar": one.env,
+        "callback": PARSERS.get(one.parse),
+        "shell_complete": COMPLETERS.get(one.complete),
+        "type": _type_of(one),
+    }.items():
+        if value is not None:
+            more[key] = value
+    if one.bare is not None:
+        more |= {"is_flag": False, "flag_value": one.bare}
+    return click.option(*(one.names or (f"--{name.replace('_', '-')}",)), name, **more)
+
+
+def _type_of(one: Flag) -> click.ParamType[Any] | None:
+    if one.choices:
+        return click.Choice(one.choices)
+    if one.path:
+        return click.Path(dir_okay=one.path != "file", file_okay=one.path != "directory")
+    return None if one.least is None else Whole(min=one.least)
+
+
+REDACT = click.option(
+    "--redact-key-file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write no names, but what the key in this file (16 bytes or more) makes of them.",
 )
 
-NOTIFY = [
-    click.option(
-        "--notify",
-        metavar="URL",
-        envvar="REBALANCER_NOTIFY",
-        help="One HTTP POST after a run that acted, failed or stood still. Better in $REBALANCER_NOTIFY,"
-        " since a webhook's address is a secret.",
-    ),
-    click.option(
-        "--notify-template",
-        metavar="plain|slack|teams|FILE",
-        default=DEFAULTS.publishing.notify_template,
-        show_default=True,
-        help="Body of the notice: JSON with placeholders such as $summary.",
-    ),
-]
-
-PUBLISHING = [
-    METRICS_PUSH,
-    click.option(
-        "--metrics-file",
-        metavar="FILE",
-        type=click.Path(dir_okay=False),
-        help="Write metrics for a textfile collector; name it *.prom.",
-    ),
-    *NOTIFY,
-    click.option(
-        "--traces",
-        metavar="URL",
-        envvar="REBALANCER_TRACES",
-        help="Send a trace of the run to an OpenTelemetry collector, OTLP over HTTP: http://HOST:4318. Needs"
-        " the extra otel.",
-    ),
-]
-"""Flags of what a run says to other systems."""
-
-FAIL = click.option(
-    "--fail-on",
-    callback=_fail_on,
-    shell_complete=_complete_fail_on,
-    default="",
-    metavar=",".join(FAIL_ON),
-    help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
-    " budget or another run.",
+ACCESS = "kubeconfig context_name request_timeout"
+POLICY = "policy_path settings only mode"
+SCOPE = "namespace selector select"
+REQUESTS = "max_requests compress"
+NOTIFY = "notify notify_template"
+PUBLISHING = f"metrics_push metrics_file {NOTIFY} traces"
+STATE = "lease memory"
+RUN = (
+    f"snapshot_path {SCOPE} output lift_budgets detailed_exitcode deadline {STATE} {REQUESTS} quiet log_format color"
+    f" fail_on {PUBLISHING}"
 )
+"""Fields of options whose flags stand together."""
 
-
-SCOPE = [
-    click.option(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        shell_complete=complete_namespaces,
-        help="Move pods of this namespace only.",
-    ),
-    click.option(
-        "-A",
-        "--all-namespaces",
-        is_flag=True,
-        expose_value=False,
-        hidden=True,
-        help="Pods of all namespaces may move, as they do without -n.",
-    ),
-    click.option(
-        "-l",
-        "--selector",
-        callback=parse_named(label_selector),
-        metavar="LABELS",
-        help="Move pods with these labels only, as kubectl takes them: app=web,tier!=batch.",
-    ),
-    click.option(
-        "--select",
-        callback=parse_named(select),
-        metavar="YAML",
-        help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
-    ),
-]
-"""Which pods may move."""
-
-
-def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
-    """Return the flag ``--deadline`` with this default."""
-    return click.option(
-        "--deadline",
-        callback=parse_with(at_least_a_second),
-        default=format_duration(timedelta(seconds=seconds)),
-        show_default=True,
-        metavar="DURATION",
-        help="End the run cleanly after this time: 90s, 5m; a plain number is seconds.",
-    )
-
-
-STATE = [
-    click.option(
-        "--lease",
-        callback=parse_named(reference),
-        metavar="NS/NAME",
-        help="Lease that keeps two runs apart. It must exist.",
-    ),
-    click.option(
-        "--memory",
-        callback=parse_named(reference),
-        metavar="NS/NAME",
-        help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
-    ),
-]
-"""What runs share with each other."""
-
-REQUESTS = [
-    click.option(
-        "--max-requests",
-        type=Whole(min=1),
-        default=DEFAULTS.cluster.max_requests,
-        show_default=True,
-        metavar="N",
-        hidden=True,
-        help="Most requests to the API server at once; watches do not count.",
-    ),
-    click.option(
-        "--compress",
-        is_flag=True,
-        hidden=True,
-        help="Ask for compressed lists: for slow or metered connections. Costs the API server more CPU.",
-    ),
-]
-"""How the API server is asked."""
-
-COLOR = click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    is_flag=False,
-    flag_value="always",
-    default=DEFAULTS.ending.color,
-    show_default=True,
-    help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
-)
-
-LIFT_BUDGETS = click.option(
-    "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
-)
-
-RUN = [
-    click.option(
-        "--snapshot",
-        "snapshot_path",
-        type=click.Path(),
-        help="Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
-    ),
-    *SCOPE,
-    output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
-    LIFT_BUDGETS,
-    click.option(
-        "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
-    ),
-    deadline_flag(DEFAULTS.deadline),
-    *STATE,
-    *REQUESTS,
-    *PROGRESS,
-    COLOR,
-    FAIL,
-    *PUBLISHING,
-]
-"""Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""
-
-YES = click.option(
-    "--yes",
+CLUSTER = takes(ClusterFlags, ACCESS)
+ALL_NAMESPACES = click.option(
+    "-A",
+    "--all-namespaces",
     is_flag=True,
-    help="Evict without asking. Needed where no terminal is, as in a CronJob or a script.",
+    expose_value=False,
+    hidden=True,
+    help="Pods of all namespaces may move, as they do without -n.",
 )
 
-WHOLE = click.option(
-    "--whole",
-    is_flag=True,
-    help="In a dry run: plan all there is to do, not only what one run can carry out in its time.",
-)
+
+def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
+    """Return the flag ``-o`` with these forms; the first is the default."""
+    return takes(Ending, "output", output={"choices": forms, "help": f"Form of the {of}."})
+
 
 _EVERY = "30s"
 WATCH = click.option(

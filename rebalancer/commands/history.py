@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import click
 import msgspec
-import yaml
 
 from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import say
+from rebalancer.base.output import print_text, say
 from rebalancer.base.plain_text import (
     WIDTH,
-    columns,
     count,
-    lines_of,
-    printable_json,
-    printable_lines,
 )
-from rebalancer.base.terminal import print_text
 from rebalancer.commands.flags import (
     CLUSTER,
     examples,
     output_flag,
-    parse_named,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.release import find_memory
+from rebalancer.report.document import FORMS, Block, Passage, ReportDocument, Table
 from rebalancer.run.memory.document import (
     ActingRun,
     Document,
@@ -42,7 +34,7 @@ from rebalancer.run.memory.document import (
     decode,
 )
 from rebalancer.run.memory.remember import describe_result, is_resting, state_words
-from rebalancer.run.options import ClusterFlags
+from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.wire.times import rfc3339
 
 
@@ -78,14 +70,15 @@ def show_history(
         "rebalancer history --memory rebalancing/kube-rebalancer-memory -o json",
     ),
 )
-@with_flags(CLUSTER)
-@click.option(
-    "--memory",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap of run --memory. Default: that of the chart's release in this cluster.",
+@CLUSTER
+@takes(
+    StateFlags,
+    "memory",
+    memory={
+        "help": "ConfigMap of run --memory. Default: that of the chart's release in this cluster."
+    },
 )
-@output_flag("table", "json", "yaml", of="history")
+@output_flag(*FORMS, of="history")
 def command(memory: tuple[str, str] | None, output: str, **cluster: Any) -> int:
     """Print what earlier runs did, and what is remembered of them.
 
@@ -97,14 +90,8 @@ def command(memory: tuple[str, str] | None, output: str, **cluster: Any) -> int:
 
 
 def render_history(document: Document, now: float, output: str) -> str:
-    """Return the memory in the form ``output``, ``table``, ``json`` or ``yaml``."""
-    if output == "table":
-        return _table(document, now)
-    data = as_data(document, now)
-    if output == "json":
-        return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
-    text: str = yaml.safe_dump(data, sort_keys=False, width=100)
-    return text
+    """Return the memory in a form, one of ``FORMS``."""
+    return ReportDocument(_blocks(document, now), as_data(document, now)).write(output)
 
 
 def as_data(document: Document, now: float) -> dict[str, Any]:
@@ -147,10 +134,10 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
     return {**full, **plain, **times, **texts, "resting": is_resting(term, now)}
 
 
-def _table(document: Document, now: float) -> str:
-    lines = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
+def _blocks(document: Document, now: float) -> list[Block]:
+    lines: list[Block] = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners:
-        lines[0] += " Nothing is remembered of any workload."
+        lines = [f"{lines[0]} Nothing is remembered of any workload."]
     lines += _runs(document)
     lines += _times(document, now)
     for ref, owner in sorted(document.owners.items()):
@@ -166,14 +153,14 @@ def _table(document: Document, now: float) -> str:
                 f"{name}: nodes, and in how many runs in a row it applied; last {rfc3339(seen.at)}",
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
-    return printable_lines("\n".join(lines)) + "\n"
+    return lines
 
 
 _MAX_MOVES = 20
 """Of one run in the table."""
 
 
-def _runs(document: Document) -> Iterator[str]:
+def _runs(document: Document) -> Iterator[Block]:
     """Yield the runs that tried moves, newest first."""
     if document.history:
         yield from ("", "Runs that tried moves, newest first (UTC)")
@@ -183,7 +170,7 @@ def _runs(document: Document) -> Iterator[str]:
         yield f"  {rfc3339(run.at)[:19].replace('T', ' ')}  {tried}{by}, run {run.run}"
         for move in run.moves[:_MAX_MOVES]:
             yield f"    {move.pod}: {move.node} -> {describe_result(move)}"
-            yield from lines_of(f"{move.strategy}: {move.reason}", "      ", "      ", WIDTH)
+            yield Passage(f"{move.strategy}: {move.reason}", "      ", "      ", WIDTH)
         if left := len(run.moves[_MAX_MOVES:]) + run.more:
             yield f"    ... and {left:,} more (-o json shows up to 100)"
 
@@ -191,7 +178,7 @@ def _runs(document: Document) -> Iterator[str]:
 _DAY = 86_400
 
 
-def _times(document: Document, now: float) -> list[str]:
+def _times(document: Document, now: float) -> list[Block]:
     """Return the last event of each workload within the last day, newest first."""
     recent = sorted(
         (
@@ -211,7 +198,7 @@ def _times(document: Document, now: float) -> list[str]:
         if is_resting(term, now):
             rests = "given up" if term.given_up else f"until {rfc3339(term.until)[11:16]}"
         rows.append((rfc3339(last)[:16].replace("T", " "), ref, name, str(term.moves), move, rests))
-    return ["", "The last 24 hours, newest first (UTC)", *columns(rows, "  ", range(len(rows[0])))]
+    return ["", "The last 24 hours, newest first (UTC)", Table(rows, "  ", range(len(rows[0])))]
 
 
 def _counts(term: TermMemory) -> str:

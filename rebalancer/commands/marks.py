@@ -7,16 +7,19 @@ from typing import Any
 
 import click
 
-from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import say
+from rebalancer.base.output import print_text, say
 from rebalancer.base.plain_text import printable
-from rebalancer.base.terminal import print_text
-from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    examples,
+    output_flag,
+)
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.writing import clear_state
 from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
+from rebalancer.report.document import FORMS, Block, ReportDocument, Table
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 
@@ -70,18 +73,12 @@ def _state(mark: NodeMark, now: float, *, cleared: bool) -> str:
 
 def _render(marks: Sequence[NodeMark], states: Sequence[str], output: str) -> str:
     rows = [_row(mark, state) for mark, state in zip(marks, states, strict=True)]
-    if output in DATA_FORMS:
-        return data_text({"marks": rows}, output)
-    if not rows:
-        return "No node carries a mark.\n"
-    heads = dict(zip(rows[0], ("NODE", "REASON", "EXPIRES", "RUN", "STATE"), strict=True))
-    table = [[printable(row[key] or "-") for key in heads] for row in (heads, *rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
-    lines = (
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    )
-    return "\n".join(lines) + "\n"
+    blocks: list[Block] = ["No node carries a mark."]
+    if rows:
+        heads = [key.upper() for key in rows[0]]
+        cells = [[printable(text or "-") for text in row.values()] for row in rows]
+        blocks = [Table([heads, *cells], "", range(len(heads)))]
+    return ReportDocument(blocks, {"marks": rows}).write(output)
 
 
 def _row(mark: NodeMark, state: str) -> dict[str, str]:
@@ -105,9 +102,9 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
         "rebalancer marks --clear",
     ),
 )
-@with_flags(CLUSTER)
+@CLUSTER
 @click.option("--clear", is_flag=True, help="Remove them all, also those of a run under way.")
-@output_flag("table", *DATA_FORMS, of="list")
+@output_flag(*FORMS, of="list")
 def command(output: str, clear: bool, **cluster: Any) -> int:
     """Show the marks that runs have set on nodes, or remove them.
 

@@ -11,7 +11,11 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, check_url
-from rebalancer.commands.flags import CLUSTER, examples, parse_with, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    examples,
+    parse_with,
+)
 from rebalancer.run.options import ClusterFlags
 
 _TIMEOUT = 5.0
@@ -48,7 +52,7 @@ def _address(text: str) -> str:
     "node-agent",
     epilog=examples("rebalancer node-agent --node ip-10-0-1-23.eu-west-1.compute.internal"),
 )
-@with_flags(CLUSTER)
+@CLUSTER
 @click.option(
     "--node",
     envvar="NODE_NAME",

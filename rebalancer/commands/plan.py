@@ -9,14 +9,14 @@ import click
 from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY_FLAGS,
+    ACCESS,
+    ALL_NAMESPACES,
+    POLICY,
     RUN,
     WATCH,
-    WHOLE,
     KubectlFlags,
     examples,
-    with_flags,
+    takes,
 )
 from rebalancer.commands.run import run_once, watch
 from rebalancer.run.options import RunOptions
@@ -34,16 +34,9 @@ from rebalancer.run.options import RunOptions
     ),
 )
 @click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option("--dry-run", is_flag=True, hidden=True, help="A plan is a dry run.")
-@click.option(
-    "--out",
-    "plan_out",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Also write the plan to FILE, as JSON: for review, and for `rebalancer apply FILE`.",
-)
-@with_flags([*RUN, WHOLE, WATCH])
+@takes(RunOptions, f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole", dry_run={"hidden": True})
+@ALL_NAMESPACES
+@WATCH
 def command(every_report: float | None, file: str | None, **flags: Any) -> int:
     """Plan moves and carry none out.
 

@@ -14,7 +14,12 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import create_file, say, write
 from rebalancer.base.plain_text import count
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
+from rebalancer.commands.flags import (
+    ACCESS,
+    POLICY,
+    examples,
+    takes,
+)
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
 from rebalancer.migrate.source import read_source
 from rebalancer.migrate.uses import (
@@ -137,7 +142,7 @@ def command() -> None:
     ),
 )
 @click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
-@with_flags([*POLICY_FLAGS, *CLUSTER])
+@takes(RunOptions, f"{POLICY} {ACCESS}")
 @click.option(
     "--snapshot",
     "snapshot_path",
@@ -173,7 +178,7 @@ def _check(
 
 
 @command.command("show", epilog=examples("rebalancer policy show > policy.yaml"))
-@with_flags(POLICY_FLAGS)
+@takes(RunOptions, POLICY)
 def _show(**flags: Any) -> None:
     """Print the policy in force, with all defaults spelled out."""
     policy = PolicyFlags(**flags).load(Registry.installed()).policy

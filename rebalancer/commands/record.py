@@ -10,7 +10,13 @@ from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
-from rebalancer.commands.flags import CLUSTER, REDACT, Whole, examples, parse_with, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    REDACT,
+    Whole,
+    examples,
+    parse_with,
+)
 from rebalancer.fleet.record import Recorded, Retention, record
 from rebalancer.fleet.stores import store_of
 from rebalancer.run.options import ClusterFlags
@@ -85,7 +91,7 @@ def _bytes(text: str) -> int:
         "rebalancer record --to s3://snapshots/prod --redact-key-file key",
     ),
 )
-@with_flags(CLUSTER)
+@CLUSTER
 @click.option(
     "--to",
     required=True,
@@ -118,7 +124,7 @@ def _bytes(text: str) -> int:
     metavar="N",
     help="After a whole snapshot, keep so many as what has changed since.",
 )
-@with_flags([REDACT])
+@REDACT
 def command(
     to: str,
     every: float | None,

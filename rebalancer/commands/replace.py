@@ -8,17 +8,18 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.commands.drain import EMPTYING, end_report, exit_code, exit_codes, orders_of
+from rebalancer.commands.drain import (
+    EMPTYING,
+    NOT_OF_A_RUN,
+    end_report,
+    exit_code,
+    exit_codes,
+    orders_of,
+)
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY,
-    SET,
     KubectlFlags,
-    Whole,
-    duration,
     examples,
-    parse_named,
-    with_flags,
+    takes,
 )
 from rebalancer.kube.access import read_cluster_uid
 from rebalancer.machines.capacity.of_run import open_provider
@@ -162,79 +163,10 @@ def _machine_choice(
         "rebalancer replace --outdated template --surge 1 --policy policy.yaml --ignore-daemonsets",
     ),
 )
-@click.option(
-    "-l",
-    "--selector",
-    metavar="LABELS",
-    help="Old nodes: with these labels, as kubectl takes them: pool=old.",
-)
-@click.option(
-    "--kubelet-below",
-    metavar="VERSION",
-    help="Old nodes: their kubelet is older than this version, such as 1.36.",
-)
-@click.option(
-    "--older-than",
-    callback=parse_named(duration),
-    metavar="DURATION",
-    help="Old nodes: they were created longer ago than this, such as 30d.",
-)
-@click.option(
-    "--outdated",
-    type=click.Choice([one.value for one in Outdated]),
-    help="Old nodes, with --surge: their machine was not made from the current template of its group, or has not "
-    "its image.",
-)
-@with_flags([POLICY, SET, *CLUSTER])
-@with_flags(EMPTYING)
-@click.option(
-    "--max-unavailable",
-    type=Whole(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Most nodes at once that are being emptied, or are empty and not removed yet.",
-)
-@click.option(
-    "--pause",
-    callback=parse_named(duration),
-    default="30s",
-    show_default=True,
-    metavar="DURATION",
-    help="Between one node (or --max-unavailable of them) and the next.",
-)
-@click.option(
-    "--pause-after",
-    type=Whole(min=1),
-    metavar="N",
-    help="Replace N nodes, and leave the rest to a later call.",
-)
-@click.option(
-    "--surge",
-    type=Whole(min=1),
-    metavar="N",
-    help="Have the policy's provider add machines to each group of old nodes, at most N more than it has, before old "
-    "nodes are emptied; and end the machines of those. Then each group has its size again.",
-)
-@click.option(
-    "--ready-within",
-    callback=parse_named(duration),
-    default="15m",
-    show_default=True,
-    metavar="DURATION",
-    help="With --surge: within which a new machine must be useful, else everything is taken back.",
-)
-@click.option(
-    "--take-back",
-    is_flag=True,
-    help="Take back what replacements with --surge have left that were stopped or killed: surplus machines are "
-    "ended, and groups and nodes are as before.",
-)
-@click.option(
-    "--then",
-    metavar="COMMAND|URL",
-    help="What removes the machine of an empty node: a command, without a shell, with the node's name as its last "
-    "argument and PROVIDER_ID set, or an http(s) address that gets a POST of both. It may be called again after a kill.",
+@takes(
+    ReplaceOptions,
+    f"selector kubelet_below older_than outdated {EMPTYING} max_unavailable pause pause_after surge ready_within take_back then",
+    **NOT_OF_A_RUN,
 )
 def command(**flags: Any) -> int:
     """Replace old nodes, one after the other.

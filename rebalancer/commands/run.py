@@ -22,19 +22,17 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
-from rebalancer.base.output import write
+from rebalancer.base.output import Look, terminal_look, write
 from rebalancer.base.plain_text import count, printable_lines
-from rebalancer.base.terminal import Look, terminal_look
 from rebalancer.commands.flags import (
-    CLUSTER,
-    POLICY_FLAGS,
+    ACCESS,
+    ALL_NAMESPACES,
+    POLICY,
     RUN,
     WATCH,
-    WHOLE,
-    YES,
     KubectlFlags,
     examples,
-    with_flags,
+    takes,
 )
 from rebalancer.machines.capacity import MachineScaler
 from rebalancer.plan.plan import Status
@@ -196,9 +194,9 @@ def run_once(
         "rebalancer run --snapshot cluster.zip -o html > report.html",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
-@with_flags([YES, *RUN, WHOLE, WATCH])
+@takes(RunOptions, f"{POLICY} {ACCESS} dry_run yes {RUN} whole")
+@ALL_NAMESPACES
+@WATCH
 def command(every_report: float | None, **flags: Any) -> int:
     """Plan moves and carry them out, once.
 

@@ -10,22 +10,17 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.commands.flags import (
-    CLUSTER,
-    COLOR,
-    POLICY_FLAGS,
-    PROGRESS,
+    ACCESS,
+    ALL_NAMESPACES,
+    POLICY,
     PUBLISHING,
     REQUESTS,
     SCOPE,
     STATE,
     PanelCommand,
-    deadline_flag,
     examples,
-    output_flag,
-    parse_named,
     parse_with,
-    reference,
-    with_flags,
+    takes,
 )
 from rebalancer.run.names import own_pod
 from rebalancer.run.options import RunOptions
@@ -43,9 +38,10 @@ PATIENCE = 5.0
         "rebalancer serve --mode observe --every '*/5 * * * *'",
     ),
 )
-@with_flags([*POLICY_FLAGS, *CLUSTER])
-@click.option(
-    "--yes", is_flag=True, help="Evict, which is never asked here. Needed in mode enforce."
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} yes",
+    yes={"help": "Evict, which is never asked here. Needed in mode enforce."},
 )
 @click.option(
     "--every",
@@ -88,17 +84,13 @@ PATIENCE = 5.0
     help="With --show-page or --show-report: also answer under this name, such as that of an Ingress. Repeatable; addresses, "
     "localhost and names of Services are answered anyway, others are not.",
 )
-@with_flags(SCOPE)
-@output_flag("table", "wide", "json", "yaml", of="report")
-@deadline_flag(120)
-@click.option(
-    "--machine-state",
-    callback=parse_named(reference),
-    metavar="NS/NAME",
-    help="ConfigMap with what must be known after a restart: sizes and back-offs of groups, and what steps have to give back. "
-    "It must exist; scale-out, quarantine and deregister need it.",
+@takes(
+    RunOptions,
+    f"{SCOPE} output deadline machine_state {STATE} {REQUESTS} quiet log_format color {PUBLISHING}",
+    output={"choices": ("table", "wide", "json", "yaml")},
+    deadline={"default": "2m"},
 )
-@with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
+@ALL_NAMESPACES
 def command(
     every: str,
     time_zone: str,

@@ -13,29 +13,29 @@ import numpy as np
 
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.similar import FEW, did_you_mean
-from rebalancer.base.terminal import print_text
+from rebalancer.base.output import print_text
+from rebalancer.base.plain_text import FEW, did_you_mean
 from rebalancer.commands.flags import (
-    POLICY_FLAGS,
-    SIMULATED_RUNS,
     PanelCommand,
-    Whole,
-    complete_nodes,
     examples,
-    nodes_named,
-    output_flag,
-    with_flags,
+    takes,
 )
 from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
-from rebalancer.run.options import Grouped, PolicyFlags
+from rebalancer.report.document import FORMS, ReportDocument
+from rebalancer.run.options import (
+    Grouped,
+    PolicyFlags,
+    flag,
+)
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.whatif.cycles import Conditions, play
 from rebalancer.whatif.edits import (
     NodeToAdd,
     Scale,
@@ -48,11 +48,10 @@ from rebalancer.whatif.edits import (
     renew_budgets,
     scale,
 )
-from rebalancer.whatif.play import Conditions, play
 from rebalancer.whatif.report import (
-    FORMS,
     SimulatedSteps,
-    render_simulation,
+    as_data,
+    format_simulation,
     simulation_page,
     what_if,
 )
@@ -64,24 +63,64 @@ class SimulateOptions(Grouped):
     """The flags of ``simulate``."""
 
     policy: PolicyFlags = field(default_factory=PolicyFlags)
-    snapshot_path: str
-    cycles: int = 20
-    add_node: tuple[str, ...] = ()
-    remove_node: tuple[str, ...] = ()
-    lose_zone: tuple[str, ...] = ()
-    cordon: tuple[str, ...] = ()
-    scale: tuple[str, ...] = ()
-    lift_budgets: bool = False
-    no_memory: bool = False
-    seed: int | None = None
-    """Draws landings from their distribution; None takes the most probable ones."""
-    ready_after: str = "10s"
-    """Seconds, or a span of them, until a replacement is Ready."""
-    gone_after: str = "0s-20s"
-    """Seconds, or a span of them, until a victim is gone; until then it holds its place."""
-    apart: str = "0.08s"
-    """Seconds, or a span of them, from one eviction to the next in a wave."""
-    output: str = "table"
+    snapshot_path: str = flag(
+        "Snapshot file to begin with ('-': standard input).", "--snapshot", path="any"
+    )
+    cycles: int = flag(
+        "Runs to play, two minutes apart or when there is something to do again; it ends earlier when nothing more will be done.",
+        default=20,
+        least=1,
+        metavar="N",
+    )
+    add_node: tuple[str, ...] = flag(
+        "A node joins; more keys: like=NODE, cpu, memory, pods, or labels.",
+        default=(),
+        metavar="NAME[:zone=Z,...]",
+    )
+    remove_node: tuple[str, ...] = flag(
+        "A node is gone; its pods are recreated and wait for another.",
+        default=(),
+        metavar="NAME",
+        parse="nodes",
+        complete="nodes",
+    )
+    lose_zone: tuple[str, ...] = flag(
+        "All nodes of a zone are gone, as --remove-node.", default=(), metavar="ZONE"
+    )
+    cordon: tuple[str, ...] = flag(
+        "A node takes no new pods; its own stay.",
+        default=(),
+        metavar="NAME",
+        parse="nodes",
+        complete="nodes",
+    )
+    scale: tuple[str, ...] = flag(
+        "A workload gets N replicas.", default=(), metavar="KIND/NS/NAME=N"
+    )
+    lift_budgets: bool = flag("No limit per run and per hour.", default=False)
+    no_memory: bool = flag("Every run is the first: no cool-downs.", default=False)
+    ready_after: str = flag(
+        "Time until a replacement is Ready. --seed draws from a span, else it is the middle; so for the next two.",
+        default="10s",
+        metavar="DURATION|FROM-TO",
+    )
+    gone_after: str = flag(
+        "Time until an evicted pod is gone; it holds its place until then.",
+        default="0s-20s",
+        metavar="DURATION|FROM-TO",
+    )
+    apart: str = flag(
+        "Time from one eviction to the next in a wave.",
+        default="0.08s",
+        metavar="DURATION|FROM-TO",
+    )
+    seed: int | None = flag(
+        "Draw landings from their distribution. Default: the most probable.",
+        default=None,
+        least=0,
+        metavar="N",
+    )
+    output: str = flag("Form of the report.", "-o", "--output", default="table", choices=FORMS)
 
     def edits(self) -> tuple[str, ...]:
         """Return the what-if changes in words, in the order in which they are made."""
@@ -123,19 +162,16 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         ),
     )
     steps = SimulatedSteps(in_file, snapshot, played.settled, played.last)
-    if options.output == "html":
-        text = simulation_page(simulation, steps, options.edits(), source=options.snapshot_path)
-        print_text(environment, text, options.output)
-        return ExitCode.DONE
-    change = what_if(steps, options.edits())
-    text = render_simulation(
-        simulation,
-        options.output,
-        change,
-        source=options.snapshot_path,
-        policy=f"policy {loaded.source}",
+    change, named = what_if(steps, options.edits()), f"policy {loaded.source}"
+    source, form, page = options.snapshot_path, options.output, None
+    if form == "html":
+        page = simulation_page(simulation, steps, options.edits(), source=source)
+    document = ReportDocument(
+        format_simulation(simulation, change, source=source, policy=named),
+        as_data(simulation, change, source=source, policy=named),
+        page,
     )
-    print_text(environment, text, options.output)
+    print_text(environment, document.write(form), form)
     return ExitCode.DONE
 
 
@@ -219,83 +255,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
         "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a -o html > what-if.html",
     ),
 )
-@with_flags(POLICY_FLAGS)
-@click.option(
-    "--snapshot",
-    "snapshot_path",
-    type=click.Path(),
-    required=True,
-    help="Snapshot file to begin with ('-': standard input).",
-)
-@click.option(
-    "--cycles",
-    type=Whole(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Runs to play, two minutes apart or when there is something to do again; it ends earlier when "
-    "nothing more will be done.",
-)
-@click.option(
-    "--add-node",
-    multiple=True,
-    metavar="NAME[:zone=Z,...]",
-    help="A node joins; more keys: like=NODE, cpu, memory, pods, or labels.",
-)
-@click.option(
-    "--remove-node",
-    multiple=True,
-    metavar="NAME",
-    callback=nodes_named,
-    shell_complete=complete_nodes,
-    help="A node is gone; its pods are recreated and wait for another.",
-)
-@click.option(
-    "--lose-zone",
-    multiple=True,
-    metavar="ZONE",
-    help="All nodes of a zone are gone, as --remove-node.",
-)
-@click.option(
-    "--cordon",
-    multiple=True,
-    metavar="NAME",
-    callback=nodes_named,
-    shell_complete=complete_nodes,
-    help="A node takes no new pods; its own stay.",
-)
-@click.option(
-    "--scale", multiple=True, metavar="KIND/NS/NAME=N", help="A workload gets N replicas."
-)
-@with_flags(SIMULATED_RUNS)
-@click.option(
-    "--ready-after",
-    default="10s",
-    show_default=True,
-    metavar="DURATION|FROM-TO",
-    help="Time until a replacement is Ready. --seed draws from a span, else it is the middle; so for the next two.",
-)
-@click.option(
-    "--gone-after",
-    default="0s-20s",
-    show_default=True,
-    metavar="DURATION|FROM-TO",
-    help="Time until an evicted pod is gone; it holds its place until then.",
-)
-@click.option(
-    "--apart",
-    default="0.08s",
-    show_default=True,
-    metavar="DURATION|FROM-TO",
-    help="Time from one eviction to the next in a wave.",
-)
-@click.option(
-    "--seed",
-    type=Whole(min=0),
-    metavar="N",
-    help="Draw landings from their distribution. Default: the most probable.",
-)
-@output_flag(*FORMS, "html", of="report")
+@takes(SimulateOptions)
 def command(**flags: Any) -> int:
     """Play run after run offline, with what-if changes.
 

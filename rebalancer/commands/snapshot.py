@@ -11,7 +11,11 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
-from rebalancer.commands.flags import CLUSTER, REDACT, examples, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    REDACT,
+    examples,
+)
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.cluster import UsageSettings
 from rebalancer.registry import Registry
@@ -83,7 +87,7 @@ def save_snapshot(
         "rebalancer snapshot --usage -o - > cluster.zip",
     ),
 )
-@with_flags(CLUSTER)
+@CLUSTER
 @click.option(
     "-o",
     "--output",
@@ -121,7 +125,7 @@ def save_snapshot(
     type=click.Path(),
     help="Policy whose usage.prometheus is asked with --usage.",
 )
-@with_flags([REDACT])
+@REDACT
 def command(
     path: str,
     policy_path: str | None,

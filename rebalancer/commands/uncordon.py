@@ -9,9 +9,13 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import say
-from rebalancer.base.terminal import print_text
-from rebalancer.commands.flags import CLUSTER, complete_nodes, examples, nodes_named, with_flags
+from rebalancer.base.output import print_text, say
+from rebalancer.commands.flags import (
+    CLUSTER,
+    complete_nodes,
+    examples,
+    nodes_named,
+)
 from rebalancer.machines.drain.cordon import NO_NODE, open_node
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.run.options import ClusterFlags
@@ -51,7 +55,7 @@ def uncordon(access: ClusterFlags, nodes: Sequence[str], environment: Environmen
     shell_complete=complete_nodes,
     callback=nodes_named,
 )
-@with_flags(CLUSTER)
+@CLUSTER
 def command(nodes: tuple[str, ...], **cluster: Any) -> int:
     """Open nodes, and take back what drains have left on them.
 

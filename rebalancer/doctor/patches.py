@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 from rebalancer.base.data_text import yaml_text
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import create_file
-from rebalancer.base.plain_text import Paint, count, printable, wrap
+from rebalancer.base.plain_text import count, quote_value
 from rebalancer.doctor.advice import Advice, Topic
 from rebalancer.doctor.workloads import RESOURCES, RolledWorkload
+from rebalancer.report.document import Block, Passage
 
 _INDENT = "  "
+_COLUMN = " " * 17
+"""As wide as the topics."""
 _EKS_LABEL, _EKS_COREDNS = "eks.amazonaws.com/component", "coredns"
 _ADDON_MODE = "addonmanager.kubernetes.io/mode"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -152,23 +156,18 @@ def advice_data(advised: Sequence[Advised]) -> list[dict[str, Any]]:
     ]
 
 
-def advice_text(advised: Sequence[Advised], looked_at: int, width: int, paint: Paint) -> str:
-    """Return the advice in lines of ``width``, workload by workload, with a summary in the last line."""
-    lines: list[str] = []
+def format_advice(advised: Sequence[Advised], looked_at: int) -> list[Block]:
+    """Return the advice for people, workload by workload, with a summary in the last line."""
+    lines: list[Block] = []
     for one in advised:
-        lines.append(paint(printable(one.workload.ref), "bold"))
+        lines.append(Passage(one.workload.ref, style="bold"))
         for each in one.advice:
-            head = f"{_INDENT}{each.topic.value:<15}"
-            first, *rest = wrap(printable(each.why), " " * len(head), width=width)
-            lines += [paint(head, "yellow") + first[len(head) :], *rest]
+            lines.append(Passage(each.why, _COLUMN, label=each.topic.value, style="yellow"))
             if each.left:
-                arrow = f"{' ' * len(head)}-> "
-                lines += wrap(printable(each.left), arrow, " " * len(arrow), width=width)
+                lines.append(Passage(each.left, f"{_COLUMN}-> ", f"{_COLUMN}   "))
         if one.manager:
-            lines += wrap(printable(one.manager), f"{_INDENT}note: ", _INDENT * 2, width=width)
-    if advised:
-        lines.append("")
-    return "\n".join([*lines, *wrap(_sum(advised, looked_at), width=width), ""])
+            lines.append(Passage(one.manager, f"{_INDENT}note: ", _INDENT * 2))
+    return [*lines, *([""] if advised else []), Passage(_sum(advised, looked_at))]
 
 
 def _sum(advised: Sequence[Advised], looked_at: int) -> str:
@@ -240,3 +239,29 @@ def _target(of: Mapping[str, Any]) -> dict[str, str]:
     """Return what a patch is for; a target that a base lacks is passed over."""
     group, _, version = of["apiVersion"].partition("/")
     return {"group": group, "version": version, "kind": of["kind"], **of["metadata"]}
+
+
+ADVISE = "rebalancer/advise"
+"""Annotation of a Deployment or StatefulSet: ``false``, or ``without`` and topics, separated by commas."""
+_WITHOUT = "without "
+
+
+def find_declined(workload: RolledWorkload) -> tuple[AbstractSet[Topic], str]:
+    """Return the topics on which a workload wants no advice, and what is wrong with its annotation, or an empty text.
+
+    An annotation that is not understood declines nothing.
+    """
+    value = (workload.metadata.annotations or {}).get(ADVISE)
+    if value is None or value.strip().lower() == "true":
+        return frozenset(), ""
+    if value.strip().lower() == "false":
+        return frozenset(Topic), ""
+    names = [name.strip() for name in value.strip().removeprefix(_WITHOUT).split(",")]
+    known = {topic.value for topic in Topic}
+    if not value.strip().startswith(_WITHOUT) or not known.issuperset(names):
+        wrong = (
+            f"{workload.ref}: {ADVISE}: {quote_value(value)} is not understood, and declines nothing: write false, or"
+            f" without TOPIC,... ({', '.join(sorted(known))})"
+        )
+        return frozenset(), wrong
+    return frozenset(map(Topic, names)), ""

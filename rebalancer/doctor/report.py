@@ -1,4 +1,4 @@
-"""The results of the checks, as lines for people and as plain data."""
+"""The results of the checks, for people and as plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.base.plain_text import Paint, printable, wrap
+from rebalancer.report.document import Block, Passage
 
 
 class Grade(enum.StrEnum):
@@ -77,30 +77,27 @@ _WORDS = {
     Grade.WARNING: ("WARNING", "yellow"),
     Grade.PROBLEM: ("PROBLEM", "red"),
 }
-_COLUMN = 14
-"""Width of the grades."""
-_INDENT = " " * _COLUMN
+_INDENT = " " * 14
+"""As wide as the grades."""
 
 
-def doctor_text(checks: Sequence[Check], width: int, paint: Paint) -> str:
-    """Return all findings in lines of ``width``, check by check, with a summary in the last line."""
-    lines: list[str] = []
+def format_checks(checks: Sequence[Check]) -> list[Block]:
+    """Return all findings for people, check by check, with a summary in the last line."""
+    lines: list[Block] = []
     for of in checks:
-        lines.append(paint(of.name, "bold"))
+        lines.append(Passage(of.name, style="bold"))
         for finding in of.findings:
-            lines += _lines(finding, width, paint)
-    return "\n".join([*lines, "", _sum(checks), ""])
+            lines += _lines(finding)
+    return [*lines, "", _sum(checks)]
 
 
-def _lines(finding: Finding, width: int, paint: Paint) -> Iterator[str]:
+def _lines(finding: Finding) -> Iterator[Block]:
     word, style = _WORDS[finding.grade]
-    first, *rest = wrap(finding.message, _INDENT, width=width)
-    yield f"  {paint(word, style)}{' ' * (_COLUMN - 2 - len(word))}{first[_COLUMN:]}"
-    yield from rest
+    yield Passage(finding.message, _INDENT, label=word, style=style)
     if finding.advice:
-        yield from wrap(finding.advice, f"{_INDENT}-> ", f"{_INDENT}   ", width=width)
+        yield Passage(finding.advice, f"{_INDENT}-> ", f"{_INDENT}   ")
     # What is to be copied stands as it is.
-    yield from (f"{_INDENT}   {printable(line)}" for line in finding.lines)
+    yield from (f"{_INDENT}   {line}" for line in finding.lines)
 
 
 def _sum(checks: Sequence[Check]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
-from rebalancer.doctor.movers import Started
+from rebalancer.doctor.cluster import Started
 from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
 from rebalancer.kube.access import (
     ATTACHMENT_RULES,
@@ -25,13 +25,13 @@ from rebalancer.kube.access import (
     lease_rules,
     missing_rules,
 )
-from rebalancer.kube.buffers import BUFFER_RULES
-from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.failures import name_values
 from rebalancer.kube.lease import Lease, holder_of
 from rebalancer.kube.metrics import UsageSource, read_metrics
 from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.seldom_read import BUFFER_RULES
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import decode

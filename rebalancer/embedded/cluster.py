@@ -24,11 +24,13 @@ from rebalancer.embedded.controllers.budgets import DisruptionController
 from rebalancer.embedded.controllers.deployments import (
     DaemonSets,
     Deployments,
+    GarbageCollector,
     Jobs,
+    NamespaceController,
+    Quotas,
     ReplicaSets,
     StatefulSets,
 )
-from rebalancer.embedded.controllers.garbage import GarbageCollector, NamespaceController, Quotas
 from rebalancer.embedded.controllers.kubelets import (
     NODE_LOST,
     NODE_NOT_READY,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.similar import FEW, did_you_mean
+from rebalancer.base.plain_text import FEW, did_you_mean
 from rebalancer.snapshot.model import Owner, Snapshot
 
 _SHORT = {

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import columns, count, lines_of, more, percent
+from rebalancer.base.plain_text import count, more, percent
 from rebalancer.cost.term import Gauge
 from rebalancer.explain.pods import PodDecision, PodFacts, Recorder, facts_of, pod_data
 from rebalancer.explain.text import MAX_ENTRIES, format_unaffected_pod, head, pod_lines
@@ -18,6 +18,7 @@ from rebalancer.plan.plan import NodeVerdict, Outcome
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report import words
+from rebalancer.report.document import Block, Passage, Table, join_sections
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import MEASURED, Snapshot
 from rebalancer.wire.objects import Taint
@@ -289,22 +290,20 @@ def _gauge_data(strategy: str, now: Gauge, after: Gauge) -> dict[str, Any]:
     }
 
 
-def node_table(report: RunReport, facts: NodeFacts) -> str:
-    """Return the explanation as text, ending in a newline."""
+def format_node(report: RunReport, facts: NodeFacts) -> list[Block]:
+    """Return the explanation for people."""
     zone = f" ({facts.zone})" if facts.zone else ""
-    sections = [
+    return join_sections(
         head(f"Node {facts.name}{zone}", report),
         _state(facts),
         _amount_lines(facts),
         *(_gauge(*gauge) for gauge in facts.gauges),
         _pods(report, facts),
         _arrivals(report, facts),
-    ]
-    texts = ["\n".join(section) for section in sections]
-    return "\n\n".join(text for text in texts if text) + "\n"
+    )
 
 
-def _state(facts: NodeFacts) -> Iterator[str]:
+def _state(facts: NodeFacts) -> Iterator[Block]:
     states = ["Ready" if facts.ready else "not Ready"]
     states += ["cordoned"] * facts.unschedulable + ["announced to go"] * facts.leaving
     yield f"  state    {', '.join(states)}"
@@ -312,15 +311,15 @@ def _state(facts: NodeFacts) -> Iterator[str]:
         f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
         for taint in facts.taints
     ]
-    yield from lines_of(f"taints   {', '.join(taints) or 'none'}", "  ", " " * 11)
+    yield Passage(f"taints   {', '.join(taints) or 'none'}", "  ", " " * 11)
     if facts.notices:
-        yield from lines_of(f"notices  {', '.join(facts.notices)}", "  ", " " * 11)
-    yield from lines_of(f"landing  {facts.landing.message}", "  ", " " * 11)
+        yield Passage(f"notices  {', '.join(facts.notices)}", "  ", " " * 11)
+    yield Passage(f"landing  {facts.landing.message}", "  ", " " * 11)
     if (of := facts.emptying) is not None:
-        yield from lines_of(f"emptying {of.code.value}: {of.message}", "  ", " " * 11)
+        yield Passage(f"emptying {of.code.value}: {of.message}", "  ", " " * 11)
 
 
-def _amount_lines(facts: NodeFacts) -> Iterator[str]:
+def _amount_lines(facts: NodeFacts) -> Iterator[Block]:
     """Yield one line per resource; columns without values are omitted."""
     amounts = facts.amounts
     parts = [
@@ -339,7 +338,7 @@ def _amount_lines(facts: NodeFacts) -> Iterator[str]:
     if any(one.after != one.requested for one in amounts):
         parts.append((["after the plan", ""], [_with_share(one, one.after) for one in amounts]))
     lines = zip(*([head_of, *cells] for head_of, cells in parts), strict=True)
-    yield from columns([[cell for cells in line for cell in cells] for line in lines])
+    yield Table([[cell for cells in line for cell in cells] for line in lines])
 
 
 def _with_share(of: Amount, value: float | None) -> list[str]:
@@ -349,14 +348,15 @@ def _with_share(of: Amount, value: float | None) -> list[str]:
     return [format_resource(of.resource, value), share]
 
 
-def _gauge(strategy: str, now: Gauge, after: Gauge) -> Iterator[str]:
-    yield from lines_of(f"{strategy}: {_standing(now)}; {now.note}", hanging="  ")
-    yield from columns(
+def _gauge(strategy: str, now: Gauge, after: Gauge) -> Iterator[Block]:
+    yield Passage(f"{strategy}: {_standing(now)}; {now.note}", hanging="  ")
+    yield Table(
         [
             [level.resource, f"{percent(level.share)} {level.what}".rstrip(), _by(level)]
             for level in now.levels
         ],
         left=(0, 2),
+        headless=True,
     )
     if after.standing is not now.standing:
         yield f"  after the plan: {_standing(after)}"
@@ -385,7 +385,7 @@ def _points(share: float) -> str:
     return f"{number} point{'' if number == '1' else 's'}"
 
 
-def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
+def _pods(report: RunReport, facts: NodeFacts) -> Iterator[Block]:
     moving = sum(pod.move is not None for pod in facts.pods)
     counted = count(len(facts.pods), "pod")
     yield f"On it: {counted}, of which the plan moves {moving}" if facts.pods else "On it: no pod"
@@ -401,10 +401,10 @@ def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
         yield f"  No rule asks for a move of {count(len(others), 'pod')}"
         yield ""
     for pod in others:
-        yield from format_unaffected_pod(report, pod)
+        yield format_unaffected_pod(report, pod)
 
 
-def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:
+def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[Block]:
     if not facts.arrivals:
         yield "No planned move would land here."
         return
@@ -417,7 +417,7 @@ def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:
     for one in facts.arrivals[:MAX_ENTRIES]:
         move = one.outcome.move
         place = words.place(report, move.node)
-        yield from lines_of(
+        yield Passage(
             f"{percent(one.probability):>4}  {move.ref} from {place}, wave {move.wave}",
             "  ",
             " " * 9,

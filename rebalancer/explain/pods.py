@@ -21,6 +21,7 @@ from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import ShownRefusal, protection_code
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report.as_json import move_data
+from rebalancer.report.document import Block
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
@@ -247,8 +248,8 @@ def describe_ended(report: RunReport, ended: Snapshot, pod: int) -> dict[str, An
     }
 
 
-def format_ended(data: dict[str, Any], move: Outcome | None) -> str:
-    """Return the explanation of a finished pod as text."""
+def format_ended(data: dict[str, Any], move: Outcome | None) -> list[Block]:
+    """Return the explanation of a finished pod for people."""
     why = f" ({', '.join(data['reasons'])})" if data["reasons"] else ""
     plan = data["plan"]
     if move is None:
@@ -258,12 +259,13 @@ def format_ended(data: dict[str, Any], move: Outcome | None) -> str:
         of = move.move
         decision = f"the plan removes it in wave {of.wave} ({of.strategy}): {of.reason}"
         decision += f"; {plan['message']}" if plan["message"] else ""
-    return (
-        f"{data['namespace']}/{data['pod']} has ended: {data['phase']}{why},"
-        f" on {data['node'] or 'no node'}\n"
-        "It holds nothing there, and nothing replaces it: no landing is predicted.\n\n"
-        f"In the plan of a dry run\n  {decision}\n"
-    )
+    return [
+        f"{data['namespace']}/{data['pod']} has ended: {data['phase']}{why}, on {data['node'] or 'no node'}",
+        "It holds nothing there, and nothing replaces it: no landing is predicted.",
+        "",
+        "In the plan of a dry run",
+        f"  {decision}",
+    ]
 
 
 @dataclass(frozen=True, slots=True)

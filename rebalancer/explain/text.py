@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
+import ast
+import enum
+import inspect
+import itertools
+import textwrap
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rebalancer.base.plain_text import WIDTH, count, lines_of, more, percent, printable
+from rebalancer.base.plain_text import WIDTH, count, more, percent, printable
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import Breach, PodDecision, PodFacts
-from rebalancer.plan.plan import Method, Outcome, Status
+from rebalancer.plan.plan import Code, Method, Outcome, Status
 from rebalancer.report import words
+from rebalancer.report.document import Block, Passage, join_sections
 from rebalancer.report.model import RunReport
+from rebalancer.report.skips import advice_of, advice_on_protection
+from rebalancer.report.summary import LEGEND
 from rebalancer.report.words import ending
 from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation
+from rebalancer.snapshot.protect import ANNOTATED, TEXTS
+
+
+@dataclass(frozen=True, slots=True)
+class CodeMeaning:
+    """One code with its meaning."""
+
+    code: str
+    about: str
+    """What it is said of, as in ``a pod that stays``."""
+    meaning: str
+    advice: str = ""
+    """What changes it; empty where nothing has to be changed."""
+
+
+def member_texts(of: type[enum.StrEnum]) -> dict[str, str]:
+    """Return name of an enumeration member -> its docstring, in one line.
+
+    Python keeps no docstrings of attributes, so they are read from the source.
+    """
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    texts: dict[str, str] = {}
+    for member, below in itertools.pairwise(getattr(definition, "body", ())):
+        match member, below:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[name] = " ".join(text.split()).replace("``", "`")
+    return texts
+
+
+def list_codes(enumerations: Mapping[str, type[enum.StrEnum]]) -> Iterator[CodeMeaning]:
+    """Yield every code of ``enumerations``, every protection and the words of a report; the keys say what the codes describe."""
+    for about, of in enumerations.items():
+        texts = member_texts(of)
+        for one in of:
+            advice = advice_of(one) if isinstance(one, Code) else ""
+            yield CodeMeaning(one.value, about, texts.get(one.name, ""), advice)
+    for name, text in {**TEXTS, **ANNOTATED}.items():
+        advice = advice_on_protection(name)
+        yield CodeMeaning(name, "a protection", f"The pod is not moved: {text}.", advice)
+    for word, text in LEGEND.items():
+        yield CodeMeaning(word, "a word of reports", f"{text[:1].upper()}{text[1:]}.")
+
+
+def format_codes(codes: list[CodeMeaning]) -> list[Block]:
+    """Return the codes for people."""
+    lines: list[Block] = []
+    for one in codes:
+        lines.append(f"{one.code} ({one.about})")
+        lines.append(Passage(one.meaning or "see docs/policy.md", "  "))
+        if one.advice:
+            lines.append(Passage(f"{one.advice}.", "  -> ", "     "))
+    return lines
+
 
 MAX_ENTRIES = 20
 """Most entries of a list in a table; the JSON has all."""
@@ -24,28 +89,28 @@ _SHOWN_NAMES = 4
 _SHOWN_LANDINGS = 10
 
 
-def head(title: str, report: RunReport) -> Iterator[str]:
+def head(title: str, report: RunReport) -> Iterator[Block]:
     """Yield the title, the kind of run and its policy, the cluster, and warnings."""
-    yield from lines_of(title, hanging="  ")
-    yield from lines_of(words.title(report), hanging="  ")
-    yield from lines_of(words.cluster_line(report), hanging="  ")
+    yield Passage(title, hanging="  ")
+    yield Passage(words.title(report), hanging="  ")
+    yield Passage(words.cluster_line(report), hanging="  ")
     if report.standstill:
-        yield from lines_of(ending(report), hanging="  ")
+        yield Passage(ending(report), hanging="  ")
     for warning in report.warnings[:_MAX_WARNINGS]:
-        yield from lines_of(f"Warning: {warning}", hanging="  ")
+        yield Passage(f"Warning: {warning}", hanging="  ")
     yield from more(len(report.warnings) - _MAX_WARNINGS, "")
 
 
 def pod_lines(
     report: RunReport, facts: PodFacts, *, of_node: bool, known: Container[str] = ()
-) -> Iterator[str]:
+) -> Iterator[Block]:
     """Yield a pod with its owner (``of_node``) or its node, the rules it violates, and the plan's decision.
 
     ``known``: strategies whose rules the explanation describes elsewhere.
     """
-    yield from lines_of(_name_pod(report, facts, of_node=of_node), "  ", _INDENT)
+    yield Passage(_name_pod(report, facts, of_node=of_node), "  ", _INDENT)
     for text in pod_words(report, facts, known=known):
-        yield from lines_of(text, _INDENT, _INDENT + "  ")
+        yield Passage(text, _INDENT, _INDENT + "  ")
 
 
 def _name_pod(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
@@ -54,12 +119,12 @@ def _name_pod(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
     return f"{named}{'  (terminating)' * facts.terminating}"
 
 
-def format_unaffected_pod(report: RunReport, facts: PodFacts) -> list[str]:
+def format_unaffected_pod(report: RunReport, facts: PodFacts) -> Passage:
     """Return the text for a pod that no rule asks to move, with what forbids its eviction."""
     forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
     if facts.decision is PodDecision.NOTHING:
         forbidden = f"; {forbidden_words(facts)}"
-    return lines_of(_name_pod(report, facts, of_node=True) + forbidden, "  ", _INDENT)
+    return Passage(_name_pod(report, facts, of_node=True) + forbidden, "  ", _INDENT)
 
 
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
@@ -132,23 +197,19 @@ def outcome_of(report: RunReport, outcome: Outcome) -> str:
 
 
 def format_pod(
-    report: RunReport, facts: PodFacts, landing: LandingExplanation, machines: Sequence[str]
-) -> str:
+    report: RunReport, facts: PodFacts, landing: LandingExplanation, machines: Sequence[Block]
+) -> list[Block]:
     """Format the explanation of a pod: what the plan does with it, where it would land, and each node's answer.
 
     ``machines``: lines on what new machines would do for a pod that waits.
     """
     others = any(move.ref != facts.ref for move in report.plan.moves)
     after = ", as its earlier moves leave the cluster" if others else ""
-    lines = [
-        *lines_of(f"{_name_pod(report, facts, of_node=False)}{_owner_words(facts)}", hanging="  "),
+    lines: list[Block] = [
+        Passage(f"{_name_pod(report, facts, of_node=False)}{_owner_words(facts)}", hanging="  "),
         "",
         f"In the plan of a dry run{after}",
-        *(
-            line
-            for text in pod_words(report, facts)
-            for line in lines_of(text, "  ", "    ", WIDTH)
-        ),
+        *(Passage(text, "  ", "    ", WIDTH) for text in pod_words(report, facts)),
         "",
         *_landings(landing),
         *_pending(landing),
@@ -156,7 +217,7 @@ def format_pod(
     ]
     if machines and not landing.landings and not facts.room:
         lines += ["What machines would do", *machines, ""]
-    return "\n".join(lines) + "\n" + format_nodes(landing)
+    return [*lines, *format_nodes(landing)]
 
 
 def _owner_words(facts: PodFacts) -> str:
@@ -164,47 +225,43 @@ def _owner_words(facts: PodFacts) -> str:
     return f"{waits}{f', of {facts.owner}' if facts.owner else ''}"
 
 
-def format_nodes(explanation: LandingExplanation, node: str | None = None) -> str:
+def format_nodes(explanation: LandingExplanation, node: str | None = None) -> list[Block]:
     """Format what each node, or only ``node``, answers a pod; equal answers are grouped."""
-    lines = [
-        line
-        for note in explanation.unmodelled
-        for line in lines_of(f"Not predictable: {note}", width=WIDTH)
-    ]
-    lines += lines_of(explanation.note, width=WIDTH) if explanation.note else []
-    lines += [
-        line
-        for text in explanation.assumptions
-        for line in lines_of(f"Assumed: {text}", width=WIDTH)
-    ]
+    texts = [f"Not predictable: {note}" for note in explanation.unmodelled]
+    texts += [explanation.note] if explanation.note else []
+    texts += [f"Assumed: {text}" for text in explanation.assumptions]
     chosen = [one for one in explanation.nodes if node is None or one.name == node]
-    lines += _list_refused([one for one in chosen if not one.feasible])
-    lines += _list_scored([one for one in chosen if one.feasible])
-    return "\n".join(lines).rstrip() + "\n"
+    return [
+        *(Passage(text, width=WIDTH) for text in texts),
+        *join_sections(
+            _list_refused([one for one in chosen if not one.feasible]),
+            _list_scored([one for one in chosen if one.feasible]),
+        ),
+    ]
 
 
-def _list_refused(nodes: Sequence[ExplainedNode]) -> list[str]:
+def _list_refused(nodes: Sequence[ExplainedNode]) -> list[Block]:
     groups: dict[tuple[str, str], list[str]] = {}
     for one in nodes:
         groups.setdefault(one.filtered_by or ("", ""), []).append(one.name)
-    lines: list[str] = []
+    lines: list[Block] = []
     for (plugin, message), names in sorted(groups.items(), key=lambda g: (-len(g[1]), g[0])):
         text = f"{len(names)} refused by {plugin}: {message} ({_names(names)})"
-        lines += lines_of(text, "  ", "      ", WIDTH)
-    return ["Nodes that will not take it", *lines, ""] if lines else []
+        lines.append(Passage(text, "  ", "      ", WIDTH))
+    return ["Nodes that will not take it", *lines] if lines else []
 
 
-def _list_scored(nodes: Sequence[ExplainedNode]) -> list[str]:
+def _list_scored(nodes: Sequence[ExplainedNode]) -> list[Block]:
     groups: dict[tuple[tuple[str, int], ...], list[ExplainedNode]] = {}
     for one in nodes:
         groups.setdefault(tuple(sorted(one.scores.items())), []).append(one)
     ordered = sorted(groups.values(), key=lambda group: (-(group[0].total or 0), group[0].name))
-    lines: list[str] = []
+    lines: list[Block] = []
     for group in ordered:
         names = _names([one.name for one in group])
-        lines += lines_of(f"{group[0].total or 0:>5}  {names}", "  ", "         ", WIDTH)
-        lines += lines_of(_scores(group[0].scores), "         ", width=WIDTH)
-    return ["Scores of the nodes that will", *lines, ""] if lines else []
+        lines.append(Passage(f"{group[0].total or 0:>5}  {names}", "  ", "         ", WIDTH))
+        lines.append(Passage(_scores(group[0].scores), "         ", width=WIDTH))
+    return ["Scores of the nodes that will", *lines] if lines else []
 
 
 def _scores(scores: Mapping[str, int]) -> str:

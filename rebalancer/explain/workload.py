@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import and_more, columns, count, lines_of, more
+from rebalancer.base.plain_text import WIDTH, and_more, count, more
 from rebalancer.cost.guards import attractions
 from rebalancer.cost.term import Described, Entry, Group
 from rebalancer.explain.pods import (
@@ -22,11 +22,15 @@ from rebalancer.explain.pods import (
     pods_of_classes,
 )
 from rebalancer.explain.text import MAX_ENTRIES, breach_words, head, pod_lines
+from rebalancer.kube.events import MoveEvent
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report import words
+from rebalancer.report.document import Block, Passage, Table, join_sections
 from rebalancer.report.model import RunReport
+from rebalancer.run.memory.document import ActingRun, Document, MoveRecord
 from rebalancer.snapshot.model import DisruptionBudget, Owner, Snapshot
+from rebalancer.wire.times import rfc3339
 
 _EVEN = 1e-9
 """Less than this of a pod is rounding."""
@@ -255,9 +259,9 @@ def _state_data(rule: WorkloadRule, state: RuleState) -> dict[str, Any]:
 _MAX_NODES = 12
 
 
-def workload_table(report: RunReport, facts: WorkloadFacts) -> str:
-    """Return the explanation as text, ending in a newline."""
-    sections = [
+def format_workload(report: RunReport, facts: WorkloadFacts) -> list[Block]:
+    """Return the explanation for people."""
+    return join_sections(
         head(facts.owner.ref, report),
         _counts(facts),
         _place_lines(facts),
@@ -267,24 +271,22 @@ def workload_table(report: RunReport, facts: WorkloadFacts) -> str:
         _moves(report, facts),
         _stays(facts),
         _others(facts),
-    ]
-    texts = ["\n".join(section) for section in sections]
-    return "\n\n".join(text for text in texts if text) + "\n"
+    )
 
 
-def _counts(facts: WorkloadFacts) -> Iterator[str]:
+def _counts(facts: WorkloadFacts) -> Iterator[Block]:
     owner = facts.owner
     parts = [f"{owner.replicas} wanted", f"{owner.ready} ready"]
     parts += [f"{facts.waiting} without a node"] * bool(facts.waiting)
     parts += [f"{facts.terminating} terminating"] * bool(facts.terminating)
     state = f"not settled: {owner.unsettled}" if owner.unsettled else "settled"
-    yield from lines_of(f"{', '.join(parts)}; {state}", "  ", "    ")
+    yield Passage(f"{', '.join(parts)}; {state}", "  ", "    ")
 
 
 # -- places --------------------------------------------------------------------------------------------
 
 
-def _place_lines(facts: WorkloadFacts) -> Iterator[str]:
+def _place_lines(facts: WorkloadFacts) -> Iterator[Block]:
     moves = any(place.now != place.after for place in facts.nodes)
     rows = [["Where its pods are", "now", *["after the plan"] * moves]]
     room = _MAX_NODES
@@ -293,7 +295,7 @@ def _place_lines(facts: WorkloadFacts) -> Iterator[str]:
         of_zone = [place for place in facts.nodes if place.zone == zone.name][:room]
         rows += [_place(place, "    ", moves=moves) for place in of_zone]
         room -= len(of_zone)
-    yield from columns(rows, "")
+    yield Table(rows, "")
     yield from more(len(facts.nodes) - _MAX_NODES, "    ")
 
 
@@ -305,7 +307,7 @@ def _place(place: Place, indent: str, *, moves: bool) -> list[str]:
 # -- rules ---------------------------------------------------------------------------------------------
 
 
-def _rules(facts: WorkloadFacts) -> Iterator[str]:
+def _rules(facts: WorkloadFacts) -> Iterator[Block]:
     if not facts.rules:
         yield "Rules: none of the policy's strategies counts its pods."
         return
@@ -315,11 +317,11 @@ def _rules(facts: WorkloadFacts) -> Iterator[str]:
     yield f"Rules: {len(facts.rules)}, {unmet} unmet{cannot}"
     for rule in facts.rules[:MAX_ENTRIES]:
         yield ""
-        yield from lines_of(f"{_strategy(rule)}: {rule.group.label}", "  ", "      ")
+        yield Passage(f"{_strategy(rule)}: {rule.group.label}", "  ", "      ")
         if rule.target:
-            yield from lines_of(f"asks for {rule.target}", "      ", "        ")
+            yield Passage(f"asks for {rule.target}", "      ", "        ")
         for line in _states(rule):
-            yield from lines_of(line, "      ", "        ")
+            yield Passage(line, "      ", "        ")
     yield from more(len(facts.rules) - MAX_ENTRIES)
 
 
@@ -355,14 +357,14 @@ def _unmet(state: RuleState) -> str:
     return "holds" if state.unsatisfiable is None else "holds as far as it can"
 
 
-def _budget_lines(facts: WorkloadFacts) -> Iterator[str]:
+def _budget_lines(facts: WorkloadFacts) -> Iterator[Block]:
     if not facts.budgets:
         yield "PodDisruptionBudgets: none selects its pods."
         return
     yield "PodDisruptionBudgets"
     for budget, pods in facts.budgets:
         allowed = count(budget.allowed, "disruption")
-        yield from lines_of(
+        yield Passage(
             f"{budget.ref} allows {allowed} now ({budget.healthy} healthy, {budget.desired} desired), "
             f"over {count(pods, 'pod')} of it",
             "  ",
@@ -373,7 +375,7 @@ def _budget_lines(facts: WorkloadFacts) -> Iterator[str]:
 # -- pods ----------------------------------------------------------------------------------------------
 
 
-def _evictable(facts: WorkloadFacts) -> Iterator[str]:
+def _evictable(facts: WorkloadFacts) -> Iterator[Block]:
     reasons: dict[str, int] = defaultdict(int)
     for pod in facts.pods:
         for name, text in pod.protections.items():
@@ -383,10 +385,10 @@ def _evictable(facts: WorkloadFacts) -> Iterator[str]:
     free = sum(pod.may_move for pod in facts.pods)
     yield f"May be moved: {free} of {count(len(facts.pods), 'pod')}"
     for text, pods in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-        yield from lines_of(f"{count(pods, 'pod')} not, {text}", "  ", "      ")
+        yield Passage(f"{count(pods, 'pod')} not, {text}", "  ", "      ")
 
 
-def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[str]:
+def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[Block]:
     moving = [pod for pod in facts.pods if pod.move is not None]
     yield f"The plan moves {count(len(moving), 'pod')} of it"
     for pod in moving[:MAX_ENTRIES]:
@@ -395,7 +397,7 @@ def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[str]:
     yield from more(len(moving) - MAX_ENTRIES)
 
 
-def _stays(facts: WorkloadFacts) -> Iterator[str]:
+def _stays(facts: WorkloadFacts) -> Iterator[Block]:
     """Yield the pods that stay although a rule asks for a move, grouped by rule and reason."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in facts.pods:
@@ -407,10 +409,10 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
     for (why, breaks), pods in ordered[:MAX_ENTRIES]:
         yield ""
-        yield from lines_of(and_more(pods, 4), "  ", "      ")
-        yield from lines_of(why, "      ", "        ")
+        yield Passage(and_more(pods, 4), "  ", "      ")
+        yield Passage(why, "      ", "        ")
         if breaks:
-            yield from lines_of(breaks, "      ", "        ")
+            yield Passage(breaks, "      ", "        ")
     yield from more(len(ordered) - MAX_ENTRIES)
 
 
@@ -420,7 +422,7 @@ def _reason(pod: PodFacts) -> tuple[str, str]:
     return why, "; ".join(breach_words(breach) for breach in pod.breaches if breach.lasts)
 
 
-def _others(facts: WorkloadFacts) -> Iterator[str]:
+def _others(facts: WorkloadFacts) -> Iterator[Block]:
     """Yield the numbers of the other pods that stay, and why."""
     for decision, heading in (
         (PodDecision.FIXED, "Break a rule that the moves of others fix"),
@@ -429,3 +431,117 @@ def _others(facts: WorkloadFacts) -> Iterator[str]:
     ):
         if number := sum(pod.decision is decision for pod in facts.pods):
             yield f"{heading}: {count(number, 'pod')}"
+
+
+@dataclass(frozen=True, slots=True)
+class MovedPod:
+    """What is known of a pod that a run has moved."""
+
+    ref: str
+    """``namespace/name``."""
+    at: float
+    """Unix seconds."""
+    by: str
+    """Name of the process, or of its pod; empty if it is not known."""
+    owner: str
+    """``Kind/namespace/name``; empty if it is not known."""
+    why: str
+    record: MoveRecord | None
+    """Of the memory; None where only an event is known."""
+
+
+def find_moved(ref: str, document: Document, events: Iterable[MoveEvent]) -> MovedPod | None:
+    """Return what memory and events know of the last move of the pod ``[NAMESPACE/]NAME``; None if that is nothing."""
+    recorded = _last_record(ref, document)
+    event = max(events, key=lambda event: (event.at, event.pod), default=None)
+    if recorded is None:
+        if event is None:
+            return None
+        return MovedPod(event.pod, event.at, event.by, event.owner, event.note, None)
+    run, move = recorded
+    at, by = (run.at, run.by) if event is None else (event.at, run.by or event.by)
+    return MovedPod(move.pod, at, by, move.owner, f"{move.strategy}: {move.reason}", move)
+
+
+def _last_record(ref: str, document: Document) -> tuple[ActingRun, MoveRecord] | None:
+    for run in reversed(document.history):
+        for move in run.moves:
+            named = move.pod == ref or ("/" not in ref and move.pod.endswith(f"/{ref}"))
+            if named and move.moved:
+                return run, move
+    return None
+
+
+def gone_data(moved: MovedPod, facts: WorkloadFacts | None) -> dict[str, Any]:
+    """Return the fields of ``kind: PodExplanation`` for a pod that is gone."""
+    record = moved.record
+    return {
+        "pod": moved.ref,
+        "gone": True,
+        "movedAt": rfc3339(moved.at),
+        "by": moved.by or None,
+        "owner": moved.owner or None,
+        "reason": moved.why,
+        "from": None if record is None else record.node,
+        "landed": None if record is None else record.landed or None,
+        "predicted": None if record is None else record.predicted,
+        "rulesUnmet": None if facts is None else _count_unmet(facts),
+    }
+
+
+def format_gone(moved: MovedPod, facts: WorkloadFacts | None) -> list[Block]:
+    """Return the explanation for people."""
+    sentences = (_what(moved), _why(moved), _was_right(moved, facts), _stop(moved))
+    return [Passage(text, "", "  ", WIDTH) for text in sentences]
+
+
+def _what(moved: MovedPod) -> str:
+    by = f" by {moved.by}" if moved.by else ""
+    text = f"{moved.ref} is gone: a run of kube-rebalancer{by} moved it at {rfc3339(moved.at)}"
+    record = moved.record
+    if record is None:
+        return f"{text}."
+    text += f" off {record.node}"
+    if not record.landed:
+        return f"{text}; where its replacement landed was not seen."
+    how = "as predicted" if record.predicted else "not where it was predicted"
+    return f"{text}; its replacement landed on {record.landed}, {how}."
+
+
+def _why(moved: MovedPod) -> str:
+    return f"Why: {moved.why}."
+
+
+def _was_right(moved: MovedPod, facts: WorkloadFacts | None) -> str:
+    if facts is None:
+        owner = moved.owner or "its workload"
+        return f"Was it right: not judged, since {owner} has no pods now."
+    unmet = _count_unmet(facts)
+    record = moved.record
+    off = record is not None and record.landed and not record.predicted
+    if not facts.rules:
+        text = f"no rule concerns {moved.owner} now"
+    elif not unmet:
+        text = f"no rule of {moved.owner} is unmet now"
+    else:
+        moves = sum(pod.move is not None for pod in facts.pods)
+        further = (
+            f"the plan of now moves {count(moves, 'pod')} of it" if moves else "no move helps now"
+        )
+        text = f"{unmet:,} of the {count(len(facts.rules), 'rule')} of {moved.owner} are unmet now, and {further}"
+    verdict = "not as hoped: the replacement landed elsewhere; " if off else ""
+    return f"Was it right: {verdict}{text}."
+
+
+def _count_unmet(facts: WorkloadFacts) -> int:
+    return sum(bool(rule.now.unmet) or rule.now.unsatisfiable is not None for rule in facts.rules)
+
+
+def _stop(moved: MovedPod) -> str:
+    namespace = moved.ref.partition("/")[0]
+    kind, _, name = moved.owner.partition("/")
+    what = f"{kind.lower()} {name.rpartition('/')[2]}" if moved.owner else "WORKLOAD"
+    return (
+        f"How to stop it: kubectl --namespace {namespace} annotate {what} rebalancer/evict=false keeps the pods of this"
+        " workload where they are; rebalancer history shows all moves."
+    )

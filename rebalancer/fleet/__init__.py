@@ -1,1 +1,1 @@
-"""Fleets and recorded snapshots: record them, compare and tune policies on them by simulation, run on many clusters."""
+"""Fleets and recorded snapshots: record them, compare policies on them by simulation, run on many clusters."""

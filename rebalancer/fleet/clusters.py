@@ -1,15 +1,14 @@
 """The clusters of a fleet: their list, a file that the chart writes, and their records, in one ConfigMap.
 
-The pods of one Indexed Job rebalance one cluster each. Their Leases, memories and rights are in these clusters; they
-share one ConfigMap: each pod writes the record of its cluster there, and reads whether all clusters must stand still.
+The pods of one Indexed Job observe one cluster each, with read rights there. They share one ConfigMap, in which each
+pod writes the record of its cluster.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,14 +21,12 @@ from rebalancer.base.plain_text import printable, quote_value
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.resources import AccessRule
-from rebalancer.plan.plan import Outcome
 from rebalancer.policy.document import format_path, parse, validate
 from rebalancer.policy.values import Labels, PositiveDuration, Section
 from rebalancer.report.model import RunReport
 from rebalancer.report.summary import Summary
-from rebalancer.run.execution.executor import contradicts
 from rebalancer.wire.kinds import CONFIG_MAPS
-from rebalancer.wire.times import LAST_SECOND, rfc3339
+from rebalancer.wire.times import LAST_SECOND
 
 FILE = "fleet.yaml"
 """Key of the list in its ConfigMap."""
@@ -60,7 +57,6 @@ _Name = Annotated[
         "a name of a cluster: at most 63 of a-z, 0-9 and -, and no - at its ends",
     ),
 ]
-_Reference = Annotated[str, _matches("[-a-z0-9]+/[-a-z0-9.]+", "NAMESPACE/NAME")]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -77,18 +73,8 @@ class FleetCluster(Section):
 
     name: _Name
     labels: Labels = Field(default_factory=dict)
-    state: _Reference
-    """NAMESPACE/NAME of its Lease; its memory is NAME-memory."""
     policy: dict[str, Any] = Field(default_factory=dict)
     """Values of its own policy, over those by labels."""
-
-
-class FleetStop(Section):
-    """The condition under which all clusters stand still: a number of clusters with contradicted landings in a time."""
-
-    clusters: int = Field(default=3, ge=1)
-    """So many clusters whose landings contradict the predictions."""
-    within: PositiveDuration = timedelta(hours=6)
 
 
 class Fleet(Section):
@@ -96,7 +82,6 @@ class Fleet(Section):
 
     api_version: Literal["rebalancer/v1"] = Field(alias="apiVersion")
     kind: Literal["Fleet"]
-    stop: FleetStop = FleetStop()
     late_after: PositiveDuration = timedelta(minutes=15)
     """A cluster that has reported nothing for so long is late."""
     policies: tuple[PolicyByLabels, ...] = ()
@@ -156,68 +141,33 @@ def load_fleet(path: str) -> Fleet:
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The result of a cluster's last run."""
+    """The result of a cluster's last observation."""
 
     at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
     """When it ended, in Unix seconds."""
     exit_code: int
     error: str = ""
     """Why it failed before it had a report."""
-    held: bool = False
-    """Another run has the Lease."""
-    observed: bool = False
-    """It was not to evict."""
     nodes: _Count = 0
     pods: _Count = 0
     unmet: _Count | None = None
-    """Rules that are unmet at its end; None: not known."""
+    """Rules that are unmet; None: not known."""
     planned: _Count = 0
-    evicted: _Count = 0
-    as_predicted: _Count = 0
-    elsewhere: _Count = 0
+    """Moves that a run would make."""
     standstill: tuple[str, ...] = ()
-    cut: str = ""
-    stopped: str = ""
-    """Why all clusters stood still."""
-    contradicted_at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)] = 0
-    """When the landings of a run last contradicted the predictions; 0: never."""
-
-    def keep(self, before: ClusterRecord | None) -> ClusterRecord:
-        """Return this record with the values that carry over from ``before``."""
-        if self.contradicted_at or before is None:
-            return self
-        return msgspec.structs.replace(self, contradicted_at=before.contradicted_at)
 
 
-def record_of(report: RunReport, exit_code: int, at: float, stopped: str) -> ClusterRecord:
-    """Return the record of a run with a report. ``at``: Unix seconds."""
-    summary = Summary(report)
-    evicted = [one for one in report.outcomes if one.status.may_have_evicted]
+def record_of(report: RunReport, exit_code: int, at: float) -> ClusterRecord:
+    """Return the record of a dry run with a report. ``at``: Unix seconds."""
     return ClusterRecord(
         at=at,
         exit_code=exit_code,
-        observed=report.dry_run,
         nodes=len(report.snapshot.nodes),
         pods=len(report.snapshot.pods),
-        unmet=summary.unmet_now,
+        unmet=Summary(report).unmet_now,
         planned=len(report.outcomes),
-        evicted=len(evicted),
-        as_predicted=_count_landings(evicted, as_predicted=True),
-        elsewhere=_count_landings(evicted, as_predicted=False),
         standstill=tuple(map(shorten, report.standstill[:4])),
-        cut=shorten(report.cut or ""),
-        stopped=shorten(stopped),
-        contradicted_at=at if _contradicts(evicted) else 0,
     )
-
-
-def _count_landings(evicted: list[Outcome], *, as_predicted: bool) -> int:
-    return sum(one.predicted is as_predicted for one in evicted)
-
-
-def _contradicts(evicted: list[Outcome]) -> bool:
-    landed = [one.predicted for one in evicted if one.predicted is not None]
-    return contradicts(landed.count(False), len(landed))
 
 
 def shorten(text: str) -> str:
@@ -232,13 +182,13 @@ class StatusMap:
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._where = client, (namespace, name)
 
-    def read(self, *, after_stop: bool = False) -> dict[str, ClusterRecord | None]:
+    def read(self) -> dict[str, ClusterRecord | None]:
         """Return the records; None for one that people or other versions wrote and that cannot be read.
 
         Raises:
             ClusterReadError: the ConfigMap does not exist, or cannot be read.
         """
-        data = ConfigMapStore(self._client, *self._where, after_stop=after_stop).require().data
+        data = ConfigMapStore(self._client, *self._where).require().data
         records: dict[str, ClusterRecord | None] = {}
         for name, text in data.items():
             try:
@@ -258,35 +208,3 @@ class StatusMap:
         rule = AccessRule("patch", "", CONFIG_MAPS.plural, *self._where)
         last = self._client.last_words
         last.expect(last.patch(CONFIG_MAPS.path(*self._where), body), rule)
-
-
-@dataclass(frozen=True, slots=True)
-class Halt:
-    """Why all clusters of the fleet must stand still, and until when."""
-
-    clusters: tuple[str, ...]
-    """Whose landings contradicted the predictions."""
-    until: float
-    """Unix seconds."""
-
-    def __str__(self) -> str:
-        return (
-            f"all clusters stand still until {rfc3339(self.until)}: landings contradicted the predictions in"
-            f" {', '.join(self.clusters)}; do their schedulers run with what the policy names?"
-        )
-
-
-def halt_of(fleet: Fleet, records: Mapping[str, ClusterRecord | None], now: float) -> Halt | None:
-    """Return why no cluster may act at ``now`` (Unix seconds); None if they may."""
-    within, most = fleet.stop.within.total_seconds(), fleet.stop.clusters
-    times = {
-        cluster.name: record.contradicted_at
-        for cluster in fleet.clusters
-        if (record := records.get(cluster.name)) is not None
-        # A clock that was set back must not stop everything for ever.
-        and -AHEAD < now - record.contradicted_at < within
-    }
-    if len(times) < most:
-        return None
-    # Once the oldest of the newest has gone, there are fewer.
-    return Halt(tuple(times), sorted(times.values(), reverse=True)[most - 1] + within)

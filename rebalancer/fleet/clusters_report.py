@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.errors import ExitCode
-from rebalancer.base.plain_text import columns, count, lines_of, printable_lines
+from rebalancer.base.plain_text import count
 from rebalancer.fleet.clusters import (
     AHEAD,
     ClusterRecord,
     Fleet,
     FleetCluster,
-    halt_of,
     shorten,
 )
+from rebalancer.report.document import Block, Passage, ReportDocument, Table
 from rebalancer.report.html_parts import render_page
 from rebalancer.wire.times import rfc3339
 
@@ -30,30 +28,15 @@ class ClusterCondition(enum.StrEnum):
     """The condition of a cluster in the fleet's report; members are in order, worst first."""
 
     FAILED = "failed"
-    """The last run did nothing, and said why."""
+    """It could not be read, and the last observation said why."""
     LATE = "late"
     """It has reported nothing for too long, or never."""
-    CONTRADICTS = "contradicts"
-    """Replacements of the last run landed where none was predicted."""
-    PARTLY = "partly done"
     STANDS_STILL = "stands still"
-    STOPPED = "stopped"
-    """It was not to act, since landings contradict in too many clusters."""
-    HELD = "held"
-    """Another run has the Lease."""
     UNMET = "unmet rules"
     WELL = "well"
 
 
 _ORDER = {condition: place for place, condition in enumerate(ClusterCondition)}
-_INCOMPLETE = (
-    ClusterCondition.FAILED,
-    ClusterCondition.LATE,
-    ClusterCondition.CONTRADICTS,
-    ClusterCondition.PARTLY,
-)
-"""Something that was to be done in the cluster was not, or it is not known."""
-_FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +57,14 @@ class FleetReport:
 
     at: float
     """Unix seconds."""
-    halt: str
-    """Why all clusters stand still; empty if they do not."""
     lines: tuple[ClusterLine, ...]
     """Worst first."""
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a cluster failed, has not reported, or did only a part of its work."""
-        return any(line.condition in _INCOMPLETE for line in self.lines)
+        """Whether a cluster failed, or has not reported."""
+        unknown = (ClusterCondition.FAILED, ClusterCondition.LATE)
+        return any(line.condition in unknown for line in self.lines)
 
     @property
     def title(self) -> str:
@@ -97,10 +79,9 @@ def report_on(fleet: Fleet, records: Mapping[str, ClusterRecord | None], now: fl
 
     ``records``: cluster -> its record; None for a record that cannot be read.
     """
-    halt = halt_of(fleet, records, now)
     late_after = fleet.late_after.total_seconds()
     lines = [_line(one, records, now, late_after) for one in fleet.clusters]
-    return FleetReport(now, "" if halt is None else str(halt), tuple(sorted(lines, key=_badness)))
+    return FleetReport(now, tuple(sorted(lines, key=_badness)))
 
 
 def _badness(line: ClusterLine) -> tuple[int, int, str]:
@@ -124,62 +105,36 @@ def _line(
         return ClusterLine(cluster, record, ClusterCondition.LATE, why)
     if now - record.at > late_after:
         last = f"; the last said: {shorten(record.error)}" if record.error else ""
-        why = f"no run has reported since {rfc3339(record.at)}{last}"
+        why = f"nothing was reported since {rfc3339(record.at)}{last}"
         return ClusterLine(cluster, record, ClusterCondition.LATE, why)
     return ClusterLine(cluster, record, *_condition_of(record))
 
 
 def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
-    conditions = [
-        (ClusterCondition.FAILED, bool(record.error), record.error),
-        (ClusterCondition.CONTRADICTS, record.contradicted_at == record.at, record.cut),
-        (
-            ClusterCondition.PARTLY,
-            record.exit_code not in _FINE,
-            record.cut or _failure_text(record),
-        ),
-        (ClusterCondition.STANDS_STILL, bool(record.standstill), "; ".join(record.standstill)),
-        (ClusterCondition.STOPPED, bool(record.stopped), record.stopped),
-        (ClusterCondition.HELD, record.held, "another run has its Lease"),
-        (ClusterCondition.UNMET, bool(record.unmet), ""),
-    ]
-    return next(
-        ((one, shorten(why)) for one, holds, why in conditions if holds),
-        (ClusterCondition.WELL, ""),
-    )
+    if record.error:
+        return ClusterCondition.FAILED, shorten(record.error)
+    if record.standstill:
+        return ClusterCondition.STANDS_STILL, shorten("; ".join(record.standstill))
+    return (ClusterCondition.UNMET if record.unmet else ClusterCondition.WELL), ""
 
 
-def _failure_text(record: ClusterRecord) -> str:
-    return (
-        f"not all of {count(record.planned, 'move')} could be made; the log of its pod says which"
-    )
-
-
-_HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "EVICTED", "ELSEWHERE", "EXIT", "LAST RUN")
+_HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "MOVES", "EXIT", "OBSERVED")
 
 
 def render_report(report: FleetReport, form: str) -> str:
-    """Return the page in a form: ``table``, ``json``, ``yaml`` or ``html``."""
-    if form in DATA_FORMS:
-        return data_text(as_data(report), form)
-    return as_html(report) if form == "html" else as_text(report)
+    """Return the page in a form, one of ``rebalancer.report.document.FORMS``."""
+    page = as_html(report) if form == "html" else None
+    return ReportDocument(list(_blocks(report)), as_data(report), page).write(form)
 
 
-def as_text(report: FleetReport) -> str:
-    """Return a table, and below it one sentence for each cluster that needs attention."""
-    lines = [report.title, ""]
-    if report.halt:
-        lines += [*lines_of(report.halt, "", "    "), ""]
-    lines += columns([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 8))
-    if said := list(_sentences(report.lines)):
-        lines.append("")
-        for sentence in said:
-            lines += lines_of(sentence, "", "    ")
-    return printable_lines("\n".join(lines)) + "\n"
-
-
-def _sentences(lines: Sequence[ClusterLine]) -> Iterator[str]:
-    return (f"{line.cluster.name}: {line.why}" for line in lines if line.why)
+def _blocks(report: FleetReport) -> Iterator[Block]:
+    """Yield a table, and below it one sentence for each cluster that needs attention."""
+    yield from (report.title, "")
+    yield Table([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 7))
+    yield ""
+    for line in report.lines:
+        if line.why:
+            yield Passage(f"{line.cluster.name}: {line.why}", "", "    ")
 
 
 def _cells(line: ClusterLine) -> tuple[str, ...]:
@@ -187,21 +142,10 @@ def _cells(line: ClusterLine) -> tuple[str, ...]:
     if record is None:
         return (name, condition, *["-"] * (len(_HEADS) - 2))
     at = rfc3339(record.at)[:16].replace("T", " ")
-    if record.error or record.held:
-        # Nothing was read.
-        return (name, condition, *["-"] * 5, str(record.exit_code), at)
-    unmet = "-" if record.unmet is None else f"{record.unmet:,}"
-    numbers = (record.nodes, record.pods)
-    ended = (record.evicted, record.elsewhere)
-    return (
-        name,
-        condition,
-        *(f"{number:,}" for number in numbers),
-        unmet,
-        *(f"{number:,}" for number in ended),
-        str(record.exit_code),
-        at,
-    )
+    numbers = (record.nodes, record.pods, record.unmet, record.planned)
+    # Where there was an error, nothing was read.
+    cells = ["-" if record.error or number is None else f"{number:,}" for number in numbers]
+    return (name, condition, *cells, str(record.exit_code), at)
 
 
 def as_data(report: FleetReport) -> dict[str, Any]:
@@ -210,14 +154,13 @@ def as_data(report: FleetReport) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "FleetReport",
         "at": rfc3339(report.at),
-        "standsStill": report.halt,
         "clusters": [
             {
                 "name": line.cluster.name,
                 "labels": dict(sorted(line.cluster.labels.items())),
                 "state": line.condition.value,
                 "why": line.why,
-                "lastRun": None if line.record is None else _record_data(line.record),
+                "observed": None if line.record is None else _record_data(line.record),
             }
             for line in report.lines
         ],
@@ -229,8 +172,7 @@ def _record_data(record: ClusterRecord) -> dict[str, Any]:
         field.encode_name: getattr(record, field.name)
         for field in msgspec.structs.fields(ClusterRecord)
     }
-    times = ("at", "contradictedAt")
-    return data | {key: rfc3339(data[key]) if data[key] else None for key in times}
+    return data | {"at": rfc3339(record.at)}
 
 
 def as_html(report: FleetReport) -> str:
@@ -239,10 +181,9 @@ def as_html(report: FleetReport) -> str:
         "fleet.html.j2",
         ["report.css"],
         title=report.title,
-        halt=report.halt,
         at=rfc3339(report.at),
         heads=_HEADS,
-        left=(0, 1, 8),
+        left=(0, 1, 7),
         rows=[
             {
                 "cells": _cells(line),

@@ -223,9 +223,8 @@ def compare_rows(
     policies: Sequence[str],
     rows: Sequence[Row],
     failures: Sequence[Failure],
-    measures: Sequence[Measure] = MEASURES,
 ) -> Comparison:
-    """Compare policies in ``measures``. The order of the rows does not matter.
+    """Compare policies in all measures. The order of the rows does not matter.
 
     A draw of a snapshot counts for the verdicts only if all policies have a row for it. Otherwise one policy would be
     judged on easier clusters than the others.
@@ -238,10 +237,10 @@ def compare_rows(
     states = _group(snapshots)
     paired_by = "snapshot" if len(set(states.values())) != 1 else "draw"
     pairs = _pairs(common, states, paired_by)
-    values = {name: _means(of, pairs, measures) for name, of in of_policy.items()}
+    values = {name: _means(of, pairs) for name, of in of_policy.items()}
     return Comparison(
-        policies=tuple(_result(name, of, measures) for name, of in of_policy.items()),
-        verdicts=tuple(_verdicts(policies, values, list(pairs), measures)),
+        policies=tuple(_result(name, of) for name, of in of_policy.items()),
+        verdicts=tuple(_verdicts(policies, values, list(pairs))),
         snapshots=tuple(snapshots),
         paired_by=paired_by,
         states=len(set(states.values())),
@@ -305,9 +304,7 @@ def _pairs(
     return pairs
 
 
-def _means(
-    rows: Sequence[Row], pairs: Mapping[str, Sequence[_Draw]], measures: Sequence[Measure]
-) -> dict[str, Floats]:
+def _means(rows: Sequence[Row], pairs: Mapping[str, Sequence[_Draw]]) -> dict[str, Floats]:
     """Return key -> (pairs,) the means over the draws of each pair; a snapshot with fewer draws counts as one with more."""
     by_draw = {(row.snapshot, row.draw): row for row in rows}
     return {
@@ -318,7 +315,7 @@ def _means(
             ],
             float,
         )
-        for measure in measures
+        for measure in MEASURES
     }
 
 
@@ -330,14 +327,13 @@ def _verdicts(
     policies: Sequence[str],
     values: Mapping[str, Mapping[str, Floats]],
     names: Sequence[str],
-    measures: Sequence[Measure],
 ) -> Iterator[PairVerdict]:
     verdicts = [
         _verdict(
             measure, first, second, values[first][measure.key] - values[second][measure.key], names
         )
         for first, second in combinations(policies, 2)
-        for measure in measures
+        for measure in MEASURES
     ]
     # What differs nowhere can never be claimed, and costs the others nothing.
     open_ = [index for index, verdict in enumerate(verdicts) if verdict.difference.least_p < 1.0]
@@ -368,7 +364,7 @@ def _decide(verdict: PairVerdict, p: float) -> PairVerdict:
     return replace(verdict, p=p, better=better)
 
 
-def _result(name: str, rows: Sequence[Row], measures: Sequence[Measure]) -> PolicyResult:
+def _result(name: str, rows: Sequence[Row]) -> PolicyResult:
     warnings: dict[str, int] = {}
     for row in rows:
         for warning in row.warnings:
@@ -377,7 +373,7 @@ def _result(name: str, rows: Sequence[Row], measures: Sequence[Measure]) -> Poli
         name=name,
         tasks=len(rows),
         silent=sum(row.silent for row in rows),
-        measures={measure.key: _summary(rows, measure.key) for measure in measures},
+        measures={measure.key: _summary(rows, measure.key) for measure in MEASURES},
         left=_mean_left(rows),
         warnings=tuple(warnings.items()),
     )

@@ -10,7 +10,7 @@ import msgspec
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import and_more, columns, count, lines_of, printable_lines
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.fleet.comparison import (
     LEVEL,
     Comparison,
@@ -21,34 +21,48 @@ from rebalancer.fleet.comparison import (
 )
 from rebalancer.fleet.measures import MEASURES, Measure
 from rebalancer.fleet.task import Failure
+from rebalancer.report.document import Block, Passage, ReportDocument, Table
 from rebalancer.report.html_parts import render_page
 
 _MAX_NAMES = 3
 _MAX_FAILURES = 20
 
 
-def as_text(comparison: Comparison, judge: str) -> str:
-    """Return the comparison as tables and sentences; ``judge`` names the policy that scored what is left."""
-    counted = describe_repeats(comparison)
-    lines = [title(comparison), *(lines_of(counted) if counted else ()), ""]
+def render_comparison(comparison: Comparison, form: str, judge: str) -> str:
+    """Return the comparison in a form, one of ``rebalancer.report.document.FORMS``; ``judge``: the policy that scored what is left."""
+    page = as_html(comparison, judge) if form == "html" else None
+    blocks = list(_blocks(comparison, judge))
+    return ReportDocument(blocks, as_data(comparison, judge), page).write(form)
+
+
+def _blocks(comparison: Comparison, judge: str) -> Iterator[Block]:
+    yield title(comparison)
+    if counted := describe_repeats(comparison):
+        yield Passage(counted)
+    yield ""
     for part in (MEASURES[:5], MEASURES[5:]):
         rows = [("POLICY", *(measure.head for measure in part))]
         rows += [
             (of.name, *(cell(of.measures[measure.key]) for measure in part))
             for of in comparison.policies
         ]
-        lines += [*columns(rows), ""]
-    lines += lines_of(LEGEND.format(judge=judge))
-    lines += ["", "Left by rule (hard / soft / imbalance)", *_left_lines(comparison), ""]
+        yield from (Table(rows), "")
+    yield Passage(LEGEND.format(judge=judge))
+    yield from ("", "Left by rule (hard / soft / imbalance)", _left(comparison))
+    rest = list(_verdicts(comparison))
+    yield from ("", *rest) if rest else ()
+
+
+def _verdicts(comparison: Comparison) -> Iterator[Block]:
+    """Yield which policy is better, what runs warned of, and what failed."""
     for first, second, verdicts in by_pair(comparison):
-        lines += [f"{first} beside {second}"]
+        yield f"{first} beside {second}"
         for sentence in sentences(verdicts, comparison.paired_by):
-            lines += lines_of(sentence, "  ", "      ")
+            yield Passage(sentence, "  ", "      ")
     for of in comparison.policies:
         for warning, number in of.warnings:
-            lines += lines_of(f"Warning of {of.name} in {count(number, 'task')}: {warning}")
-    lines += list(failure_lines(comparison.failures))
-    return printable_lines("\n".join(lines).rstrip()) + "\n"
+            yield Passage(f"Warning of {of.name} in {count(number, 'task')}: {warning}")
+    yield from failure_lines(comparison.failures)
 
 
 LEGEND = (
@@ -96,12 +110,12 @@ def show_number(value: float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _left_lines(comparison: Comparison) -> list[str]:
+def _left(comparison: Comparison) -> Table:
     rows = [("RULE", *(of.name for of in comparison.policies))]
     rows += [
         (rule, *(left_cell(of, rule) for of in comparison.policies)) for rule in comparison.rules
     ]
-    return columns(rows)
+    return Table(rows)
 
 
 def left_cell(of: PolicyResult, rule: str) -> str:

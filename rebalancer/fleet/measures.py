@@ -10,7 +10,7 @@ import numpy as np
 
 from rebalancer.plan.plan import Cost, Method, Outcome
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.whatif.play import Played
+from rebalancer.whatif.cycles import Played
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
-from rebalancer.whatif.cycles import total
-from rebalancer.whatif.play import Conditions, play
+from rebalancer.whatif.cycles import Conditions, play, total
 
 _FROM_CONFIG = "fromConfig"
 _MAX_ERROR = 500

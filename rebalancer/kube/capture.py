@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.kube.access import missing_lists
-from rebalancer.kube.buffers import BUFFER_RULES, read_raw_buffers
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import (
@@ -24,8 +23,8 @@ from rebalancer.kube.lists import (
     scale_out_selector,
 )
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
-from rebalancer.kube.pod_groups import find_pod_groups
 from rebalancer.kube.read import read_version
+from rebalancer.kube.seldom_read import BUFFER_RULES, find_pod_groups, read_raw_buffers
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
 from rebalancer.snapshot.redact import Redactor

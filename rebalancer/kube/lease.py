@@ -38,9 +38,6 @@ class LeaseTaken:
     """Unix seconds at which the holder took it; 0: not known."""
 
 
-WITHOUT_FLAG = ", or run without --lease if nothing else rebalances this cluster"
-
-
 class Lease:
     """The Lease ``name`` in ``namespace``; ``identity`` is unique to this run.
 
@@ -61,10 +58,7 @@ class Lease:
         identity: str,
         duration: int = 60,
         clock: Callable[[], float],
-        advice: str = WITHOUT_FLAG,
     ) -> None:
-        """``advice``: what else can be done where the Lease does not exist, after "create it"."""
-        self._advice = advice
         self.client = client
         self.identity = identity
         self.duration = duration
@@ -142,7 +136,8 @@ class Lease:
         if says_missing(response.status, response.body):
             raise NotServedError(
                 404,
-                f"there is no Lease {self._namespace}/{self._name}: create it (the chart does){self._advice}",
+                f"there is no Lease {self._namespace}/{self._name}: create it (the chart does), or run without --lease if nothing else rebalances"
+                " this cluster",
             )
         return self._decode(response, "get"), now
 

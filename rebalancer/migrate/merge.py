@@ -11,10 +11,9 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError, RebalancerError
-from rebalancer.migrate.options import budgets, defaults, list_equivalents
+from rebalancer.migrate.options import budgets, defaults, list_equivalents, read_usage
 from rebalancer.migrate.plugins import PeerPolicy
 from rebalancer.migrate.pods import Evictor, limits, protections, select_of
-from rebalancer.migrate.usage import read_usage
 from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Peer, Use
 from rebalancer.policy.forms import as_yaml
 from rebalancer.policy.load import load_text

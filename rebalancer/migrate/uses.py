@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import Field
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.similar import closest, did_you_mean
+from rebalancer.base.plain_text import closest, did_you_mean
 from rebalancer.migrate.plugins import (
     EVICTOR,
     STRATEGIES,

@@ -22,8 +22,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.base.errors import PluginError
-from rebalancer.base.plain_text import quote_value
-from rebalancer.base.similar import closest, did_you_mean
+from rebalancer.base.plain_text import closest, did_you_mean, quote_value
 
 KeyPath = tuple[str | int, ...]
 

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import without_nulls
 from rebalancer.base.errors import PluginError, PolicyError
-from rebalancer.base.plain_text import quote_value
-from rebalancer.base.similar import did_you_mean
+from rebalancer.base.plain_text import did_you_mean, quote_value
 from rebalancer.policy.document import (
     MAX_BYTES,
     FileProblem,

@@ -6,6 +6,7 @@ Keys are camelCase in the file. ``load`` reads files into these models; this mod
 from __future__ import annotations
 
 import enum
+from datetime import date, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -21,11 +22,61 @@ from rebalancer.policy.cluster import (
     UsageSettings,
 )
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.policy.prices import Prices
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
-from rebalancer.policy.values import GracePeriod, Limit, LimitField, Params, Section
+from rebalancer.policy.values import (
+    GracePeriod,
+    LabelKey,
+    Limit,
+    LimitField,
+    Params,
+    PositiveDuration,
+    Section,
+)
 from rebalancer.policy.windows import Window, is_open, next_allowed
+
+Price = Annotated[float, Field(ge=0, le=1e6)]
+"""Of a machine, for an hour, in any currency."""
+
+SPOT = "/spot"
+"""At the end of a machine's type: its price as a Spot machine."""
+
+
+class Prices(Section):
+    """Where the price of a node comes from: its own label, then the table. No prices are built in: they would grow stale."""
+
+    label: LabelKey | None = Field(
+        default=None, description="A label of nodes whose value is the node's price for an hour."
+    )
+    table: dict[str, Price] = Field(
+        default={},
+        description="Price for an hour by the label node.kubernetes.io/instance-type; TYPE/spot is that of a Spot machine.",
+    )
+    as_of: date | None = Field(
+        default=None, description="The day of the table, as 2026-11-01; needed with it."
+    )
+    max_age: PositiveDuration = Field(
+        default=timedelta(days=90), description="A table that is older is warned of."
+    )
+    least_saving: Price = Field(
+        default=0.0,
+        description="Least price for an hour that a node must save for each pod that is evicted from it.",
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether any price may be known."""
+        return self.label is not None or bool(self.table)
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Prices:
+        if bool(self.table) != (self.as_of is not None):
+            raise ValueError(
+                "table and asOf go together: prices change, and a table must say of which day it is"
+            )
+        if self.least_saving and not self.given:
+            raise ValueError("leastSaving needs prices: give label or table")
+        return self
 
 
 class Mode(enum.StrEnum):

@@ -20,9 +20,8 @@ from prometheus_client.registry import Collector
 from rebalancer import __version__
 from rebalancer.base.sending import send
 from rebalancer.base.stop import Stop
-from rebalancer.plan.plan import Code, Outcome, Status
-from rebalancer.plan.totals import MAX_SERIES, RESULTS, Remembered, Totals
-from rebalancer.plan.totals import OTHERS as OTHER_NAMESPACES
+from rebalancer.plan.plan import MAX_SERIES, RESULTS, Code, Outcome, Remembered, Status, Totals
+from rebalancer.plan.plan import OTHERS as OTHER_NAMESPACES
 from rebalancer.report.model import RunReport
 
 MAX_OWNERS = 20

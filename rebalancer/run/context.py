@@ -55,7 +55,7 @@ class RunContext:
     """Whether metrics of the run are sent or written."""
     stop: Stop
     name_in_marks: str
-    """Name in the marks that do not outlast this run, see :func:`rebalancer.run.names.name_in_marks`."""
+    """Name in the marks that do not outlast this run, see :func:`rebalancer.run.context.name_in_marks`."""
     rights: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
     granted: set[AccessRule] = field(default_factory=set)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import OutputError, create_file, say, write
-from rebalancer.base.terminal import terminal_look
+from rebalancer.base.output import OutputError, create_file, say, terminal_look, write
 from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, Status
 from rebalancer.planner.planning import ClusterNow, Planned

@@ -39,7 +39,7 @@ from rebalancer.snapshot.selected import grace_periods
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
     from rebalancer.kube.client import Client
-    from rebalancer.plan.totals import Totals
+    from rebalancer.plan.plan import Totals
     from rebalancer.report.model import RunReport
     from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
@@ -344,16 +344,14 @@ def recall(
     if source.client is None or run.state.memory is None:
         return run, None
     from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
-    from rebalancer.run.memory.node_count import (  # noqa: PLC0415
+    from rebalancer.run.memory.remember import (  # noqa: PLC0415  # noqa: PLC0415
         count_in_use,
-        describe_fall,
-        see_nodes,
-        with_zones,
-    )
-    from rebalancer.run.memory.remember import (  # noqa: PLC0415
         describe_cooling,
+        describe_fall,
         describe_resting,
         recall_streaks,
+        see_nodes,
+        with_zones,
     )
     from rebalancer.run.memory.store import (  # noqa: PLC0415
         MemoryStore,
@@ -362,7 +360,7 @@ def recall(
     )
 
     memory = MemoryStore(
-        open_config_map(source.client, run.state.memory, of_fleet=run.state.of_fleet),
+        open_config_map(source.client, run.state.memory),
         reading.snapshot,
         run.environment.random(8).hex(),
         run.notes.append,

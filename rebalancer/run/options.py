@@ -6,7 +6,7 @@ The node agent, a process on each node, imports this too; so modules for policie
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -22,14 +22,65 @@ FAIL_ON = ("standstill", "unmet", "held")
 """What ``--fail-on`` may name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The flag that sets a field of options; the commands make the flags of the command line from these."""
+
+    help: str
+    names: tuple[str, ...] = ()
+    """As they are written; none: ``--`` and the name of the field."""
+    metavar: str | None = None
+    parse: str = ""
+    """Who parses the text and who completes it: keys of ``PARSERS`` and ``COMPLETERS`` in ``rebalancer.commands.flags``."""
+    complete: str = ""
+    choices: tuple[str, ...] = ()
+    path: str = ""
+    """``any`` path, or one of a ``file`` or a ``directory``."""
+    least: int | None = None
+    """The smallest value of a whole number."""
+    bare: str | None = None
+    """The value of the flag without one."""
+    env: str | None = None
+    """The environment variable that stands for it."""
+    default: str | None = None
+    """The default as a text, where that is not the field's."""
+    shows_default: bool = True
+    required: bool = False
+    hidden: bool = False
+
+
+def flag(help: str, *names: str, default: Any = MISSING, **more: Any) -> Any:  # noqa: A002  # as click has it
+    """Return a field of options that a :class:`Flag` sets; without a default the flag must be given."""
+    return field(default=default, metadata={"flag": Flag(help, names, **more)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFlags:
     """The flags that choose the policy."""
 
-    policy_path: str | None = None
-    settings: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    mode: str | None = None
+    policy_path: str | None = flag(
+        "Policy file ('-': standard input), or directory with one file per strategy. Default: the built-in policy.",
+        "--policy",
+        default=None,
+        path="any",
+    )
+    settings: tuple[str, ...] = flag(
+        "Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe; may be repeated.",
+        "--set",
+        default=(),
+        metavar="KEY=VALUE",
+        complete="settings",
+    )
+    only: tuple[str, ...] = flag(
+        "Use only this strategy; may be repeated.",
+        "--strategy",
+        default=(),
+        metavar="NAME",
+        complete="strategies",
+    )
+    mode: str | None = flag(
+        "Change the policy's mode.", default=None, choices=("off", "observe", "enforce")
+    )
 
     def load(self, registry: Registry) -> LoadedPolicy:
         """Return the policy.
@@ -65,13 +116,43 @@ class PolicyFlags:
 class ClusterFlags:
     """The flags that choose the input, a snapshot file or a cluster, and the access to the API server."""
 
-    snapshot_path: str | None = None
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    max_requests: int = 8
-    compress: bool = False
-    request_timeout: float | None = None
-    """Seconds for each request; None: the client's own limits."""
+    snapshot_path: str | None = flag(
+        "Plan on a snapshot file ('-': standard input), without a cluster. Implies --dry-run.",
+        "--snapshot",
+        default=None,
+        path="any",
+    )
+    kubeconfig: str | None = flag(
+        "Path to the kubeconfig file. Default: as kubectl; in a pod its ServiceAccount.",
+        default=None,
+        path="any",
+    )
+    context_name: str | None = flag(
+        "Context of the kubeconfig. Default: the current one.",
+        "--context",
+        default=None,
+        metavar="NAME",
+        complete="contexts",
+    )
+    request_timeout: float | None = flag(
+        "Give up a request to the API server after this time (30s, 2m; a plain number is seconds), watches excepted."
+        " Default, and with 0: 2m, and 15s until it has answered for the first time.",
+        default=None,
+        metavar="DURATION",
+        parse="request timeout",
+    )
+    max_requests: int = flag(
+        "Most requests to the API server at once; watches do not count.",
+        default=8,
+        least=1,
+        metavar="N",
+        hidden=True,
+    )
+    compress: bool = flag(
+        "Ask for compressed lists: for slow or metered connections. Costs the API server more CPU.",
+        default=False,
+        hidden=True,
+    )
 
     def client(self, environment: Environment, stop: Stop) -> Client:
         """Return a client of the cluster, valid until ``stop``.
@@ -97,36 +178,87 @@ class ClusterFlags:
 class ScopeFlags:
     """The flags that limit which pods may move."""
 
-    namespace: str | None = None
-    selector: LabelSelector | None = None
-    select: Select | None = None
+    namespace: str | None = flag(
+        "Move pods of this namespace only.",
+        "-n",
+        "--namespace",
+        default=None,
+        metavar="NAME",
+        complete="namespaces",
+    )
+    selector: LabelSelector | None = flag(
+        "Move pods with these labels only, as kubectl takes them: app=web,tier!=batch.",
+        "-l",
+        "--selector",
+        default=None,
+        metavar="LABELS",
+        parse="labels",
+    )
+    select: Select | None = flag(
+        "Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
+        default=None,
+        metavar="YAML",
+        parse="select",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StateFlags:
     """The objects that runs share, as (namespace, name)."""
 
-    lease: tuple[str, str] | None = None
-    """The Lease that keeps two runs apart."""
-    memory: tuple[str, str] | None = None
-    """The ConfigMap that remembers earlier runs."""
-    machine_state: tuple[str, str] | None = None
-    """The ConfigMap with what a process that starts again must know of machines."""
-    of_fleet: bool = False
-    """The list of a fleet names them, and no flags."""
+    lease: tuple[str, str] | None = flag(
+        "Lease that keeps two runs apart. It must exist.",
+        default=None,
+        metavar="NS/NAME",
+        parse="reference",
+    )
+    memory: tuple[str, str] | None = flag(
+        "ConfigMap that remembers what earlier runs moved and measured. It must exist.",
+        default=None,
+        metavar="NS/NAME",
+        parse="reference",
+    )
+    machine_state: tuple[str, str] | None = flag(
+        "ConfigMap with what must be known after a restart: sizes and back-offs of groups, and what steps have to give back. It"
+        " must exist; scale-out, quarantine and deregister need it.",
+        default=None,
+        metavar="NS/NAME",
+        parse="reference",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The flags for the output at the end of a run, and for its exit code."""
 
-    output: str = "table"
-    color: str = "auto"
-    plan_out: str | None = None
-    """File that the plan is written to, for ``apply``."""
-    detailed_exitcode: bool = False
-    fail_on: tuple[str, ...] = ()
-    """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
+    output: str = flag(
+        "Form of the report.",
+        "-o",
+        "--output",
+        default="table",
+        choices=("table", "wide", "json", "yaml", "html", "markdown", "csv"),
+    )
+    color: str = flag(
+        "Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
+        default="auto",
+        choices=("auto", "always", "never"),
+        bare="always",
+    )
+    plan_out: str | None = flag(
+        "Also write the plan to FILE, as JSON: for review, and for `rebalancer apply FILE`.",
+        "--out",
+        default=None,
+        metavar="FILE",
+        path="file",
+    )
+    detailed_exitcode: bool = flag("A dry run that finds moves exits with code 10.", default=False)
+    fail_on: tuple[str, ...] = flag(
+        "Exit with code 11 if the run stood still, left rules unmet, or was held back by a budget or another run.",
+        default=(),
+        metavar=",".join(FAIL_ON),
+        parse="states",
+        complete="states",
+    )
     asks: bool = False
     """Whether the question whether to carry the plan out follows the report of a dry run."""
     prints_idle: bool = True
@@ -137,15 +269,36 @@ class Ending:
 class Publishing:
     """The flags for metrics, notices and the trace of a run."""
 
-    metrics_push: str | None = None
-    """URL of a Pushgateway."""
-    metrics_file: str | None = None
-    """File for a textfile collector."""
-    notify: str | None = None
-    """URL that gets a notice; a secret."""
-    traces: str | None = None
-    """URL of an OpenTelemetry collector."""
-    notify_template: str = "plain"
+    metrics_push: str | None = flag(
+        "Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
+        default=None,
+        metavar="URL",
+        env="REBALANCER_METRICS_PUSH",
+    )
+    metrics_file: str | None = flag(
+        "Write metrics for a textfile collector; name it *.prom.",
+        default=None,
+        metavar="FILE",
+        path="file",
+    )
+    notify: str | None = flag(
+        "One HTTP POST after a run that acted, failed or stood still. Better in $REBALANCER_NOTIFY, since a webhook's address"
+        " is a secret.",
+        default=None,
+        metavar="URL",
+        env="REBALANCER_NOTIFY",
+    )
+    traces: str | None = flag(
+        "Send a trace of the run to an OpenTelemetry collector, OTLP over HTTP: http://HOST:4318. Needs the extra otel.",
+        default=None,
+        metavar="URL",
+        env="REBALANCER_TRACES",
+    )
+    notify_template: str = flag(
+        "Body of the notice: JSON with placeholders such as $summary.",
+        default="plain",
+        metavar="plain|slack|teams|FILE",
+    )
     cluster: str = ""
     """Name of the cluster among others, in metrics and notices; empty: there is one only."""
 
@@ -154,8 +307,8 @@ class Publishing:
 class ProgressFlags:
     """The flags for progress messages on standard error."""
 
-    quiet: bool = False
-    log_format: str = "text"
+    quiet: bool = flag("No progress on standard error.", "-q", "--quiet", default=False)
+    log_format: str = flag("Form of the progress lines.", default="text", choices=("text", "json"))
     pictured: bool = False
     """Whether a terminal shows the nodes while pods move."""
 
@@ -193,15 +346,28 @@ class RunOptions(Grouped):
     progress: ProgressFlags = field(default_factory=ProgressFlags)
     plan_path: str | None = None
     """The reviewed plan to apply; None: make one."""
-    max_age: float = 3600
-    """Seconds; of a reviewed plan."""
+    max_age: float = flag(
+        "Refuse a plan that was made on an older picture of the cluster: 90s, 5m, 1h30m.",
+        default=3600.0,
+        metavar="DURATION",
+        parse="duration",
+    )
     confirmed_plan: bytes | None = None
     """The plan that was shown and agreed to, as ``plan_out`` has it."""
-    dry_run: bool = False
-    yes: bool = False
-    """Evict without asking; without it, only a ``confirmed_plan``."""
-    lift_budgets: bool = False
-    whole: bool = False
-    """Plan all there is to do, not only what one run can carry out in its time; for dry runs."""
-    deadline: float = 600
+    dry_run: bool = flag("Report only. The plan is the same as a real run's.", default=False)
+    yes: bool = flag(
+        "Evict without asking. Needed where no terminal is, as in a CronJob or a script.",
+        default=False,
+    )
+    lift_budgets: bool = flag("No limit per run and per hour; all others hold.", default=False)
+    whole: bool = flag(
+        "In a dry run: plan all there is to do, not only what one run can carry out in its time.",
+        default=False,
+    )
+    deadline: float = flag(
+        "End the run cleanly after this time: 90s, 5m; a plain number is seconds.",
+        default=600.0,
+        metavar="DURATION",
+        parse="time",
+    )
     """Seconds that a run has, sending included."""

@@ -17,7 +17,7 @@ from rebalancer.run.options import Publishing
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from rebalancer.plan.totals import Totals
+    from rebalancer.plan.plan import Totals
     from rebalancer.report.model import RunReport
     from rebalancer.report.notices import Notice
     from rebalancer.run.memory.document import Document

@@ -156,7 +156,7 @@ class Source:
         """Return the snapshot with the CapacityBuffers, if the policy counts them."""
         if not self.run.loaded.policy.capacity.buffers:
             return snapshot
-        from rebalancer.kube.buffers import read_buffers  # noqa: PLC0415
+        from rebalancer.kube.seldom_read import read_buffers  # noqa: PLC0415
 
         return replace(snapshot, buffers=read_buffers(client, snapshot))
 
@@ -170,7 +170,7 @@ class Source:
 
     def _with_groups(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the PodGroups that its pods name, as far as they may be read."""
-        from rebalancer.kube.pod_groups import read_pod_groups  # noqa: PLC0415
+        from rebalancer.kube.seldom_read import read_pod_groups  # noqa: PLC0415
 
         groups, notes = read_pod_groups(client, snapshot)
         self.run.notes.extend(notes)
@@ -264,7 +264,7 @@ def require_rights(
         lease_rules,
         require,
     )
-    from rebalancer.kube.buffers import BUFFER_RULES  # noqa: PLC0415
+    from rebalancer.kube.seldom_read import BUFFER_RULES  # noqa: PLC0415
 
     with run.timings.phase("access"):
         lease = () if run.state.lease is None else lease_rules(*run.state.lease)
@@ -288,11 +288,8 @@ def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
     return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
 
 
-_OF_FLEET = ", or name another one by `state` of the cluster in the list of the fleet"
-
-
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
-    from rebalancer.kube.lease import WITHOUT_FLAG, Lease, LeaseTaken  # noqa: PLC0415
+    from rebalancer.kube.lease import Lease, LeaseTaken  # noqa: PLC0415
 
     if run.state.lease is None:
         return None
@@ -302,7 +299,6 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
         *run.state.lease,
         identity=identity(run.environment),
         clock=clock,
-        advice=_OF_FLEET if run.state.of_fleet else WITHOUT_FLAG,
     )
     taken = lease.acquire()
     if isinstance(taken, LeaseTaken):

@@ -19,7 +19,7 @@ from rebalancer.base.stop import Clock
 
 if TYPE_CHECKING:
     from rebalancer.kube.cache import ClusterCache
-    from rebalancer.plan.totals import Totals
+    from rebalancer.plan.plan import Totals
     from rebalancer.report.metrics import Metric, Values
     from rebalancer.report.model import RunReport
     from rebalancer.run.memory.document import Document
@@ -267,7 +267,7 @@ class Health:
 
         seen = None if memory is None else summarize_memory(memory, now)
         self._values, self.failed = of_report(report, seen, now), None
-        from rebalancer.plan.totals import with_moves, with_run  # noqa: PLC0415
+        from rebalancer.plan.plan import with_moves, with_run  # noqa: PLC0415
 
         moved = with_moves(self._totals(), report.tried)
         self._counted = with_run(moved, report.exit_code)
@@ -284,7 +284,7 @@ class Health:
 
         code = error.exit_code
         self._values, self.failed = of_end(int(code), now), code
-        from rebalancer.plan.totals import with_run  # noqa: PLC0415
+        from rebalancer.plan.plan import with_run  # noqa: PLC0415
 
         self._counted = with_run(self._totals(), int(code))
         if self.page is not None:
@@ -295,7 +295,7 @@ class Health:
         self.leads, self._values = False, {}
 
     def _totals(self) -> Totals:
-        from rebalancer.plan.totals import Totals  # noqa: PLC0415
+        from rebalancer.plan.plan import Totals  # noqa: PLC0415
 
         return self._counted or Totals()
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from rebalancer.policy.prices import SPOT, Prices
+from rebalancer.policy.model import SPOT, Prices
 from rebalancer.snapshot.columns import Floats
 from rebalancer.snapshot.model import Snapshot
 

@@ -19,7 +19,7 @@ import msgspec
 
 from rebalancer.base.data_text import read_rest, unpack, yaml_documents
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.similar import FEW, did_you_mean
+from rebalancer.base.plain_text import FEW, did_you_mean
 from rebalancer.policy.values import is_label_key, is_label_value
 from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.labels import ZONE_KEYS, object_selector

@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.plain_text import and_more, columns, count, percent, printable_lines
+from rebalancer.base.plain_text import and_more, count, percent
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.report import words
 from rebalancer.report.as_json import unmet_data
 from rebalancer.report.changes import NO_ZONE, WorkloadChange, group_alike, nodes_by_owner
+from rebalancer.report.document import Block, Table
 from rebalancer.report.model import group_rules
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.whatif.cycles import Cycle, Simulation, total
 from rebalancer.wire.times import rfc3339
 
-FORMS = ("table", *DATA_FORMS)
 _HEAD = (
     "CYCLE",
     "TIME",
@@ -146,24 +145,29 @@ def what_if_lines(change: WhatIf, simulation: Simulation) -> list[str]:
     return lines
 
 
-def render_simulation(
-    simulation: Simulation, output: str, change: WhatIf | None, *, source: str, policy: str
-) -> str:
-    """Return the simulation in the form ``output``, one of ``FORMS``."""
-    if output in DATA_FORMS:
-        return data_text(as_data(simulation, change, source=source, policy=policy), output)
+def format_simulation(
+    simulation: Simulation, change: WhatIf | None, *, source: str, policy: str
+) -> list[Block]:
+    """Return the simulation for people."""
     warnings = [f"Warning: {text}" for text in simulation.warnings]
     answer = [] if change is None else [*what_if_lines(change, simulation), ""]
-    lines = [*answer, f"Simulation of {source}, {policy}", *warnings, ""]
-    lines += [*_table(simulation.cycles), ""]
-    lines += [f"  {name}: {text}" for name, text in scores_of_end(simulation)]
-    lines += _unmet_lines(simulation)
-    lines += [
-        f"Waiting: {count(one.pods, 'pod')} of {one.owner}: {one.reason}"
-        for one in simulation.waiting
+    return [
+        *answer,
+        f"Simulation of {source}, {policy}",
+        *warnings,
+        "",
+        Table([_HEAD, *map(_row, simulation.cycles)], "", range(len(_HEAD))),
+        "",
+        *(f"  {name}: {text}" for name, text in scores_of_end(simulation)),
+        *_unmet_lines(simulation),
+        *(
+            f"Waiting: {count(one.pods, 'pod')} of {one.owner}: {one.reason}"
+            for one in simulation.waiting
+        ),
+        *_pauses(simulation.cycles),
+        _sum_line(simulation),
+        _silence_line(simulation),
     ]
-    lines += [*_pauses(simulation.cycles), _sum_line(simulation), _silence_line(simulation)]
-    return printable_lines("\n".join(lines)) + "\n"
 
 
 def as_data(
@@ -291,10 +295,6 @@ def _unmet_lines(simulation: Simulation) -> Iterator[str]:
 
 def _evictions(simulation: Simulation) -> int:
     return sum(cycle.evictions for cycle in simulation.cycles)
-
-
-def _table(cycles: Sequence[Cycle]) -> list[str]:
-    return columns([_HEAD, *map(_row, cycles)], "", range(len(_HEAD)))
 
 
 def head_of_cycles() -> tuple[str, ...]:

@@ -32,11 +32,11 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
-from rebalancer.kube.buffers import BUFFER_RULES
-from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.evict import EVICT, RESTART_RULES
+from rebalancer.kube.failures import name_values
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.seldom_read import BUFFER_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.planner.findings import against_autoscalers
 from rebalancer.policy.cluster import ConfigMapKey
@@ -51,7 +51,7 @@ from tests.chart.values import own_paths, shipped
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
 NAME = "rebalancer-kube-rebalancer"
 _PROVIDED: dict[str, Any] = {"policy": {"provider": {"aws": {}}}}
-fleet_run = fleet_command.commands["run"]
+fleet_observe = fleet_command.commands["observe"]
 
 
 def rules(role):
@@ -679,7 +679,6 @@ def test_a_fleet_is_one_indexed_job_whose_pods_see_one_kubeconfig_each():
     names = ("eu", "us", "lab")
     clusters: list[dict[str, Any]] = [{"name": name, "secretName": f"{name}-k"} for name in names]
     clusters[0] |= {"labels": {"env": "prod"}, "policy": {"mode": "observe"}}
-    clusters[1]["state"] = "kube-system/turns"
     policies = [
         {"labels": {"env": "prod"}, "policy": {"strategies": {"duplicates": {"weight": 2}}}}
     ]
@@ -694,8 +693,8 @@ def test_a_fleet_is_one_indexed_job_whose_pods_see_one_kubeconfig_each():
     pod = pod_spec(cron_job)
     assert job["activeDeadlineSeconds"] == 2 * pod["activeDeadlineSeconds"]
     (running,) = pod["containers"]
-    known = {flag for parameter in fleet_run.params for flag in parameter.opts}
-    assert running["args"][:2] == ["fleet", "run"]
+    known = {flag for parameter in fleet_observe.params for flag in parameter.opts}
+    assert running["args"][:2] == ["fleet", "observe"]
     assert {argument.partition("=")[0] for argument in running["args"][2:]} <= known
     (volume,) = [one for one in pod["volumes"] if one["name"] == "kubeconfigs"]
     sources = [source["secret"] for source in volume["projected"]["sources"]]
@@ -712,8 +711,6 @@ def test_a_fleet_is_one_indexed_job_whose_pods_see_one_kubeconfig_each():
     text = one(manifests, "ConfigMap", f"{NAME}-fleet")["data"][FILE]
     assert "secret" not in text.lower()
     fleet = read_fleet(text.encode(), FILE)
-    own = f"rebalancing/{NAME}"
-    assert [cluster.state for cluster in fleet.clusters] == [own, "kube-system/turns", own]
     assert fleet.settings_of(fleet.clusters[0]) == (
         "strategies.duplicates.weight=2",
         'mode="observe"',
@@ -847,7 +844,6 @@ CHANGED = {
             "name": "prod-eu",
             "secretName": "eu-access",
             "key": "config",
-            "state": "other/lease",
             "labels": {"env": "prod"},
             "policy": {"eagerness": "timid", "strategies": {"taints": {"weight": 3}}},
         }
@@ -856,8 +852,6 @@ CHANGED = {
     "fleet.kubeconfigVolume": {"csi": {"driver": "secrets.test"}},
     "fleet.maxClustersAtOnce": 1,
     "fleet.lateAfter": "47m",
-    "fleet.stop.clusters": 17,
-    "fleet.stop.within": "19h",
     "fleet.member.enabled": True,
     "fleet.member.token": True,
     "schedule": "0 22 * * *",
@@ -975,7 +969,6 @@ NEEDS: dict[str, dict[str, Any]] = {
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},
     "fleet": FLEET,
-    "fleet.stop": FLEET,
     "fleet.clusters": {},
     "fleet.member.enabled": {},
     "fleet.member": {"fleet": {"member": {"enabled": True}}},

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from rebalancer.cli import _EPILOG
-from rebalancer.explain.codes import member_texts
+from rebalancer.explain.text import member_texts
 from rebalancer.machines.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.drain.preflight import DrainVerdict

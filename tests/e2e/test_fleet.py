@@ -1,4 +1,4 @@
-"""Three real control planes, rebalanced from one: a healthy one, one that stands still, one whose API server is gone.
+"""Three real control planes, observed from one: a healthy one, one that stands still, one whose API server is gone.
 
 The Job controller makes the pods of the chart's Indexed Job, the test runs what their kubelets would: the container's own command, with
 the kubeconfig of its index only. ``home`` is where the Job runs, and the healthy cluster.
@@ -17,10 +17,10 @@ from tests.controlplane.stages import NODE_NOT_READY
 from tests.e2e.installed import NAMESPACE, NEVER
 from tests.e2e.product import rebalancer
 from tests.e2e.rights import asked
-from tests.support.members import MEMBERS, NAME, access_secret, join, member
+from tests.support.members import NAME, access_secret, join, member
 
 STATUS = f"{NAME}-fleet-status"
-FLEET_RULES = [AccessRule(verb, "", "configmaps", NAMESPACE, STATUS) for verb in ("get", "patch")]
+FLEET_RULES = [AccessRule("patch", "", "configmaps", NAMESPACE, STATUS)]
 """All that the pods of a fleet ask of the cluster that they run in."""
 _ANNOTATION = "batch.kubernetes.io/job-completion-index"
 
@@ -147,7 +147,7 @@ def test_one_well_one_that_stands_still_one_that_is_gone(cluster, tmp_path):
             mark = {"metadata": {"annotations": {NODE_NOT_READY: "true"}}}
             still.api.patch(f"/api/v1/nodes/{name}", mark)
         wait_until(lambda: _ready(still) == 1, 60, "two nodes NotReady")
-        before = _names(still)
+        before = [_names(plane) for plane in (home, still)]
         lost.stop("kube-apiserver", kill=True)
         log = audit.AuditLog(home.audit_log)
         fleet = Fleet(home, tmp_path, {name: config for name, (_, config) in joined.items()})
@@ -157,15 +157,9 @@ def test_one_well_one_that_stands_still_one_that_is_gone(cluster, tmp_path):
         status = job["status"]
         assert (status["completedIndexes"], status["failedIndexes"]) == ("0,1", "2")
         assert status["conditions"][-1]["type"] == "Failed"
-        assert [move["outcome"] for move in fleet.runs["0"].report["moves"]] == ["evicted"]
+        assert [move["outcome"] for move in fleet.runs["0"].report["moves"]] == ["observed"]
         assert fleet.runs["1"].report["standstill"]
-        assert _names(still) == before
-        # Lease and memory are in the cluster itself.
-        for plane, moved in ((home, True), (still, False)):
-            lease = f"/apis/coordination.k8s.io/v1/namespaces/{MEMBERS}/leases/{NAME}"
-            assert plane.api.get(lease)["spec"]["renewTime"]
-            memory = plane.api.get(f"/api/v1/namespaces/{MEMBERS}/configmaps/{NAME}-memory")
-            assert ("default/nginx" in str(memory.get("data"))) == moved
+        assert [_names(plane) for plane in (home, still)] == before
         # What the pods asked of the cluster that they run in, by its own log.
         assert asked(log) == set(FLEET_RULES)
         # One cluster's token is none of another's.
@@ -185,7 +179,7 @@ def test_one_well_one_that_stands_still_one_that_is_gone(cluster, tmp_path):
         home.api.patch(fleet_role, {"rules": rules})
         data = wait_until(lambda: _report(fleet), 30, "the right to read the list")
         states = [(one["name"], one["state"]) for one in data["clusters"]]
-        assert states == [("lost", "failed"), ("still", "stands still"), ("home", "well")]
+        assert states == [("lost", "failed"), ("still", "stands still"), ("home", "unmet rules")]
         assert lost.url.removeprefix("https://") in data["clusters"][0]["why"]
         said = [text for run in fleet.runs.values() for text in (run.out, run.err)]
         said += [fleet.report(form).out for form in ("table", "html", "json")]

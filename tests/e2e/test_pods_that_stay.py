@@ -11,7 +11,7 @@ import yaml
 
 from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, connect
-from rebalancer.kube.pod_groups import read_pod_groups
+from rebalancer.kube.seldom_read import read_pod_groups
 from rebalancer.snapshot.model import PodGroup
 from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
 from tests.controlplane.audit import EVICTION, AuditLog, policy

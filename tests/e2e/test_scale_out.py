@@ -10,7 +10,7 @@ from rebalancer.kube.access import (
     READ_RULES,
     config_map_rules,
 )
-from rebalancer.kube.buffers import BUFFER_RULES
+from rebalancer.kube.seldom_read import BUFFER_RULES
 from rebalancer.machines.capacity.state import decode
 from rebalancer.wire.kinds import CAPACITY_BUFFERS
 from tests.aws.cloud import REGION

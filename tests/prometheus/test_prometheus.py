@@ -9,8 +9,7 @@ import yaml
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.plan.plan import Code, Outcome, Skip, Status
-from rebalancer.plan.totals import with_moves
+from rebalancer.plan.plan import Code, Outcome, Skip, Status, with_moves
 from rebalancer.report.metrics import of_report, of_totals, push, registry
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.run.memory.remember import summarize_memory

@@ -39,7 +39,7 @@ def join(plane: ControlPlane) -> tuple[str, str]:
 
 def member(name: str) -> dict[str, Any]:
     """Return the entry of a cluster in ``fleet.clusters``."""
-    return {"name": name, "secretName": f"{name}-access", "state": f"{MEMBERS}/{NAME}"}
+    return {"name": name, "secretName": f"{name}-access"}
 
 
 def access_secret(name: str, namespace: str, kubeconfig: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The report on the machines of a cluster, as plain data and as a table."""
+"""The report on the machines of a cluster, as plain data and for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import columns, count, lines_of, more, percent
+from rebalancer.base.plain_text import count, more, percent
 from rebalancer.machines.capacity.codes import PodCode, RemovalCode
 from rebalancer.machines.capacity.groups import Groups
 from rebalancer.machines.capacity.removal import NodeRemoval
@@ -18,6 +18,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutPlan,
 )
 from rebalancer.providers.contract import NodeGroup
+from rebalancer.report.document import Block, Passage, Table, join_sections
 from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.snapshot.model import Snapshot
 
@@ -126,17 +127,15 @@ def pending_data(snapshot: Snapshot, one: PodVerdict) -> dict[str, Any]:
     }
 
 
-# -- as a table --------------------------------------------------------------------------------------------
+# -- for people --------------------------------------------------------------------------------------------
 
 
-def capacity_table(report: CapacityReport) -> str:
-    """Return the report as text, ending in a newline."""
-    sections = [_head(report), _groups(report), _nodes(report), _pending(report)]
-    texts = ["\n".join(section) for section in sections]
-    return "\n\n".join(text for text in texts if text) + "\n"
+def format_capacity(report: CapacityReport) -> list[Block]:
+    """Return the report for people."""
+    return join_sections(_head(report), _groups(report), _nodes(report), _pending(report))
 
 
-def _head(report: CapacityReport) -> Iterator[str]:
+def _head(report: CapacityReport) -> Iterator[Block]:
     removable = sum(one.removable for one in report.nodes)
     ruled = sum(one.code is RemovalCode.RULE_BREAKS for one in report.nodes)
     more = f", {ruled} more if rules of the policy may break" if ruled else ""
@@ -146,10 +145,10 @@ def _head(report: CapacityReport) -> Iterator[str]:
     taking = f"; {count(new, 'new node')} would take {helped} of them" if new else ""
     yield f"{count(len(report.scale_out.pods), 'pending pod')}{taking}"
     for one in report.autoscalers:
-        yield from lines_of(f"{one.name} runs here ({one.sign}): this is advice beside it.")
+        yield Passage(f"{one.name} runs here ({one.sign}): this is advice beside it.")
 
 
-def _groups(report: CapacityReport) -> Iterator[str]:
+def _groups(report: CapacityReport) -> Iterator[Block]:
     if not report.groups.groups:
         return
     rows: list[tuple[str, ...]] = [
@@ -167,50 +166,52 @@ def _groups(report: CapacityReport) -> Iterator[str]:
                 str(report.scale_out.increase_of(group.name)),
             )
         )
-    yield from columns(rows, "", (0,))
+    yield Table(rows, "", (0,))
     if any(not group.is_sized for group in report.groups.groups):
         yield "?: not known, so that no limit is judged"
 
 
-def _nodes(report: CapacityReport) -> Iterator[str]:
+def _nodes(report: CapacityReport) -> Iterator[Block]:
     rows = [("NODE", "GROUP", "REQUESTED", "REMOVABLE", "WHY")]
     for one in report.nodes:
         used = ", ".join(f"{name} {percent(share)}" for name, share in one.requested.items())
         name, group = report.snapshot.nodes.names[one.node], one.group or "-"
         rows.append((name, group, used, "yes" if one.removable else "no", one.code.value))
-    heads, *lines = columns(rows, "", _LEFT)
-    yield heads
-    for line, one in zip(lines, report.nodes, strict=True):
-        yield line
-        if one.removable:
-            continue
-        if not one.pods:
-            yield from lines_of(one.message, "    ", "    ")
-        for staying in one.pods[:_SHOWN]:
-            text = f"{report.snapshot.pod_ref(staying.pod)}: {staying.message}"
-            yield from lines_of(text, "    ", "      ")
-        yield from more(len(one.pods) - _SHOWN, "    ")
+    notes = {number: list(_keeps(report, one)) for number, one in enumerate(report.nodes)}
+    yield Table(rows, "", _LEFT, notes=notes)
 
 
-def _pending(report: CapacityReport) -> Iterator[str]:
+def _keeps(report: CapacityReport, one: NodeRemoval) -> Iterator[Block]:
+    """Yield what keeps a node."""
+    if one.removable:
+        return
+    if not one.pods:
+        yield Passage(one.message, "    ", "    ")
+    for staying in one.pods[:_SHOWN]:
+        text = f"{report.snapshot.pod_ref(staying.pod)}: {staying.message}"
+        yield Passage(text, "    ", "      ")
+    yield from more(len(one.pods) - _SHOWN, "    ")
+
+
+def _pending(report: CapacityReport) -> Iterator[Block]:
     if not report.scale_out.pods:
         return
     rows = [("PENDING POD", "CODE", "HELPED BY")]
     for one in report.scale_out.pods:
         by = helper_of(one) or "-"
         rows.append((report.snapshot.pod_ref(one.pod), one.code.value, by))
-    heads, *lines = columns(rows, "", _LEFT)
-    yield heads
-    for line, one in zip(lines, report.scale_out.pods, strict=True):
-        yield line
-        if one.code is PodCode.FITS:
-            continue
-        if moves := report.moves_for(one.pod):
-            yield from lines_of(
-                f"{count(moves, 'move')} instead of a machine: see run", "    ", "      "
-            )
-        for text in pending_words(one):
-            yield from lines_of(text, "    ", "      ")
+    notes = {number: list(_wants(report, one)) for number, one in enumerate(report.scale_out.pods)}
+    yield Table(rows, "", _LEFT, notes=notes)
+
+
+def _wants(report: CapacityReport, one: PodVerdict) -> Iterator[Block]:
+    """Yield what a pending pod lacks."""
+    if one.code is PodCode.FITS:
+        return
+    if moves := report.moves_for(one.pod):
+        yield Passage(f"{count(moves, 'move')} instead of a machine: see run", "    ", "      ")
+    for text in pending_words(one):
+        yield Passage(text, "    ", "      ")
 
 
 def helper_of(one: PodVerdict) -> str | None:

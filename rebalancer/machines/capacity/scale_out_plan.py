@@ -36,7 +36,7 @@ from rebalancer.machines.capacity.packing import (
 )
 from rebalancer.machines.capacity.unhelped import EarlierIncreases, NoHelps, Unhelped, drop_old
 from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
-from rebalancer.policy.prices import Prices
+from rebalancer.policy.model import Prices
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.labelled import GROUP_LABELS
 from rebalancer.scheduler.explain import reasons

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rebalancer.base.plain_text import and_more
-from rebalancer.kube.attachments import list_attachments
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import read_node
+from rebalancer.kube.seldom_read import list_attachments
 
 MAX_DELAY = 120.0
 """Seconds for which an empty node is waited for at most (Cluster Autoscaler's ``--node-deletion-delay-timeout``), as

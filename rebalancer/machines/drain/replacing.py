@@ -20,7 +20,9 @@ from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
 from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
 from rebalancer.policy.windows import is_open
+from rebalancer.providers.contract import Outdated
 from rebalancer.run.names import instance
+from rebalancer.run.options import flag
 from rebalancer.wire.times import unix_seconds
 
 SECONDS = 300.0
@@ -110,20 +112,68 @@ class ReplacementPace:
 class ReplaceOptions(EmptyingOptions):
     """The flags of ``replace``."""
 
-    selector: str | None = None
-    kubelet_below: str | None = None
-    older_than: float | None = None
-    """Seconds."""
-    outdated: str | None = None
-    surge: int | None = None
-    ready_within: float = 900.0
-    """Seconds."""
-    take_back: bool = False
-    max_unavailable: int = 1
-    pause: float = 30.0
-    """Seconds."""
-    pause_after: int | None = None
-    then: str | None = None
+    selector: str | None = flag(
+        "Old nodes: with these labels, as kubectl takes them: pool=old.",
+        "-l",
+        "--selector",
+        default=None,
+        metavar="LABELS",
+    )
+    kubelet_below: str | None = flag(
+        "Old nodes: their kubelet is older than this version, such as 1.36.",
+        default=None,
+        metavar="VERSION",
+    )
+    older_than: float | None = flag(
+        "Old nodes: they were created longer ago than this, such as 30d.",
+        default=None,
+        metavar="DURATION",
+        parse="duration",
+    )
+    outdated: str | None = flag(
+        "Old nodes, with --surge: their machine was not made from the current template of its group, or has not its image.",
+        default=None,
+        choices=tuple(one.value for one in Outdated),
+    )
+    surge: int | None = flag(
+        "Have the policy's provider add machines to each group of old nodes, at most N more than it has, before old nodes are"
+        " emptied; and end the machines of those. Then each group has its size again.",
+        default=None,
+        least=1,
+        metavar="N",
+    )
+    ready_within: float = flag(
+        "With --surge: within which a new machine must be useful, else everything is taken back.",
+        default=900.0,
+        metavar="DURATION",
+        parse="duration",
+    )
+    take_back: bool = flag(
+        "Take back what replacements with --surge have left that were stopped or killed: surplus machines are ended, and groups"
+        " and nodes are as before.",
+        default=False,
+    )
+    max_unavailable: int = flag(
+        "Most nodes at once that are being emptied, or are empty and not removed yet.",
+        default=1,
+        least=1,
+        metavar="N",
+    )
+    pause: float = flag(
+        "Between one node (or --max-unavailable of them) and the next.",
+        default=30.0,
+        metavar="DURATION",
+        parse="duration",
+    )
+    pause_after: int | None = flag(
+        "Replace N nodes, and leave the rest to a later call.", default=None, least=1, metavar="N"
+    )
+    then: str | None = flag(
+        "What removes the machine of an empty node: a command, without a shell, with the node's name as its last argument and"
+        " PROVIDER_ID set, or an http(s) address that gets a POST of both. It may be called again after a kill.",
+        default=None,
+        metavar="COMMAND|URL",
+    )
 
 
 class NodeReplacement:

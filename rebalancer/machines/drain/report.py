@@ -1,4 +1,4 @@
-"""The report of a drain at its end, or of its pre-flight check, as a table or as data."""
+"""The report of a drain at its end, or of its pre-flight check."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.plain_text import and_more, count, percent, printable
+from rebalancer.base.plain_text import and_more, count, percent
 from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
 from rebalancer.machines.drain.triage import Fate
 from rebalancer.plan.plan import Method, Move, Outcome
+from rebalancer.report.document import ReportDocument
 from rebalancer.snapshot.model import Snapshot
 
 _SHOWN = 5
@@ -46,10 +46,8 @@ class DrainReport:
         return refuses(self.checks)
 
     def render(self, form: str) -> str:
-        """Return the report as ``table``, or in one of ``DATA_FORMS``."""
-        if form in DATA_FORMS:
-            return data_text(self.data(), form)
-        return "\n".join(printable(line) for line in self._lines()) + "\n"
+        """Return the report in a form, one of ``rebalancer.report.document.FORMS``."""
+        return ReportDocument(list(self._lines()), self.data()).write(form)
 
     def data(self) -> dict[str, Any]:
         """Return the report as plain data."""

@@ -50,6 +50,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
+from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import RunContext, refuse_flags, say_on
 from rebalancer.run.names import instance, name_in_marks
@@ -60,6 +61,7 @@ from rebalancer.run.options import (
     PolicyFlags,
     ProgressFlags,
     StateFlags,
+    flag,
 )
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.scheduler.explain import reasons
@@ -290,25 +292,77 @@ class EmptyingOptions(Grouped):
     cluster: ClusterFlags = field(default_factory=ClusterFlags)
     state: StateFlags = field(default_factory=StateFlags)
     progress: ProgressFlags = field(default_factory=ProgressFlags)
-    dry_run: str = "none"
-    """none, client or server."""
-    force: bool = False
-    delete_emptydir_data: bool = False
-    ignore_daemonsets: bool = False
-    without_landing: bool = False
-    evict_batch: bool = False
-    evict_gangs: bool = False
-    wait_batch: float = 21_600.0
-    """Seconds."""
-    grace_period: int = -1
-    timeout: float = 0.0
-    """Seconds for all nodes together; 0: without end."""
-    skip_wait_for_delete_timeout: int = 0
-    """Seconds."""
-    reason: str = ""
-    node_conditions: bool = False
-    exclude_from_load_balancers: bool = False
-    output: str = "table"
+    dry_run: str = flag(
+        "Only the pre-flight; 'server' also asks the API server about every eviction.",
+        default="none",
+        choices=("none", "client", "server"),
+        shows_default=False,
+    )
+    force: bool = flag(
+        "Also evict pods that nothing recreates: those without a controller, those of a DaemonSet that is gone, and pods that"
+        " opted out by an annotation.",
+        default=False,
+    )
+    delete_emptydir_data: bool = flag(
+        "Also evict pods whose emptyDir would be lost.", default=False
+    )
+    ignore_daemonsets: bool = flag("Leave the pods of DaemonSets alone.", default=False)
+    without_landing: bool = flag(
+        "Also evict pods for which no landing is foreseen: their replacements may stay Pending, as after kubectl drain. Without"
+        " it such a pod refuses the whole order.",
+        default=False,
+    )
+    evict_batch: bool = flag(
+        "Evict such pods when --wait-batch is over (0s: at once, as kubectl does).", default=False
+    )
+    evict_gangs: bool = flag(
+        "Evict pods of gangs (PodGroup, LeaderWorkerSet, JobSet ...) one by one, as kubectl does. Without it, all pods of a gang"
+        " leave together, on other nodes too, or none: then the order is refused.",
+        default=False,
+    )
+    wait_batch: float = flag(
+        "How long to wait for pods whose work comes to an end (Jobs, restartPolicy other than Always), and until the results of"
+        " finished ones are read; then give up.",
+        default=21_600.0,
+        metavar="DURATION",
+        parse="duration",
+    )
+    grace_period: int = flag(
+        "Time that each evicted pod has to end; -1: its own.",
+        default=-1,
+        least=-1,
+        metavar="SECONDS",
+    )
+    timeout: float = flag(
+        "Give up after this time, for all nodes together, with the wait for the Lease and the pre-flight: 90s, 5m; 0s: never.",
+        default=0.0,
+        metavar="DURATION",
+        parse="duration",
+    )
+    skip_wait_for_delete_timeout: int = flag(
+        "Do not wait for pods whose deletion is longer overdue, as on a node whose kubelet is gone; 0: wait for every one.",
+        default=0,
+        least=0,
+        metavar="SECONDS",
+    )
+    reason: str = flag("Why; written on the nodes.", default="", metavar="TEXT")
+    node_conditions: bool = flag(
+        "Set the conditions DrainInProgress, Drained and the like on the nodes, as the policy's nodeConditions does. Needs patch"
+        " on nodes/status; without it a warning is given.",
+        default=False,
+    )
+    exclude_from_load_balancers: bool = flag(
+        "Label the nodes node.kubernetes.io/exclude-from-external-load-balancers with the cordon, so that load balancers send"
+        " nothing more through them; the label is taken back with it.",
+        default=False,
+    )
+    output: str = flag(
+        "Form of the report.",
+        "-o",
+        "--output",
+        default="table",
+        choices=FORMS,
+    )
 
     @property
     def dry(self) -> bool:

@@ -11,8 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from rebalancer.plan.plan import Status
-from rebalancer.plan.totals import Count, Totals
+from rebalancer.plan.plan import Count, Status, Totals
 from rebalancer.wire.times import LAST_SECOND
 
 VERSION = 1
@@ -98,7 +97,7 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
 
 
 class NodeCountMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The number of nodes and their zones, see :mod:`rebalancer.run.memory.node_count`."""
+    """The number of nodes and their zones, see :mod:`rebalancer.run.memory.remember`."""
 
     in_use: Count = 0
     """Nodes with pods that would be created elsewhere, when a run last looked."""

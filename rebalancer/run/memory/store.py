@@ -14,8 +14,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapMissingError, ConfigMapStore
-from rebalancer.plan.plan import Outcome, Pace, Status
-from rebalancer.plan.totals import Totals, with_moves, with_run
+from rebalancer.plan.plan import Outcome, Pace, Status, Totals, with_moves, with_run
 from rebalancer.run.memory.document import (
     KEY,
     MAX_PARTS,
@@ -162,11 +161,9 @@ def pace_of(known: PaceMemory | None) -> Pace:
     return Pace() if known is None else Pace.measure(known.evictions, known.waves, known.seconds)
 
 
-def open_config_map(
-    client: Client, where: tuple[str, str], *, of_fleet: bool = False
-) -> ConfigMapStore:
-    """Return the ConfigMap store of a memory; ``where``: (namespace, name). ``of_fleet``: no flag names it."""
-    return ConfigMapStore(client, *where, advice="" if of_fleet else "or run without --memory")
+def open_config_map(client: Client, where: tuple[str, str]) -> ConfigMapStore:
+    """Return the ConfigMap store of a memory; ``where``: (namespace, name)."""
+    return ConfigMapStore(client, *where, advice="or run without --memory")
 
 
 class MemoryStore:

@@ -16,7 +16,9 @@ from rebalancer.wire.pods import (
     PodCondition,
     PodRecord,
     PodState,
+    count_resized,
     is_as_created,
+    is_infeasible,
     says_something,
     state_of,
 )
@@ -28,7 +30,6 @@ from rebalancer.wire.protobuf.schema import (
     text,
     to_struct,
 )
-from rebalancer.wire.resized import count_resized, is_infeasible
 
 _Disk = TypeVar("_Disk", bound=o.Disk)
 _MEMO = 4096

@@ -1,6 +1,6 @@
 import pytest
 
-from rebalancer.base.similar import closest, did_you_mean
+from rebalancer.base.plain_text import closest, did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.base.terminal import print_text, terminal_look
+from rebalancer.base.output import print_text, terminal_look
 from rebalancer.report.progress import bars_on
 from tests.docs.pages import ROOT
 from tests.support.cli import program

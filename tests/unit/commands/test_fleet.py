@@ -1,9 +1,8 @@
-"""``fleet run`` and ``fleet report`` on embedded clusters: one with the records, and members of several kinds."""
+"""``fleet observe`` and ``fleet report`` on embedded clusters: one with the records, and members of several kinds."""
 
 import io
 import json
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import yaml
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.commands.fleet import FleetFlags, run_member, show_report
+from rebalancer.commands.fleet import FleetFlags, observe_member, show_report
 from rebalancer.fleet.clusters import FILE, ClusterRecord
 from rebalancer.run.options import ClusterFlags
 from rebalancer.testing.objects import EmbeddedCluster
@@ -47,7 +46,7 @@ class Fleet:
 
     def add(self, name, kubeconfig, **more):
         (self.kubeconfigs / name).write_text(kubeconfig)
-        self.names.append({"name": name, "state": "default/lease", **more})
+        self.names.append({"name": name, **more})
         text = yaml.safe_dump(
             {"apiVersion": "rebalancer/v1", "kind": "Fleet", "clusters": self.names, **self.lists}
         )
@@ -55,12 +54,6 @@ class Fleet:
         self.hub.apply(config_map("fleet", **{FILE: text}), config_map("fleet-status"))
 
     def join(self, name, cluster, **more):
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": "lease"},
-        }
-        cluster.apply(lease, config_map("lease-memory"))
         self.clock = ClusterClock(cluster)
         self.add(name, cluster.kubeconfig.read_text(), **more)
 
@@ -81,7 +74,7 @@ class Fleet:
             **options,
         }
         try:
-            code = int(run_member(flags, run_options(**chosen), environment))
+            code = int(observe_member(flags, run_options(**chosen), environment))
         finally:
             self.said = out.getvalue() + err.getvalue()
         return code, json.loads(out.getvalue())
@@ -111,17 +104,15 @@ def fleet_of_one(folder, **more):
         yield fleet, member
 
 
-def test_each_index_is_a_cluster_with_its_own_lease_memory_and_record(tmp_path):
+def test_each_index_observes_a_cluster_changes_nothing_there_and_writes_its_record(tmp_path):
     with fleet_of_one(tmp_path) as (fleet, member):
         fleet.add("lost", yaml.safe_dump(UNREACHABLE))
-        assert fleet.run(0)[0] == 0
-        assert member.get("Lease", "lease")["spec"].get("renewTime")
-        assert (
-            "Deployment/default/web"
-            in member.get("ConfigMap", "lease-memory")["data"]["memory.json"]
-        )
+        before = member.objects("Pod"), member.objects("Node")
+        code, report = fleet.run(0)
+        assert (code, [move["outcome"] for move in report["moves"]]) == (0, ["planned"])
+        assert (member.objects("Pod"), member.objects("Node")) == before
         well = fleet.records()["prod-eu"]
-        assert (well.evicted, well.as_predicted, well.unmet, well.error) == (1, 1, 0, "")
+        assert (well.planned, well.unmet, well.error) == (1, 1, "")
         with pytest.raises(ClusterReadError):
             fleet.run(1, SystemClock())
         lost = fleet.records()["lost"]
@@ -132,7 +123,7 @@ def test_each_index_is_a_cluster_with_its_own_lease_memory_and_record(tmp_path):
         every = fleet.said + lost.error + "".join(map(fleet.report, ("json", "table", "html")))
         assert TOKEN not in every
         report = json.loads(fleet.report(code=4))
-        assert [one["state"] for one in report["clusters"]] == ["failed", "well"]
+        assert [one["state"] for one in report["clusters"]] == ["failed", "unmet rules"]
         # A cluster that stands still is no failure of its pod, and first of those that run.
         member.break_nodes(["n-b", "n-c"])
         member.settle()
@@ -150,10 +141,9 @@ def test_metrics_and_notices_carry_the_cluster_s_name(tmp_path):
         assert fleet.run(0, metrics_push=f"{url}/metrics/job/x", **to)[0] == 0
         with pytest.raises(ClusterReadError):
             fleet.run(1, SystemClock(), metrics_push=url, **to)
-    pushed, notice, pushed_of_lost, notice_of_lost = asked
+    pushed, pushed_of_lost, notice_of_lost = asked
     assert pushed[1] == "/metrics/job/x/cluster/prod-eu"
     assert pushed_of_lost[1] == "/metrics/job/kube-rebalancer/cluster/lost"
-    assert json.loads(notice[3])["of"].startswith("prod-eu (http")
     assert json.loads(notice_of_lost[3]) == {"of": "lost"}
 
 
@@ -161,79 +151,13 @@ def test_the_policy_of_a_cluster_is_that_of_its_labels_and_its_own(tmp_path):
     with fleet_of_one(tmp_path, policy={"mode": "observe"}) as (fleet, _):
         code, report = fleet.run(0)
         assert (code, [move["outcome"] for move in report["moves"]]) == (0, ["observed"])
-        assert fleet.records()["prod-eu"].observed
         assert any('--set mode="observe"' in warning for warning in report["warnings"])
 
 
-def test_where_landings_contradict_in_too_many_clusters_none_is_touched(tmp_path):
-    with fleet_of_one(tmp_path) as (fleet, member):
-        fleet.lists = {"stop": {"clusters": 2}}
-        for name in ("a", "b"):
-            fleet.add(name, yaml.safe_dump(UNREACHABLE))
-        now = fleet.clock.unix()
-        bad = ClusterRecord(now - 60, 4, contradicted_at=now - 60)
-        fleet.write(a=bad, b=bad)
-        before = member.objects("Pod")
-        code, report = fleet.run(0)
-        assert (code, [move["outcome"] for move in report["moves"]]) == (0, ["observed"])
-        assert member.objects("Pod") == before
-        assert "landings contradicted the predictions in a, b" in fleet.records()["prod-eu"].stopped
-        assert json.loads(fleet.report())["clusters"][2]["state"] == "stopped"
-
-
-def test_what_a_cluster_has_contradicted_stays_with_its_later_records(tmp_path):
+def test_an_observation_whose_record_cannot_be_written_is_no_success(tmp_path):
     with fleet_of_one(tmp_path) as (fleet, _):
-        now = fleet.clock.unix()
-        fleet.write(**{"prod-eu": ClusterRecord(now - 600, 4, contradicted_at=now - 600)})
-        assert fleet.run(0)[0] == 0
-        after = fleet.records()["prod-eu"]
-        assert (after.exit_code, after.contradicted_at) == (0, now - 600)
-
-
-def test_a_record_that_people_take_away_during_a_run_does_not_come_back(tmp_path):
-    with fleet_of_one(tmp_path) as (fleet, member):
-        now = fleet.clock.unix()
-        fleet.write(**{"prod-eu": ClusterRecord(now - 600, 4, contradicted_at=now - 600)})
-
-        def evict(name):
-            fleet.hub.delete("ConfigMap", "fleet-status", "default")
-            fleet.hub.apply(config_map("fleet-status"))
-            member.delete("Pod", name, "default")
-            return {"kind": "Status", "status": "Success"}
-
-        answer_evictions(member, evict)
-        assert fleet.run(0)[0] == 0
-        assert fleet.records()["prod-eu"].contradicted_at == 0
-
-
-def answer_evictions(member, evict):
-    for pod in member.objects("Pod"):
-        name = pod["metadata"]["name"]
-        path = f"/api/v1/namespaces/default/pods/{name}/eviction"
-        member.on_post(path, partial(evict, name))
-
-
-def test_without_records_nothing_is_done(tmp_path):
-    with fleet_of_one(tmp_path) as (fleet, member):
         fleet.hub.delete("ConfigMap", "fleet-status", "default")
-        before = member.objects("Pod")
-        with pytest.raises(ClusterReadError, match="fleet-status"):
-            fleet.run(0)
-        assert member.objects("Pod") == before
-
-
-def test_moves_whose_record_is_lost_are_no_success(tmp_path):
-    with fleet_of_one(tmp_path) as (fleet, member):
-
-        def evict(name):
-            fleet.hub.delete("ConfigMap", "fleet-status", "default")
-            member.delete("Pod", name, "default")
-            return {"kind": "Status", "status": "Success"}
-
-        answer_evictions(member, evict)
-        code, report = fleet.run(0)
-        assert [move["outcome"] for move in report["moves"]] == ["evicted"]
-        assert code == 4
+        assert fleet.run(0)[0] == 4
         assert "cluster prod-eu has not reported" in fleet.said
 
 
@@ -253,8 +177,8 @@ def test_a_record_that_is_none_counts_as_if_it_were_not_there(tmp_path, text):
         fleet.hub.apply(config_map("fleet-status", **{"prod-eu": text}))
         (line,) = json.loads(fleet.report())["clusters"]
         assert (line["state"], line["why"]) == ("late", "its record cannot be read")
-        assert fleet.run(0, mode="observe")[0] == 0
-        assert fleet.records()["prod-eu"].observed
+        assert fleet.run(0)[0] == 0
+        assert fleet.records()["prod-eu"].pods
 
 
 @pytest.mark.parametrize(
@@ -280,9 +204,6 @@ def test_a_kubeconfig_that_is_not_there_is_named_and_reported(tmp_path):
         ({}, 0),
         ({"unmet": 3}, 0),
         ({"standstill": ("2 of 3 nodes are NotReady",)}, 0),
-        ({"held": True}, 0),
-        ({"stopped": "landings contradict"}, 0),
-        ({"exit_code": 4}, 4),
         ({"exit_code": 3, "error": "cannot be reached"}, 4),
         ({"ago": 3600}, 4),
         (None, 4),
@@ -295,31 +216,3 @@ def test_a_report_on_a_cluster_that_failed_or_is_missing_is_no_success(tmp_path,
             ago = of.pop("ago", 60)
             fleet.write(**{"prod-eu": ClusterRecord(fleet.clock.unix() - ago, **of)})
         fleet.report(code=code)
-
-
-def test_a_cluster_that_stands_still_reads_its_policy_once(tmp_path, monkeypatch):
-    """From standard input, say, it could not be read again."""
-    with fleet_of_one(tmp_path) as (fleet, member):
-        fleet.lists = {"stop": {"clusters": 1}}
-        fleet.add("a", yaml.safe_dump(UNREACHABLE))
-        now = fleet.clock.unix()
-        fleet.write(a=ClusterRecord(now - 60, 4, contradicted_at=now - 60))
-        text = io.TextIOWrapper(io.BytesIO((tmp_path / "policy.yaml").read_bytes()))
-        monkeypatch.setattr("sys.stdin", text)
-        before = member.objects("Pod")
-        code, report = fleet.run(0, policy_path="-")
-        assert (code, [move["outcome"] for move in report["moves"]]) == (0, ["observed"])
-        assert member.objects("Pod") == before
-
-
-@pytest.mark.parametrize(
-    ("kind", "says"), [("Lease", "`state` of the cluster"), ("ConfigMap", "create it")]
-)
-def test_what_is_missing_in_a_cluster_is_said_without_flags_that_fleet_run_lacks(
-    tmp_path, kind, says
-):
-    with fleet_of_one(tmp_path) as (fleet, member):
-        member.delete(kind, "lease" if kind == "Lease" else "lease-memory")
-        with pytest.raises(ClusterReadError, match=says) as caught:
-            fleet.run(0)
-        assert "--" not in str(caught.value)

@@ -10,11 +10,12 @@ import yaml
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import Paint
 from rebalancer.doctor.advice import Adviser, Topic
-from rebalancer.doctor.patches import Advised, advice_data, advice_text, write_folder
+from rebalancer.doctor.patches import Advised, advice_data, format_advice, write_folder
 from rebalancer.doctor.workloads import RESOURCES, decode_workloads
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.report.document import ReportDocument
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.testing.snapshots import (
     HOSTNAME,
@@ -321,7 +322,8 @@ def test_who_makes_a_workload_is_named_and_text_of_others_moves_no_cursor():
     )
     meta = o.ObjectMeta("web\x1b[31m", "default")
     nasty = Advised(msgspec.structs.replace(of.workload, metadata=meta), of.advice)
-    assert "web\\x1b[31m" in advice_text([nasty], 1, 80, Paint(False))
+    document = ReportDocument(format_advice([nasty], 1), {})
+    assert "web\\x1b[31m" in document.show("table", 80, Paint(False))
 
 
 def test_of_a_workload_that_was_decoded_probes_are_not_judged():

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.doctor.cluster import check_cluster
-from rebalancer.doctor.movers import Seen, Started
+from rebalancer.doctor.cluster import Seen, Started, check_cluster
 from rebalancer.doctor.report import Grade, check
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry

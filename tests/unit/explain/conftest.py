@@ -8,17 +8,18 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.plain_text import WIDE, Paint, dress
 from rebalancer.explain.find import find_node, find_workload
-from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
+from rebalancer.explain.node import NodeRecorder, format_node, node_data, node_facts
 from rebalancer.explain.workload import (
     WorkloadRecorder,
+    format_workload,
     workload_data,
     workload_facts,
-    workload_table,
 )
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.report.document import text_of
 from rebalancer.report.model import RunReport
 from rebalancer.run.ending import outcomes_of
 from rebalancer.snapshot.model import Snapshot
@@ -84,7 +85,7 @@ class Explaining:
             objects, lambda snapshot: NodeRecorder(snapshot, find_node(snapshot, name)), **options
         )
         facts = node_facts(report, watched)
-        return Explained(node_data(facts), _shown(node_table(report, facts)), report)
+        return Explained(node_data(facts), _shown(text_of(format_node(report, facts))), report)
 
     def workload(self, ref, objects, **options):
         report, watched = self.plan(
@@ -93,7 +94,9 @@ class Explaining:
             **options,
         )
         facts = workload_facts(report, watched)
-        return Explained(workload_data(facts), _shown(workload_table(report, facts)), report)
+        return Explained(
+            workload_data(facts), _shown(text_of(format_workload(report, facts))), report
+        )
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.commands.explain import _all_codes, _complete_codes
 from rebalancer.commands.explain import command as command_group
-from rebalancer.explain.codes import list_codes
+from rebalancer.explain.text import list_codes
 from rebalancer.plan.plan import Code
 from rebalancer.snapshot.protect import NAMES
 

@@ -1,13 +1,12 @@
-"""The list of a fleet's clusters, when all stand still, and the page over all of them."""
+"""The list of a fleet's clusters, and the page over all of them."""
 
 import json
 
-import msgspec
 import pytest
 import yaml
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.fleet.clusters import ClusterRecord, halt_of, load_fleet, read_fleet
+from rebalancer.fleet.clusters import ClusterRecord, load_fleet, read_fleet
 from rebalancer.fleet.clusters_report import render_report, report_on
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.sources import PolicyChanges
@@ -21,7 +20,7 @@ def a_list(*clusters, **more):
     return {
         "apiVersion": "rebalancer/v1",
         "kind": "Fleet",
-        "clusters": [{"state": "rebalancing/rebalancer", **cluster} for cluster in clusters],
+        "clusters": list(clusters),
         **more,
     }
 
@@ -43,15 +42,10 @@ def record(**more):
         (a_list({"name": "a"}, {"name": "a"}), "clusters: a is there twice"),
         (a_list({"name": "A_1"}), 'clusters[0].name: "A_1" is not a name of a cluster: at most'),
         (
-            a_list({"name": "a", "state": "lease"}),
-            'clusters[0].state: "lease" is not NAMESPACE/NAME',
-        ),
-        (
             a_list({"name": "a", "polcy": {}}),
             "clusters[0].polcy: unknown key; did you mean policy?",
         ),
         (a_list(), "clusters: has none; name at least one"),
-        (a_list({"name": "a"}, stop={"clusters": 0}), "stop.clusters: 0 should be at least 1"),
         (a_list({"name": "a"}, lateAfter="soon"), "lateAfter"),
         ({**a_list({"name": "a"}), "kind": "Policy"}, "kind"),
     ],
@@ -100,55 +94,19 @@ def test_policies_are_by_labels_in_their_order_and_a_cluster_has_the_last_word()
     assert loaded.mode_of("duplicates").value == "observe"
 
 
-# (seconds since the landings of a cluster contradicted, when all stand still by three of four in an hour)
-HALTS = [
-    ([10, 20], None),
-    ([10, 20, 30], HOUR - 30),
-    ([10, 20, 30, 40], HOUR - 30),  # until two are left
-    ([10, 20, HOUR], None),
-    ([10, 20, HOUR - 1], 1),
-    ([10, 20, -10_000], None),  # a clock that was set back
-]
-
-
-@pytest.mark.parametrize(("ago", "seconds"), HALTS)
-def test_all_stand_still_by_so_many_clusters_within_so_long(ago, seconds):
-    fleet = fleet_of("a", "b", "c", "d", stop={"clusters": 3, "within": "1h"})
-    records = {
-        name: record(contradicted_at=NOW - one) for name, one in zip("abcd", ago, strict=False)
-    }
-    # Of a cluster that is not in the list any more nothing counts.
-    halt = halt_of(fleet, {**records, "gone": record(contradicted_at=NOW)}, NOW)
-    if seconds is None:
-        assert halt is None
-    else:
-        assert halt is not None
-        assert (halt.clusters, halt.until) == (tuple("abcd"[: len(ago)]), NOW + seconds)
-        assert halt_of(fleet, records, NOW + seconds - 1) is not None
-        assert halt_of(fleet, records, NOW + seconds) is None
-
-
 RECORDS = {
     "unreachable": record(exit_code=3, error="https://10.0.0.1: no answer", unmet=None),
     "silent": record(at=NOW - HOUR),
-    "elsewhere": record(exit_code=4, contradicted_at=NOW - 60, cut="4 of 5 landed elsewhere"),
-    "cut": record(exit_code=4, planned=5, evicted=3, unmet=2),
     "still": record(standstill=("2 of 3 nodes are not Ready",), unmet=7),
-    "stopped": record(stopped="all clusters stand still"),
-    "busy": record(held=True, unmet=None),
     "few": record(unmet=1),
     "many": record(unmet=12),
-    "well": record(contradicted_at=NOW - HOUR),
+    "well": record(planned=2),
 }
 WORST_FIRST = [
     ("unreachable", "failed"),
     ("never", "late"),
     ("silent", "late"),
-    ("elsewhere", "contradicts"),
-    ("cut", "partly done"),
     ("still", "stands still"),
-    ("stopped", "stopped"),
-    ("busy", "held"),
     ("many", "unmet rules"),
     ("few", "unmet rules"),
     ("well", "well"),
@@ -160,14 +118,14 @@ def test_the_page_begins_with_the_worst():
     report = report_on(fleet, RECORDS, NOW)
     assert [(line.cluster.name, line.condition.value) for line in report.lines] == WORST_FIRST
     text = render_report(report, "table")
-    assert text.startswith("11 clusters: 1 failed, 2 late, 1 contradicts, 1 partly done, 1 stands ")
+    assert text.startswith("7 clusters: 1 failed, 2 late, 1 stands still, 2 unmet rules, 1 well")
     assert "unreachable: https://10.0.0.1: no answer" in text
     assert "still: 2 of 3 nodes are not Ready" in text
     data = json.loads(render_report(report, "json"))
-    assert (data["kind"], data["standsStill"]) == ("FleetReport", "")
+    assert data["kind"] == "FleetReport"
     assert [one["name"] for one in data["clusters"]] == [name for name, _ in WORST_FIRST]
-    assert data["clusters"][1]["lastRun"] is None
-    assert data["clusters"][-1]["lastRun"]["contradictedAt"] == "2027-01-15T07:00:00Z"
+    assert data["clusters"][1]["observed"] is None
+    assert data["clusters"][-1]["observed"]["planned"] == 2
     assert yaml.safe_load(render_report(report, "yaml")) == data
 
 
@@ -190,11 +148,7 @@ def test_what_others_write_into_records_fills_no_page_and_no_config_map():
 def test_what_a_cluster_says_is_no_markup_and_no_control_character():
     fleet = fleet_of("a", "b", "c")
     nasty = record(exit_code=3, error="<script>alert(1)</script>\x1b[31m")
-    halted = {name: record(contradicted_at=NOW - 9) for name in "bc"}
-    records = {"a": msgspec.structs.replace(nasty, contradicted_at=NOW - 9), **halted}
-    report = report_on(fleet, records, NOW)
+    report = report_on(fleet, {"a": nasty, "b": record(), "c": record()}, NOW)
     page = render_report(report, "html")
     assert "<script" not in page
     assert "\x1b" not in page + render_report(report, "table")
-    assert "all clusters stand still until" in page
-    assert "in a, b, c" in " ".join(render_report(report, "table").split())

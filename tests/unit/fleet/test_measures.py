@@ -8,7 +8,7 @@ from rebalancer.plan.plan import Cost
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, spread, workload
-from rebalancer.whatif.play import Conditions, play
+from rebalancer.whatif.cycles import Conditions, play
 from tests.unit.fleet.worlds import SPREAD
 
 REGISTRY = Registry.installed()

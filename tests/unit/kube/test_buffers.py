@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.buffers import read_buffers
+from rebalancer.kube.seldom_read import read_buffers
 from rebalancer.snapshot.buffers import explain_left_out
 from rebalancer.testing.snapshots import node, snapshot_of
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body

@@ -10,11 +10,10 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
-from rebalancer.kube.buffers import read_buffers
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.pod_groups import read_pod_groups
 from rebalancer.kube.read import read_cluster, read_scale_outs
+from rebalancer.kube.seldom_read import read_buffers, read_pod_groups
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import PodGroup, Snapshot
 from rebalancer.snapshot.redact import Redactor

@@ -12,11 +12,10 @@ from rebalancer.kube.access import (
     SCALE_OUT_RULES,
     USAGE_RULES,
 )
-from rebalancer.kube.buffers import BUFFER_RULES
-from rebalancer.kube.chart_values import name_values
 from rebalancer.kube.evict import RESTART_RULES
-from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.failures import ForbiddenError, name_values
 from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.seldom_read import BUFFER_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 
 MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.planner.test_judged_together import Sampling, drifted
 
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.draft import Draft
@@ -17,7 +18,6 @@ from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from tests.unit.planner.conftest import Last, problem_of
-from tests.unit.planner.test_judged_together import Sampling, drifted
 
 
 def sums_by_hand(state):

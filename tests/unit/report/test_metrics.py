@@ -22,8 +22,10 @@ from rebalancer.plan.plan import (
     Score,
     Skip,
     Status,
+    Totals,
+    with_moves,
+    with_run,
 )
-from rebalancer.plan.totals import Totals, with_moves, with_run
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report import metrics

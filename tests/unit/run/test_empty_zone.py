@@ -10,7 +10,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.embedded.engine import Durations
 from rebalancer.run.memory.document import FORGOTTEN_AFTER, NodeCountMemory
-from rebalancer.run.memory.node_count import with_zones
+from rebalancer.run.memory.remember import with_zones
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.snapshots import ZONE, node, snapshot_of
 from tests.unit.commands.embedded import ClusterClock, Runner

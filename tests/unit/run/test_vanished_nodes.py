@@ -10,7 +10,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.engine import Durations
-from rebalancer.run.memory.node_count import SETTLES_AFTER
+from rebalancer.run.memory.remember import SETTLES_AFTER
 from rebalancer.testing.objects import (
     EmbeddedCluster,
     deployment,

@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from rebalancer.policy.prices import Prices
+from rebalancer.policy.model import Prices
 from rebalancer.snapshot.prices import days_stale, node_prices
 from rebalancer.testing.snapshots import node, snapshot_of
 

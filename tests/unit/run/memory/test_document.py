@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.commands.history import render_history
-from rebalancer.plan.totals import Totals, with_moves, with_run
+from rebalancer.plan.plan import Totals, with_moves, with_run
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
     KEY,

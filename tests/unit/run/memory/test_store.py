@@ -8,8 +8,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.plan import Pace, Status
-from rebalancer.plan.totals import with_moves, with_run
+from rebalancer.plan.plan import Pace, Status, with_moves, with_run
 from rebalancer.run.memory.document import (
     KEY,
     Document,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.plan.plan import Status
-from rebalancer.plan.totals import MAX_COUNT, MAX_SERIES, OTHERS, Totals, with_moves, with_run
+from rebalancer.plan.plan import MAX_COUNT, MAX_SERIES, OTHERS, Status, Totals, with_moves, with_run
 from rebalancer.run.memory.document import Document, decode, encode
 from tests.unit.run.memory.outcomes import badly, outcome, well
 

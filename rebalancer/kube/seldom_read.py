@@ -1,0 +1,239 @@
+"""Read what few runs need: attached volumes, groups of pods, and CapacityBuffers with the PodTemplates that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+from msgspec import Raw
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.access import list_pod_groups
+from rebalancer.kube.client import Client
+from rebalancer.kube.failures import ForbiddenError, NotServedError
+from rebalancer.kube.lists import PAGE, Listing, read_pages
+from rebalancer.kube.resources import AccessRule
+from rebalancer.snapshot.buffers import fold_buffers
+from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
+from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
+from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import (
+    ALL_POD_GROUPS,
+    CAPACITY_BUFFERS,
+    POD_GROUPS,
+    POD_TEMPLATES,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
+from rebalancer.wire.lists import JsonDecoder, decode_objects, decode_raw, item_decoder
+from rebalancer.wire.objects import ListMeta
+
+
+def list_attachments(client: Client, node: str) -> list[str]:
+    """Return the names of the volumes that are attached to a node, or are being detached from it, sorted.
+
+    The API server selects them by no field of theirs, so that those of all nodes are listed, in pages.
+
+    Raises:
+        ForbiddenError: we may not list them.
+        ClusterReadError: they could not be listed.
+    """
+    pages = read_pages(
+        client,
+        Listing(VOLUME_ATTACHMENTS),
+        lambda response: _decode_attachment(response.body),
+        page_size=PAGE,
+        may_restart=False,
+    )
+    return sorted(
+        one.spec.source.persistent_volume_name or one.metadata.name
+        for page in pages
+        for one in page
+        if one.spec.node_name == node
+    )
+
+
+class _Meta(msgspec.Struct):
+    name: str
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    persistent_volume_name: str | None = None
+    """None where the volume stands in a pod."""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str
+    source: _Source
+
+
+class _Attachment(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+class _Page(msgspec.Struct):
+    items: tuple[_Attachment, ...]
+    metadata: ListMeta
+
+
+_pages = JsonDecoder(_Page)
+
+
+def _decode_attachment(body: bytes) -> tuple[tuple[_Attachment, ...], ListMeta]:
+    page = _pages.decode(body)
+    return page.items, page.metadata
+
+
+def _in_served_version(groups: Resource, version: tuple[int, int]) -> Resource:
+    """Return a resource of PodGroups in the version that an API server of ``version`` serves."""
+    older = groups is POD_GROUPS and version < (1, 37)
+    return replace(groups, version="v1alpha2") if older else groups
+
+
+def read_pod_groups(
+    client: Client, snapshot: Snapshot
+) -> tuple[Mapping[PodGroupKey, PodGroup], tuple[str, ...]]:
+    """Return the PodGroups that pods of ``snapshot`` name, and notes on those that may not be read.
+
+    One list per API group and namespace; without such pods no request is sent. What the API server does not serve is no error.
+
+    Raises:
+        ClusterReadError: those of Kubernetes could not be read.
+    """
+    named = sorted({(group, namespace) for namespace, group, _ in groups_of_use(snapshot)})
+    found: list[o.PodGroupObject] = []
+    notes: list[str] = []
+    for resource in ALL_POD_GROUPS:
+        served = _in_served_version(resource, snapshot.version)
+        try:
+            for group, namespace in named:
+                if group == resource.group:
+                    found += _list_pod_groups(client, served, namespace)
+        except NotServedError:
+            continue
+        except ClusterReadError as error:
+            notes += [f"{_without(resource)}: {error}"] * _matters(client, served, error)
+    return fold_pod_groups(found, snapshot.classes), tuple(notes)
+
+
+def _list_pod_groups(
+    client: Client, resource: Resource, namespace: str
+) -> tuple[o.PodGroupObject, ...]:
+    body = client.expect(client.get(resource.path(namespace)), list_pod_groups(resource)).body
+    try:
+        listed, _ = decode_objects(POD_GROUPS.kind, body)
+    except msgspec.DecodeError:
+        what = f"PodGroups of {resource.group}"
+        raise ClusterReadError(f"what was answered for {what} is no list of them") from None
+    return listed
+
+
+def _matters(client: Client, resource: Resource, error: ClusterReadError) -> bool:
+    """Return whether PodGroups are there that could not be read.
+
+    A right may be missing on what no server has: which versions it serves is said to everybody, whatever their rights.
+
+    Raises:
+        ClusterReadError: ``error``, if it is about those of Kubernetes and no missing right. A project whose API is broken stops no run.
+    """
+    if not isinstance(error, ForbiddenError):
+        if resource.group == POD_GROUPS.group:
+            raise error
+        return True
+    return client.get(f"/apis/{resource.api_version}").ok
+
+
+def _without(resource: Resource) -> str:
+    """Return a note on pods whose PodGroups may not be read: the consequence for them."""
+    if resource.group == POD_GROUPS.group:
+        return "pods of PodGroups stay, which could not be read"
+    return f"gangs of {resource.group} move as a whole or not at all, since their PodGroups could not be read"
+
+
+def find_pod_groups(
+    client: Client, version: tuple[int, int]
+) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    """Return the kinds of PodGroups that the server serves and we may list; and what a file without the others has to say.
+
+    Raises:
+        ClusterReadError: it is not known whether it serves those of Kubernetes.
+    """
+    found: list[Resource] = []
+    notes: list[str] = []
+    for resource in ALL_POD_GROUPS:
+        served = _in_served_version(resource, version)
+        try:
+            client.expect(client.get(served.path(), query={"limit": 1}), list_pod_groups(resource))
+        except NotServedError:
+            continue
+        except ClusterReadError as error:
+            note = f"in plans on the file {_without(resource)}: {error}"
+            notes += [note] * _matters(client, served, error)
+            continue
+        found.append(served)
+    return tuple(found), tuple(notes)
+
+
+_VERSIONS = ("v1beta1", "v1alpha1")
+LIST_BUFFERS = AccessRule("list", CAPACITY_BUFFERS.group, CAPACITY_BUFFERS.plural)
+GET_TEMPLATES = AccessRule("get", POD_TEMPLATES.group, POD_TEMPLATES.plural)
+BUFFER_RULES = (LIST_BUFFERS, GET_TEMPLATES)
+"""For a run, dry or not, whose policy counts buffers (``capacity.buffers``)."""
+
+
+def read_buffers(client: Client, snapshot: Snapshot) -> tuple[Buffer, ...]:
+    """Return the buffers of a cluster by namespace and name; without the CustomResourceDefinition there are none.
+
+    Raises:
+        ClusterReadError: they could not be read, or may not be.
+    """
+    buffers, templates = read_raw_buffers(client)
+    of_template = item_decoder(POD_TEMPLATES.kind)
+    return fold_buffers(map(_decode, buffers), map(of_template.decode, templates), snapshot)
+
+
+def read_raw_buffers(client: Client) -> tuple[Sequence[Raw], Sequence[bytes]]:
+    """Return the CapacityBuffers, and the PodTemplates that they name, as the API server sends them; errors as :func:`read_buffers`."""
+    buffers = _list(client)
+    refs = {
+        (one.metadata.namespace, one.spec.pod_template_ref.name)
+        for one in map(_decode, buffers)
+        if one.spec.pod_template_ref is not None
+    }
+    templates = (_read_template(client, *ref) for ref in sorted(refs))
+    return buffers, [one for one in templates if one is not None]
+
+
+def _list(client: Client) -> Sequence[Raw]:
+    for version in _VERSIONS:
+        resource = replace(CAPACITY_BUFFERS, version=version)
+        try:
+            items, _ = decode_raw(client.expect(client.get(resource.path()), LIST_BUFFERS).body)
+        except NotServedError:
+            continue
+        except msgspec.DecodeError as error:
+            raise ClusterReadError(f"CapacityBuffers could not be read: {error}") from None
+        return items
+    return ()
+
+
+def _decode(item: Raw) -> o.CapacityBuffer:
+    try:
+        decoded: o.CapacityBuffer = item_decoder(CAPACITY_BUFFERS.kind).decode(item)
+    except msgspec.DecodeError as error:
+        raise ClusterReadError(f"CapacityBuffers could not be read: {error}") from None
+    return decoded
+
+
+def _read_template(client: Client, namespace: str, name: str) -> bytes | None:
+    """Return a PodTemplate; None if there is none of that name."""
+    try:
+        body = client.expect(client.get(POD_TEMPLATES.path(namespace, name)), GET_TEMPLATES).body
+        item_decoder(POD_TEMPLATES.kind).decode(body)
+    except NotServedError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ClusterReadError(f"a PodTemplate could not be read: {error}") from None
+    return body

@@ -1,0 +1,42 @@
+"""The help of every command, byte for byte: help.txt beside this file has it.
+
+``python -m tests.unit.commands.test_help`` writes the file anew, after a change that was meant.
+"""
+
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from rebalancer.cli import main
+
+FILE = Path(__file__).with_name("help.txt")
+
+
+def _paths(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Return the names of a group and of all commands below it."""
+    paths = [path]
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        one = group.get_command(context, name)
+        assert one is not None
+        whole = (*path, name)
+        paths += _paths(one, whole) if isinstance(one, click.Group) else [whole]
+    return paths
+
+
+def help_of_all() -> str:
+    texts = []
+    for path in _paths(main):
+        done = CliRunner().invoke(main, [*path, "--help"], prog_name="rebalancer")
+        assert done.exit_code == 0, done.output
+        texts.append(f"$ {' '.join(('rebalancer', *path, '--help'))}\n{done.output}")
+    return "\n".join(texts)
+
+
+def test_the_help_of_every_command_is_that_of_the_file() -> None:
+    assert help_of_all() == FILE.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    FILE.write_text(help_of_all(), encoding="utf-8")
