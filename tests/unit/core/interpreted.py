@@ -39,20 +39,20 @@ class _Sources:
         return importlib.util.spec_from_file_location(name, _FOLDER / f"{module}.py")
 
 
-def lowering_on_source() -> ModuleType:
-    """Return a copy of the module that lowers, which asks the interpreted core."""
-    with _without_core():
-        return importlib.import_module(_LOWERING)
+def on_source(*names: str) -> list[ModuleType]:
+    """Return copies of modules, which ask the interpreted core."""
+    with _without_core(names):
+        return [importlib.import_module(name) for name in names]
 
 
 @contextmanager
-def _without_core() -> Iterator[None]:
-    """Let modules of the core be imported again, from their source, for a while."""
+def _without_core(names: tuple[str, ...]) -> Iterator[None]:
+    """Let modules of the core be imported again, from their source, and ``names`` with them, for a while."""
     finder = _Sources()
     kept = {
         name: sys.modules.pop(name)
         for name in list(sys.modules)
-        if name.startswith("rebalancer.core.") or name == _LOWERING
+        if name.startswith("rebalancer.core.") or name in names
     }
     sys.meta_path.insert(0, finder)
     try:
@@ -65,7 +65,7 @@ def _without_core() -> Iterator[None]:
             setattr(sys.modules[parent], child, module)
 
 
-SOURCE = lowering_on_source()
+(SOURCE,) = on_source(_LOWERING)
 
 
 def _lowered(model: SchedulerModel, by: type[lowering.Lowering]) -> lowering.Lowering:
