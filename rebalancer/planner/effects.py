@@ -18,6 +18,8 @@ from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _ENTRIES = len(Entry)
+_MINE = 1
+"""In ``core.Effect.named``: the strategy may move the pod."""
 _KEPT = 8192
 """Of so many moves between classes the rules are kept."""
 
@@ -67,6 +69,13 @@ class Effects:
         self._rules: dict[tuple[int, int], core.RulesOfMove] = {}
         self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
         self.newest = core.Effect(len(self.strategies))
+        # Views of its arrays: each look at a field of the core makes a new one.
+        self._gain, self._best, self._shares, self._named = map(
+            np.asarray,
+            (self.newest.gain, self.newest.best, self.newest.shares, self.newest.named),
+        )
+        self._keys = [(entry, name) for entry in range(_ENTRIES) for name in self.strategies]
+        self._in_order = list(dict.fromkeys(weighted.strategy for weighted in terms))
 
     # -- for the core ------------------------------------------------------------------------------------
 
@@ -152,23 +161,26 @@ class Effects:
 
     def show_newest(self) -> Effect:
         """Return the newest effect in plain values."""
-        newest, size = self.newest, len(self.strategies)
-        landings = newest.landings
-        changes = np.array(newest.changes[: _ENTRIES * landings]).reshape(_ENTRIES, landings)
-        gain, named = newest.gain, newest.named
-        deciding = next((entry for entry in range(_ENTRIES) if changes[entry].any()), 0)
-        shares = {
-            (entry, name): newest.shares[entry * size + index]
-            for entry in range(_ENTRIES)
-            for index, name in enumerate(self.strategies)
-            if named[entry * size + index]
-        }
-        by_strategy = {
+        landings, size = self.newest.landings, len(self.strategies)
+        changes = np.asarray(self.newest.changes)[: _ENTRIES * landings]
+        changes = changes.reshape(_ENTRIES, landings).copy()
+        deciding = int(changes.any(axis=1).argmax())
+        values, named = self._shares.tolist(), self._named.tolist()
+        columns = zip(self._keys, values, named, strict=True)
+        shares = {key: value for key, value, some in columns if some}
+        mine = {
             name: shares[deciding, name]
-            for name in dict.fromkeys(weighted.strategy for weighted in self._terms)
-            if named[deciding * size + self.strategies.index(name)] == 1
+            for name in self._in_order
+            if named[deciding * size + self.strategies.index(name)] == _MINE
         }
-        return Effect(changes, (gain[0], gain[1], gain[2]), by_strategy, shares)
+        hard, soft, imbalance = self._gain.tolist()
+        return Effect(changes, (hard, soft, imbalance), mine, shares)
+
+    @property
+    def best(self) -> tuple[float, float, float]:
+        """The gain of each entry at the landing of the newest move that is best for it."""
+        hard, soft, imbalance = self._best.tolist()
+        return hard, soft, imbalance
 
     def breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
         """Return whether some landing would violate a satisfied hard rule."""

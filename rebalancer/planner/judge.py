@@ -82,7 +82,7 @@ class Judge:
             in_place,
         )
         effect = effects.show_newest()
-        best = newest.best[0], newest.best[1], newest.best[2]
+        best = effects.best
         if not code:
             return Verdict(prediction, effect.gain, best, effect.by_strategy, None)
         refused = self._refuse(code, prediction, effect, cost)
