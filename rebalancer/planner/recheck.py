@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Cause, Method, Move
-from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import FirstMove
 from rebalancer.planner.draft import Draft
@@ -39,8 +38,6 @@ class Rechecked:
     """As expected now, if it may go."""
     why: Refusal | None
     """Why it no longer pays, None if it does."""
-    shares: Mapping[str, float] = field(default_factory=dict)
-    """Strategy -> its share in the gain, in the entry that decides."""
     step: PredictedMove | None = None
     """As predicted now; None of what is not made, or has no replacement."""
 
@@ -55,7 +52,7 @@ def recheck(
     """
     draft = Draft(problem, settings)
     wave = moves[0].wave if moves else 0
-    judged = rechecked(draft, moves, _Limits(draft.allowance, wave))
+    judged = rechecked(draft, moves, _WaveLimits(draft, wave))
     return [
         (one.move, None if one.why is None else one.why.text(draft.snapshot))
         for one in expect_landings(draft, judged, wave)
@@ -86,32 +83,40 @@ def expect_landings(
     return result
 
 
-class _Limits:
+class MoveLimits:
+    """Which of the moves that still pay may go. These let all go."""
+
+    def are_about(self, move: Move) -> bool:  # noqa: ARG002
+        """Return whether ``move`` goes next, within what the budgets allow now."""
+        return True
+
+    def admit(self, move: Move, pod: int, shares: Mapping[str, float]) -> Move | Refusal:  # noqa: ARG002
+        """Return the move as it may go, and count it; or why it may not. ``shares``: of strategies, in its gain."""
+        return move
+
+
+class _WaveLimits(MoveLimits):
     """The in-flight budgets, reduced by the moves of one wave."""
 
-    def __init__(self, allowance: Allowance, wave: int) -> None:
-        self._allowance, self._wave = allowance, wave
+    def __init__(self, draft: Draft, wave: int) -> None:
+        self._draft, self._wave = draft, wave
 
     def are_about(self, move: Move) -> bool:
-        """Return whether ``move`` is of that wave."""
         return move.wave == self._wave
 
-    def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> Refusal | None:
-        """Return the limit that forbids ``move`` now, or count it and return None. A gang has been asked about as a whole."""
-        if not self.are_about(move):
-            return None
-        if (
-            not move.of_gang
-            and (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None
-        ):
-            return Refusal.of(Why.LIMIT_NOW, limit=limit)
-        self._allowance.spend(cls, node, move.strategy, ready=ready)
-        return None
+    def admit(self, move: Move, pod: int, shares: Mapping[str, float]) -> Move | Refusal:  # noqa: ARG002
+        # A gang has been asked about as a whole.
+        if self.are_about(move):
+            pods, allowance = self._draft.snapshot.pods, self._draft.allowance
+            place, ready = (int(pods.cls[pod]), int(pods.node[pod])), pods.is_ready(pod)
+            limit = None if move.of_gang else allowance.waits(*place, move.strategy, ready=ready)
+            if limit is not None:
+                return Refusal.of(Why.LIMIT_NOW, limit=limit)
+            allowance.spend(*place, move.strategy, ready=ready)
+        return move
 
 
-def rechecked(
-    draft: Draft, moves: Sequence[Move], limits: _Limits | None = None
-) -> list[Rechecked]:
+def rechecked(draft: Draft, moves: Sequence[Move], limits: MoveLimits) -> list[Rechecked]:
     """Judge each move again on ``draft``'s new snapshot; afterwards the draft contains the moves that may be made.
 
     Moves are judged in order, each in the state after the earlier ones. No move is added. A move that still pays,
@@ -145,7 +150,7 @@ def _mends(move: Move) -> bool:
 class _Check:
     """Judges moves one after the other, and makes the accepted ones in the draft."""
 
-    def __init__(self, draft: Draft, moves: Sequence[Move], limits: _Limits | None) -> None:
+    def __init__(self, draft: Draft, moves: Sequence[Move], limits: MoveLimits) -> None:
         self._limits = limits
         self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
         view = draft.view
@@ -155,13 +160,10 @@ class _Check:
         self._steer = LandingSteer(draft, self._judge, self._effort)
         self._rendering = Rendering(draft.problem)
         together = TogetherJudge(draft, self._judge, draft.enforced, guard)
-        self._rooms = RoomCheck(draft, self._judge, together, moves, self._is_now)
+        self._rooms = RoomCheck(draft, self._judge, together, moves, limits.are_about)
         self._gangs = GangCheck(draft, moves)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
-
-    def _is_now(self, move: Move) -> bool:
-        return self._limits is None or self._limits.are_about(move)
 
     def exists(self, move: Move) -> bool:
         """Return whether the snapshot has the pod of ``move``."""
@@ -181,31 +183,29 @@ class _Check:
         verdict = self._verdict(move, pod, cls, node)
         if isinstance(verdict, Refusal):
             return verdict
-        limits = self._limits
-        if limits is not None:
-            ready = self._snapshot.pods.is_ready(pod)
-            if (limit := limits.keep_back(move, cls, node, ready=ready)) is not None:
-                return limit
         draft, shares = self._draft, verdict.by_strategy
+        admitted = self._limits.admit(move, pod, shares)
+        if isinstance(admitted, Refusal):
+            return admitted
         cause = draft.cause(pod, shares, verdict.prediction, draft.enforced)
         draft.move(pod, cls, verdict.prediction)
         landings = self._rendering.landings(cls, verdict.prediction)
         self._steer.standing = verdict.marks
         now = replace(
-            move,
+            admitted,
             landings=landings,
             gain=cost_of_entries(verdict.gain),
             marks=self._rendering.names(verdict.marks),
             cause=cause,
             budgets=self._problem.disruptions.refs(pod),
         )
-        step = PredictedMove(pod, cls, move.wave, verdict.prediction, verdict.marks, move.of_gang)
-        return Rechecked(now, None, shares, step)
+        step = PredictedMove(pod, cls, now.wave, verdict.prediction, verdict.marks, move.of_gang)
+        return Rechecked(now, None, step)
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | Refusal:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if move.of_gang and move.room is None:
-            return self._gangs.verdict(move, now=self._is_now(move))
+            return self._gangs.verdict(move, now=self._limits.are_about(move))
         # Of a gang all of whose pods leave, the check of rooms asks about all.
         protections = [] if move.of_gang else self._draft.protections(pod)
         if protections:

@@ -30,7 +30,7 @@ from rebalancer.planner.notices import notices
 from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.recheck import Rechecked, expect_landings, rechecked
+from rebalancer.planner.recheck import MoveLimits, expect_landings, rechecked
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import REVIEWED, explained, rules_elsewhere, scores_of
@@ -38,7 +38,7 @@ from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 
-class Waves:
+class Waves(MoveLimits):
     """Assigns moves to waves, one by one in order, using up the draft's allowance."""
 
     def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
@@ -52,6 +52,14 @@ class Waves:
         """The gang of the last move, if any: all of a gang go in a wave of their own."""
         self._planned = 0
         """Wave that the last move was planned in."""
+
+    def admit(self, move: Move, pod: int, shares: Mapping[str, float]) -> Move | Refusal:  # noqa: ARG002
+        """Return the move in its wave, under the strategy that it counts for."""
+        move = _attribute(move, shares)
+        wave = self.place(move)
+        if isinstance(wave, Refusal):
+            return Refusal.of(Why.WITH_CODE, why=wave)
+        return replace(move, wave=wave)
 
     def place(self, move: Move) -> int | Refusal:
         """Return the wave of ``move``; later than the waves of moves planned in an earlier wave."""
@@ -98,7 +106,7 @@ class Waves:
 Ending = tuple[Status, str]
 """How a move ended before anything was tried, and why."""
 
-_LATER = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
+_LATER: Mapping[Code | None, Status] = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
 """What may be otherwise the next time."""
 
 
@@ -163,14 +171,14 @@ class _Review:
     def _settle(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
         """Return the valid moves in their waves, and the draft whose state includes them.
 
-        When later moves were judged, the state included moves that a budget defers, and moves that only enable a
-        deferred one. Those later moves are judged again without them.
+        When later moves were judged, the state included moves that only enable one that a budget defers, and a wave that
+        a budget divides was one. Then all are judged again.
         """
         moves = self._keep_linked(moves)
         while True:
             kept = self._judge_again(draft, moves)
-            left = self._keep_linked(self._in_waves(draft, kept))
-            if _waves(left) == _waves(kept):
+            left, uids = self._keep_linked(kept), {move.uid for move in kept}
+            if _waves(left) == _waves([move for move in moves if move.uid in uids]):
                 return draft, left
             draft, moves = Draft(self._problem, self._settings), left
 
@@ -197,11 +205,12 @@ class _Review:
 
     def _judge_again(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
         kept: list[Move] = []
-        for one in expect_landings(draft, rechecked(draft, moves)):
-            if one.why is not None:
-                self._ended[one.move.uid] = Status.DROPPED, one.why.text(self._snapshot)
+        for one in expect_landings(draft, rechecked(draft, moves, Waves(draft, moves))):
+            if one.why is None:
+                kept.append(one.move)
             else:
-                kept.append(_attribute(one))
+                status = _LATER.get(one.why.code, Status.DROPPED)
+                self._ended[one.move.uid] = status, one.why.text(self._snapshot)
         return kept
 
     def _keep_linked(self, moves: Sequence[Move]) -> list[Move]:
@@ -234,19 +243,6 @@ class _Review:
         if other in self._named:
             return "the pod that it frees room for stays: its strategy only observes"
         return "the move that it frees room for is not in the plan"
-
-    def _in_waves(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
-        """Assign moves to waves that keep every budget; moves of different waves stay in different waves."""
-        waves = Waves(draft, moves)
-        placed: list[Move] = []
-        for move in moves:
-            wave = waves.place(move)
-            if isinstance(wave, int):
-                placed.append(replace(move, wave=wave))
-            else:
-                code, why = wave.shown(self._snapshot)
-                self._ended[move.uid] = _LATER.get(code, Status.DROPPED), f"{code}: {why}"
-        return placed
 
     # -- what is reported of it ------------------------------------------------------------------------
 
@@ -334,12 +330,11 @@ def _renew(problem: Problem, pod: int, move: Move) -> Move:
     )
 
 
-def _attribute(one: Rechecked) -> Move:
+def _attribute(move: Move, shares: Mapping[str, float]) -> Move:
     """Return the move under the strategy it counts for: the one in the file, if that shares in the gain.
 
     An enabling move counts for the strategy of the move it enables.
     """
-    move, shares = one.move, one.shares
     most = max(shares, key=lambda name: (shares[name], name), default=move.strategy)
     made = bool(move.makes_way_for) or move.room is not None
     agrees = made or shares.get(move.strategy, 0.0) > TOLERANCE

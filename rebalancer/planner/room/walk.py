@@ -223,20 +223,12 @@ class RoomWalk:
         verdict = self._verdict(item)
         if isinstance(verdict, Refusal):
             return _would_leave(ref, verdict)
-        target, prediction = self._targets[item.pod], verdict.prediction
+        prediction = verdict.prediction
         if (rival := self._find_rival(item, prediction, wave)) is not None:
             return _would_leave(ref, Refusal.of(Why.RIVAL, pod=rival))
-        at = np.flatnonzero(prediction.nodes == target)
-        lands = int(at[0]) if len(at) else 0
-        chosen = replace(
-            self._build_move(item, item.root, wave, verdict.gain, prediction),
-            marks=verdict.marks,
-            room=tuple(sorted(self._open_without([item]))),
-        )
         if not snapshot.waits(cls):
             self._quota.take(cls)
-        move(draft, chosen, prediction, lands, ready=ready)
-        return RoomStep(chosen, prediction, lands, ready, item.root)
+        return self._make([item], [prediction], verdict.gain, verdict.marks, wave)[0]
 
     def _find_rival(self, item: Item, prediction: Prediction, wave: int) -> int | None:
         """Return a pod that moves in the same wave and may land where ``item`` would, if both have no room there; None if none may.
@@ -275,52 +267,47 @@ class RoomWalk:
 
     def _steps(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refusal:
         """Move the pods of a gang in the draft, or return why they cannot go."""
-        draft, snapshot, strategy = self._draft, self._draft.snapshot, self._of.strategy
         pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
-        refused = exceeds_limits(draft, pods, strategy)
+        refused = exceeds_limits(self._draft, pods, self._of.strategy)
         marks = self._marks_of(of)
         landing = refused or self._landing(of, marks)
         if not isinstance(landing, TogetherLanding):
             return _would_leave(unit, landing)
-        room, root = tuple(sorted(self._open_without(of))), of[0].root
-        steps: list[RoomStep] = []
-        for item, prediction in zip(of, landing.predictions, strict=True):
-            ready = snapshot.pods.is_ready(item.pod)
-            # All of them are one unit with the other moves for one of the asks.
-            chosen = replace(
-                self._build_move(item, root, wave, landing.share, prediction),
-                marks=tuple(sorted(marks)),
+        return self._make(of, landing.predictions, landing.share, tuple(sorted(marks)), wave, unit)
+
+    def _make(
+        self,
+        of: Sequence[Item],
+        predictions: Sequence[Prediction],
+        gain: tuple[float, float, float],
+        marks: tuple[int, ...],
+        wave: int,
+        gang: str = "",
+    ) -> list[RoomStep]:
+        """Move items in the draft, each with the same gain; all of a ``gang`` are one unit with the other moves for one of the asks."""
+        draft, pods, ask = self._draft, self._draft.snapshot.pods, self._asks[of[0].root]
+        room, steps = tuple(sorted(self._open_without(of))), list[RoomStep]()
+        for item, prediction in zip(of, predictions, strict=True):
+            chosen = Chosen(
+                item.pod,
+                int(pods.cls[item.pod]),
+                item.source,
+                gain,
+                prediction,
+                self._of.strategy,
+                f"makes room for {ask.text}",
+                wave,
+                self._of.observed,
+                makes_way_for=ask.pod,
+                marks=marks,
                 room=room,
-                gang=unit,
+                gang=gang,
             )
             at = np.flatnonzero(prediction.nodes == self._targets[item.pod])
-            lands = int(at[0]) if len(at) else 0
+            lands, ready = int(at[0]) if len(at) else 0, pods.is_ready(item.pod)
             move(draft, chosen, prediction, lands, ready=ready)
-            steps.append(RoomStep(chosen, prediction, lands, ready, root))
+            steps.append(RoomStep(chosen, prediction, lands, ready, of[0].root))
         return steps
-
-    def _build_move(
-        self,
-        item: Item,
-        root: int,
-        wave: int,
-        gain: tuple[float, float, float],
-        prediction: Prediction,
-    ) -> Chosen:
-        """Return the move of an item for the ask ``root``."""
-        ask = self._asks[root]
-        return Chosen(
-            item.pod,
-            int(self._draft.snapshot.pods.cls[item.pod]),
-            item.source,
-            gain,
-            prediction,
-            self._of.strategy,
-            f"makes room for {ask.text}",
-            wave,
-            self._of.observed,
-            makes_way_for=ask.pod,
-        )
 
     def _marks_of(self, of: Sequence[Item]) -> set[int]:
         """Return the nodes that are marked while the replacements of ``of`` are placed."""
@@ -370,14 +357,12 @@ class RoomWalk:
 
     def _verdict(self, item: Item) -> Verdict | Refusal:
         """Return the verdict on moving a pod, with the marks that it takes."""
-        target = self._targets[item.pod]
-        marks = (self._open_without([item]) | {item.source}) - {target}
-        rooms = np.array(sorted(marks), np.int32)
+        rooms = np.array(sorted(self._marks_of([item])), np.int32)
         verdict = self._harmless(item, rooms)
         refused = verdict.refused or self._disturbs(item, verdict.prediction)
         if refused is None:
             return verdict
-        return self._steered(item, target, rooms) or refused
+        return self._steered(item, self._targets[item.pod], rooms) or refused
 
     def _harmless(self, item: Item, marks: Int32s) -> Verdict:
         with self._draft.scheduler.marking(marks):
