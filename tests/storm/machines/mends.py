@@ -200,7 +200,7 @@ MENDS: tuple[Mend, ...] = (
         "M17",
         [
             (
-                'labels = {EXCLUDE: "true"} if before is None and EXCLUDE not in node.labels else {}',
+                'labels = {EXCLUDE: "true"} if EXCLUDE not in node.labels else {}',
                 "labels = {}",
             )
         ],
