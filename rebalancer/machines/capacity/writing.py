@@ -32,7 +32,7 @@ _ALL = Orders(
 _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """What became of a change of a node."""
 
     record: ScaleInRecord | None = None
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 def change_state(
     client: Client, name: str, state: ScaleInRecord | None, after: Phase | None
-) -> Change:
+) -> StateChange:
     """Write ``state`` on a node (None: remove it), and close or open the node in the same request.
 
     It is judged by the newest version of the node, which must be in the phase ``after`` (None: in none), by the guard
@@ -53,19 +53,19 @@ def change_state(
     Raises:
         ClusterReadError: the node could not be read or written, or its record has another format version.
     """
-    change = Change()
+    change = StateChange()
 
     def decide(node: NodeView, _: ScaleInRecord | None) -> Write[ScaleInRecord] | None:
         nonlocal change
         before = _standing(node)
         if before is not None and state is not None and _says_the_same(before, state):
             # A reply to us was lost.
-            change = Change(before)
+            change = StateChange(before)
             return None
         phase = None if before is None else before.phase
         coming = None if state is None else state.phase
         why = _describe_change(before) if phase is not after else _GUARDS[coming](node, before)
-        change = Change(before, why)
+        change = StateChange(before, why)
         if why is not None:
             return None
         if state is None:
@@ -74,8 +74,8 @@ def change_state(
 
     node = change_record(client, name, SCALE_INS, decide)
     if node is None:
-        return Change(why_not="the node is gone")
-    return change if change.why_not is not None else Change(_standing(node))
+        return StateChange(why_not="the node is gone")
+    return change if change.why_not is not None else StateChange(_standing(node))
 
 
 def clear_state(client: Client, name: str) -> str | None:
