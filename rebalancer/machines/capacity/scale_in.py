@@ -29,11 +29,7 @@ from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
-from rebalancer.machines.capacity.writing import (
-    describe_remaining,
-    enter_ending,
-    write_state,
-)
+from rebalancer.machines.capacity.writing import change_state, describe_remaining
 from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import GroupSizeError, NodeGroup
@@ -197,14 +193,12 @@ class ScaleInNodes:
             status = ActStatus.DONE
             try:
                 after = None if before is None else before.phase
-                written = write_state(client, self.name(node), state, after)
+                state, why_not = change_state(client, self.name(node), state, after)
             except ClusterReadError as error:
                 return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
-            if written is None and (state is not None or before is not None):
-                gone = "the node is gone, or another client has changed what stands on it, or wants it closed or kept"
-                return self.act(node, code, ActStatus.WAITS, gone)
+            if why_not is not None:
+                return self.act(node, code, ActStatus.WAITS, why_not)
             context.show(self.name(node))
-            state = written if state is not None else None
         if status is ActStatus.DONE or context.dry:
             self.changed[node] = state
         if state is None:
@@ -486,8 +480,10 @@ def _note_accepted(client: Client, nodes: ScaleInNodes, node: int) -> None:
     """Write on a node that the end of its machine was accepted; without that it counts as not answered."""
     accepted = msgspec.structs.replace(nodes.states[node], accepted=rfc3339(nodes.context.now()))
     with suppress(ClusterReadError):
-        if write_state(client, nodes.name(node), accepted, Phase.ENDING) is not None:
-            nodes.states[node] = accepted
+        if (
+            written := change_state(client, nodes.name(node), accepted, Phase.ENDING).record
+        ) is not None:
+            nodes.states[node] = written
 
 
 def _last_look(
@@ -505,9 +501,10 @@ def _last_look(
         state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
     )
     began = stop.now()
-    if (why := enter_ending(client, nodes.name(node), ending)) is not None:
-        return nodes.cancel(node, why)
-    nodes.states[node] = ending
+    written, why = change_state(client, nodes.name(node), ending, state.phase)
+    if why is not None or written is None:
+        return nodes.cancel(node, why or "the node is gone")
+    nodes.states[node] = written
     context.show(nodes.name(node))
     if (stopped := stop.reason()) is not None:
         return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)

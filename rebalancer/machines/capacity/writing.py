@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,66 +32,50 @@ _ALL = Orders(
 _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 
 
-def write_state(
-    client: Client, name: str, state: ScaleInRecord | None, after: Phase | None
-) -> ScaleInRecord | None:
-    """Write ``state`` on a node (None: remove it), and cordon or uncordon the node in the same request.
+class StateChange(NamedTuple):
+    """What became of a change of a node."""
 
-    Return the state that was written (for None the removed one). None is returned if the node is gone, is no longer
-    in the phase ``after`` (None: in none), or must not be cordoned. ``leaving`` records who cordoned the node, and
-    its uid.
+    record: ScaleInRecord | None = None
+    """The record that stands on the node now; None: there is none."""
+    why_not: str | None = None
+    """Why nothing was changed; None: it was."""
+
+
+def change_state(
+    client: Client, name: str, state: ScaleInRecord | None, after: Phase | None
+) -> StateChange:
+    """Write ``state`` on a node (None: remove it), and close or open the node in the same request.
+
+    It is judged by the newest version of the node, which must be in the phase ``after`` (None: in none), by the guard
+    of the phase to come. So of two processes only one ends a machine: a second request could decrease the group again.
+    Who has cordoned the node, and its uid, is recorded when it is closed.
 
     Raises:
         ClusterReadError: the node could not be read or written, or its record has another format version.
     """
-    before: ScaleInRecord | None = None
-    written = False
+    change = StateChange()
 
     def decide(node: NodeView, _: ScaleInRecord | None) -> Write[ScaleInRecord] | None:
-        nonlocal before, written
-        before, written = _standing(node), False
-        phase = None if before is None else before.phase
-        if phase is not None and state is not None and phase is state.phase is not after:
+        nonlocal change
+        before = _standing(node)
+        if before is not None and state is not None and _says_the_same(before, state):
             # A reply to us was lost.
-            written = True
+            change = StateChange(before)
             return None
-        if phase is not after or _is_refused(node, before, state):
+        phase = None if before is None else before.phase
+        coming = None if state is None else state.phase
+        why = _describe_change(before) if phase is not after else _GUARDS[coming](node, before)
+        change = StateChange(before, why)
+        if why is not None:
             return None
-        written = True
-        if state is not None:
-            return _close(node, before, state)
-        return Write(None, NodeChange() if before is None else _reopen(node, before))
+        if state is None:
+            return Write(None, NodeChange() if before is None else _reopen(node, before))
+        return _close(node, before, state)
 
     node = change_record(client, name, SCALE_INS, decide)
-    if node is None or not written:
-        return None
-    return before if state is None else _standing(node)
-
-
-def enter_ending(client: Client, name: str, state: ScaleInRecord) -> str | None:
-    """Record that the machine of a node is about to be terminated; return why it must not be, or None.
-
-    Only one of two concurrent processes gets None: a second request could decrease the group again.
-
-    Raises:
-        ClusterReadError: the node could not be read or written.
-    """
-    why: str | None = None
-
-    def decide(node: NodeView, _: ScaleInRecord | None) -> Write[ScaleInRecord] | None:
-        nonlocal why
-        before = SCALE_INS.standing(node)
-        why = _not_ours(node, before)
-        if why is None and before is not None and before.phase is Phase.ENDING:
-            # A reply to us was lost, or another process was faster.
-            ours = (before.at, before.by) == (state.at, state.by)
-            why = None if ours else f"{before.by} is ending its machine"
-            return None
-        if why is not None or before is None:
-            return None
-        return Write(msgspec.structs.replace(before, phase=Phase.ENDING, at=state.at, by=state.by))
-
-    return why if change_record(client, name, SCALE_INS, decide) is not None else "the node is gone"
+    if node is None:
+        return StateChange(why_not="the node is gone")
+    return change if change.why_not is not None else StateChange(_standing(node))
 
 
 def clear_state(client: Client, name: str) -> str | None:
@@ -147,16 +132,6 @@ def describe_remaining(
     return left.text()
 
 
-def _not_ours(node: NodeView, state: ScaleInRecord | None) -> str | None:
-    if state is None:
-        return "another client has taken our annotation away"
-    if state.uid != node.uid:
-        return "another node has come under its name"
-    if not node.unschedulable:
-        return "another client has uncordoned it"
-    return _veto(node)
-
-
 def _veto(node: NodeView) -> str | None:
     """Return why the machine of a node must stay, or is another process's responsibility; None if nothing forbids it.
 
@@ -196,23 +171,61 @@ def _standing(node: NodeView) -> ScaleInRecord | None:
     return state
 
 
-def _is_refused(node: NodeView, before: ScaleInRecord | None, state: ScaleInRecord | None) -> bool:
-    """Return whether a node must not be changed: it must stay open, or its cordon would have no owner."""
-    if state is not None:
-        # One that was uncordoned meanwhile is not closed again.
-        return _veto(node) is not None if before is None else not node.unschedulable
+def _says_the_same(before: ScaleInRecord, state: ScaleInRecord) -> bool:
+    """Return whether a record is one that we have written, whatever the node owes to it by now."""
+    owns = {"uid": before.uid, "cordoned": before.cordoned, "excluded": before.excluded}
+    return before == msgspec.structs.replace(state, **owns)
+
+
+def _describe_change(before: ScaleInRecord | None) -> str:
+    if before is None:
+        return "another client has taken our annotation away"
+    if before.phase is Phase.ENDING:
+        return f"{before.by} is ending its machine"
+    return "another client has changed what stands on it"
+
+
+_OPENED = "another client has uncordoned it"
+
+
+def _may_close(node: NodeView, before: ScaleInRecord | None) -> str | None:
+    if before is None:
+        return _veto(node)
+    # One that was uncordoned meanwhile is not closed again.
+    return None if node.unschedulable else _OPENED
+
+
+def _may_end(node: NodeView, before: ScaleInRecord | None) -> str | None:
+    if before is not None and before.uid != node.uid:
+        return "another node has come under its name"
+    return _veto(node) if node.unschedulable else _OPENED
+
+
+def _may_open(node: NodeView, before: ScaleInRecord | None) -> str | None:
     # Where people or an announcement want it closed, it is opened once they do not: who cordoned it stays known until then.
-    return before is not None and before.cordoned and is_nobodys(node, SCALE_IN)
+    held = before is not None and before.cordoned and is_nobodys(node, SCALE_IN)
+    return "something else on it wants it closed" if held else None
+
+
+_GUARDS: Mapping[Phase | None, Callable[[NodeView, ScaleInRecord | None], str | None]] = {
+    Phase.LEAVING: _may_close,
+    Phase.ENDING: _may_end,
+    None: _may_open,
+}
+"""Phase to come, None: none -> what says why a node must not enter it; None if it may."""
 
 
 def _close(
     node: NodeView, before: ScaleInRecord | None, state: ScaleInRecord
 ) -> Write[ScaleInRecord]:
-    labels = {EXCLUDE: "true"} if before is None and EXCLUDE not in node.labels else {}
+    if before is not None:
+        # It is closed; what was handed over to it meanwhile stays its own.
+        owns = {"uid": before.uid, "cordoned": before.cordoned, "excluded": before.excluded}
+        return Write(msgspec.structs.replace(state, **owns))
+    fresh = msgspec.structs.replace(state, uid=node.uid, cordoned=False, excluded=False)
+    labels = {EXCLUDE: "true"} if EXCLUDE not in node.labels else {}
     taints = (*_without_taint(node), _TAINT)
-    if before is None:
-        state = msgspec.structs.replace(state, uid=node.uid, cordoned=False, excluded=False)
-    return Write(state, NodeChange(unschedulable=True, taints=taints, labels=labels))
+    return Write(fresh, NodeChange(unschedulable=True, taints=taints, labels=labels))
 
 
 def _reopen(node: NodeView, state: ScaleInRecord | None) -> NodeChange:

@@ -200,7 +200,7 @@ MENDS: tuple[Mend, ...] = (
         "M17",
         [
             (
-                'labels = {EXCLUDE: "true"} if before is None and EXCLUDE not in node.labels else {}',
+                'labels = {EXCLUDE: "true"} if EXCLUDE not in node.labels else {}',
                 "labels = {}",
             )
         ],
@@ -238,7 +238,12 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "what a newer version has written is left as it is",
         "M30",
-        [("    if state is None and SCALE_IN in node.annotations:\n", "    if False:\n")],
+        [
+            (
+                "    if state is None and text is not None and not is_of_open_node(text):\n",
+                "    if False:\n",
+            )
+        ],
         [29],
     ),
     Mend(

@@ -12,7 +12,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity import scale_in
 from rebalancer.machines.capacity.scaling import Scaling
-from rebalancer.machines.capacity.writing import describe_remaining, enter_ending
+from rebalancer.machines.capacity.writing import change_state, describe_remaining
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
@@ -146,7 +146,7 @@ def test_a_node_whose_end_was_lost_is_given_back_if_it_is_needed_by_then(tmp_pat
 
 
 def _entered(monkeypatch, stands, ours):
-    """Return what enter_ending says of a node on which ``stands`` stands."""
+    """Return why a machine is not ended on whose node ``stands`` stands."""
     node = NodeView("n", "u", "1", True, {SCALE_IN: stands.value}, "", ())
 
     def change(_client, _name, wanted):
@@ -155,7 +155,7 @@ def _entered(monkeypatch, stands, ours):
 
     monkeypatch.setattr("rebalancer.node_record.protocol.change_node", change)
     client: Any = None
-    return enter_ending(client, "n", ours)
+    return change_state(client, "n", ours, Phase.LEAVING).why_not
 
 
 def test_of_two_processes_one_alone_ends_a_machine(monkeypatch):
@@ -297,13 +297,13 @@ def test_nothing_is_requested_long_after_the_note_on_the_node(tmp_path, monkeypa
         _emptied(ground)
         late = [25.0]
 
-        def slowly(*of):
-            try:
-                return enter_ending(*of)
-            finally:
-                monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop() if late else 0.0))
+        def slowly(client, name, state, after):
+            changed = change_state(client, name, state, after)
+            if state.phase is Phase.ENDING and late:
+                monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop()))
+            return changed
 
-        monkeypatch.setattr("rebalancer.machines.capacity.scale_in.enter_ending", slowly)
+        monkeypatch.setattr("rebalancer.machines.capacity.scale_in.change_state", slowly)
         assert ("Draining", "n2", "done") in ground.tick()
         assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
         assert ("Terminated", "n2", "done") in ground.tick()

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.kube.client import connect
 from rebalancer.kube.nodes import NodeChange, change_node
-from rebalancer.machines.capacity.writing import write_state
+from rebalancer.machines.capacity.writing import change_state
 from rebalancer.machines.drain.cordon import cordon, enter, finish, give_up, open_node
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import Order, ReplacePhase, Stage, take_back_label
@@ -132,19 +132,19 @@ def test_a_later_drain_takes_over_whose_it_is(scene: Scene, again: bool, opened:
 
 
 def test_it_is_handed_over_between_a_drain_and_scale_in(scene: Scene) -> None:
-    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
+    change_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     scene.drain()
     assert scene.state == (True, True, True)
-    write_state(scene.client, "n", None, Phase.LEAVING)
+    change_state(scene.client, "n", None, Phase.LEAVING)
     assert scene.state == (True, True, True)
     scene.finish(uncordon=True)
     assert scene.state == OPEN
 
 
 def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene: Scene) -> None:
-    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
+    change_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     scene.drain(excludes=False)
-    write_state(scene.client, "n", None, Phase.LEAVING)
+    change_state(scene.client, "n", None, Phase.LEAVING)
     assert scene.state == (True, False, True)
 
 
@@ -173,7 +173,7 @@ def test_a_node_that_something_else_wants_closed_is_not_opened(scene: Scene) -> 
     scene.people(annotations={LEAVE: None})
     assert open_node(scene.client, "n") is None
     assert scene.state == OPEN
-    write_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
+    change_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     assert open_node(scene.client, "n") == "something else on it wants it closed"
     assert scene.state == (True, True, False)
 

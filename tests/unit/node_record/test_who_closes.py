@@ -11,7 +11,7 @@ from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.aws.agent import write_notice
-from rebalancer.machines.capacity.writing import write_state
+from rebalancer.machines.capacity.writing import change_state
 from rebalancer.machines.drain.cordon import cordon, enter, finish
 from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.node_record.protocol import EXCLUDE
@@ -81,10 +81,10 @@ def replacement() -> Actor:
 
 def scale_in() -> Actor:
     def come(ground: Ground) -> None:
-        write_state(ground.here.client, NODE, ScaleInRecord(Phase.LEAVING, "", ""), None)
+        change_state(ground.here.client, NODE, ScaleInRecord(Phase.LEAVING, "", ""), None)
 
     def go(ground: Ground) -> None:
-        write_state(ground.here.client, NODE, None, Phase.LEAVING)
+        change_state(ground.here.client, NODE, None, Phase.LEAVING)
 
     return Actor(come, go)
 
