@@ -27,7 +27,14 @@ $(STAMP): pyproject.toml requirements-dev.txt setup.py $(wildcard rebalancer/cor
 
 setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is the command
 
-demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
+# What the program itself needs, for those who only look; `make setup` adds the rest to the same .venv.
+LIGHT := $(VENV)/.program
+$(LIGHT): pyproject.toml setup.py $(wildcard rebalancer/core/*.py rebalancer/core/*.pxd)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -e $(STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+demo: $(LIGHT)  ## the story in an embedded cluster; needs no Kubernetes, and installs only what the program needs
 	$(BIN)/rebalancer demo --report demo-report.html
 
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
@@ -174,6 +181,17 @@ image-index:  ## one image for several architectures from archives of `make rele
 release: $(STAMP)  ## the files of a release of the last commit in dist/release, made twice, then installed and run; needs Go 1.26 for Helm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/release/requirements.txt
 	$(BIN)/python -m tests.release dist/release
+
+IMAGE := dist/kube-rebalancer.dev.oci.tar
+$(IMAGE): Containerfile pyproject.toml setup.py $(shell find image rebalancer strategies -name '*.py' -o -name '*.pxd' -o -name '*requirements.txt')
+	@mkdir -p dist && rm -rf build/image build/image-env
+	$(PYTHON) -m venv build/image-env
+	build/image-env/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes --requirement=image/build-requirements.txt
+	build/image-env/bin/python -m image.root build/image
+	$(PYTHON) -m image.oci build/image $@ localhost/kube-rebalancer:dev
+
+install: $(IMAGE)  ## the chart of this checkout on a cluster, with an image that this machine serves; CONTEXT=, ADDRESS=127.0.0.1:5000, HELM_FLAGS=
+	$(PYTHON) -m image.install $(IMAGE) $(if $(CONTEXT),--context=$(CONTEXT)) $(if $(ADDRESS),--address=$(ADDRESS)) -- $(HELM_FLAGS)
 
 audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json; STRICT=1: what is not judged fails, too
 	@test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit

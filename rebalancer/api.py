@@ -8,8 +8,7 @@ A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is regist
 
 from __future__ import annotations
 
-from rebalancer.core.rules import Rule
-from rebalancer.cost.balance import Balance, Limits, Measured
+from rebalancer.cost.balance import Balance
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
@@ -24,12 +23,11 @@ from rebalancer.cost.view import View
 from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent, Quantity
 from rebalancer.snapshot.leaving import LEAVING
-from rebalancer.snapshot.model import MEASURED, PodClass, Snapshot
+from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire.pods import PodState
 
 __all__ = [
     "LEAVING",
-    "MEASURED",
     "Ask",
     "Balance",
     "Candidates",
@@ -46,8 +44,6 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
-    "Limits",
-    "Measured",
     "Params",
     "Percent",
     "PodClass",
@@ -55,7 +51,6 @@ __all__ = [
     "PodTerm",
     "PriceGroup",
     "Quantity",
-    "Rule",
     "SelectorText",
     "Snapshot",
     "SpreadGroup",

@@ -11,17 +11,13 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rebalancer.api import (
-    MEASURED,
     Balance,
     Candidates,
     Direction,
     Entry,
     Gauge,
-    Limits,
-    Measured,
     Params,
     Percent,
-    Rule,
     Term,
     View,
 )
@@ -64,7 +60,7 @@ class LowUtilisationParams(Params):
     @property
     def measured(self) -> bool:
         """Whether measured usage has an effect."""
-        return self.signal != "requests" and not set(MEASURED).isdisjoint(self.over)
+        return self.signal != "requests" and not set(Balance.MEASURED).isdisjoint(self.over)
 
     @model_validator(mode="after")
     def _same_resources(self) -> LowUtilisationParams:
@@ -120,19 +116,20 @@ class UtilisationTerm(Term):
         """What nodes are now, and what moves change."""
         return Balance(self._view, self._demands(), self._limits(), self._measurement())
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> Balance.Limits:
         nodes = self._view.snapshot.nodes
-        return Limits(
-            self._names,
-            self._capacity,
-            self._counts,
-            *(np.ravel(limit + np.zeros_like(self._mean)) for limit in (self._over, self._under)),
+        return Balance.Limits(
+            resources=self._names,
+            capacity=self._capacity,
+            counts=self._counts,
+            over=np.ravel(self._over),
+            under=np.ravel(self._under),
             mean=np.ravel(self._mean),
             gap=self._gap,
             usable=self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving,
         )
 
-    def _measurement(self) -> Measured | None:
+    def _measurement(self) -> Balance.Measured | None:
         """Return how measured use counts; None: requests alone do."""
         return None
 
@@ -216,7 +213,7 @@ class UtilisationTerm(Term):
         """Return the change of the formula (K,) if a pod moves from ``node`` to each destination."""
         return self._balance.delta(cls, node, replacement, destinations)
 
-    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:  # noqa: ARG002  # every move
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Balance.Rule, float]]:  # noqa: ARG002  # every move
         """Return the rule of balance."""
         return [(self._balance.rule, 1.0)]
 

@@ -7,6 +7,8 @@ requested or used.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from rebalancer.core.rules import Move, Rule
 from rebalancer.core.views import flags, reals
@@ -43,11 +45,11 @@ class Thresholds:
     def __init__(
         self,
         rows: memoryview,
-        capacity: memoryview,
+        capacity: memoryview[float],
         counts: memoryview,
-        over: memoryview,
-        under: memoryview,
-        mean: memoryview,
+        over: memoryview[float],
+        under: memoryview[float],
+        mean: memoryview[float],
         gap: float,
         usable: memoryview,
     ) -> None:
@@ -75,7 +77,7 @@ class Measurement:
     def __init__(
         self,
         rows: memoryview,
-        demands: memoryview,
+        demands: memoryview[float],
         known: memoryview,
         judged: memoryview,
         lasts: memoryview,
@@ -105,10 +107,10 @@ class BalanceRule(Rule):
     def __init__(
         self,
         amounts: Amounts,
-        demands: memoryview,
+        demands: memoryview[float],
         thresholds: Thresholds,
         measured: Measurement | None,
-        masks: object,
+        masks: Callable[[int], Any],
     ) -> None:
         super().__init__(None)
         self.amounts = amounts
@@ -184,7 +186,7 @@ class BalanceRule(Rule):
                 total += _OVER_WEIGHT * (over * over) + _EVEN_WEIGHT * (uneven * uneven)
         return total
 
-    def change(self, move: Move, out: memoryview) -> None:
+    def change(self, move: Move, out: memoryview[float]) -> None:
         """Write the change at each landing. What lands on the node that was left finds it without the pod."""
         node = move.node
         was, left = self.cost_of(node, -1, -1), self.cost_of(node, move.cls, -1)
@@ -277,7 +279,7 @@ class BalanceRule(Rule):
         return False
 
 
-def write_relief(rule: BalanceRule, cls: int, nodes: memoryview, out: memoryview) -> None:
+def write_relief(rule: BalanceRule, cls: int, nodes: memoryview, out: memoryview[float]) -> None:
     """Write the most that a pod of a class would gain by leaving each of ``nodes`` (K,), whether these give pods or not."""
     rule.begin(cls)
     for place in range(len(nodes)):
@@ -289,7 +291,7 @@ def update(rule: BalanceRule) -> None:
     rule.update()
 
 
-def _find_least(values: memoryview, some: memoryview) -> float:
+def _find_least(values: memoryview[float], some: memoryview) -> float:
     """Return the least of some values; infinite if there are none."""
     least = _INFINITE
     for index in range(len(values)):

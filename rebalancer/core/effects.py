@@ -44,7 +44,7 @@ class Terms:
     def __init__(
         self,
         entry: memoryview,
-        weight: memoryview,
+        weight: memoryview[float],
         strategy: memoryview,
         strategies: int,
         nodes: list[memoryview | None],
@@ -64,7 +64,7 @@ class Terms:
 class RulesOfMove:
     """The rules that a move between two classes may change, term by term."""
 
-    def __init__(self, rules: list[Rule], term: memoryview, weight: memoryview) -> None:
+    def __init__(self, rules: list[Rule], term: memoryview, weight: memoryview[float]) -> None:
         self.rules = rules
         self.term = term
         """(G,) the term of each, ascending."""
@@ -135,9 +135,9 @@ def find_effect(
     terms: Terms,
     rules: RulesOfMove,
     move: Move,
-    chance: memoryview,
+    chance: memoryview[float],
     mine: memoryview,
-    added: memoryview,
+    added: memoryview[float],
     effect: Effect,
 ) -> None:
     """Write what a move with landings of probability ``chance`` (K,) does to the cost.
@@ -189,7 +189,9 @@ def _add_rules(
         effect.of_term[place] += added
 
 
-def _add_term(terms: Terms, term: int, chance: memoryview, effect: Effect, mine: int) -> None:
+def _add_term(
+    terms: Terms, term: int, chance: memoryview[float], effect: Effect, mine: int
+) -> None:
     """Add a term to its entry, and to the share of its strategy."""
     entry = terms.entry[term]
     key, first = entry * terms.strategies + terms.strategy[term], entry * effect.landings
@@ -205,7 +207,7 @@ def _add_term(terms: Terms, term: int, chance: memoryview, effect: Effect, mine:
         effect.named[key] = _HARMED
 
 
-def _sum_up(chance: memoryview, effect: Effect) -> None:
+def _sum_up(chance: memoryview[float], effect: Effect) -> None:
     """Round the changes, and find the expected and the best gain of each entry."""
     for entry in range(_ENTRIES):
         mean, least = 0.0, 0.0
@@ -254,7 +256,7 @@ def judge(
     demands: Demands,
     guards: RulesOfMove,
     move: Move,
-    chance: memoryview,
+    chance: memoryview[float],
     foreign: memoryview | None,
     effect: Effect,
     cost: float,
@@ -288,7 +290,11 @@ def judge(
 
 
 def find_unwanted(
-    demands: Demands, move: Move, chance: memoryview, foreign: memoryview | None, effect: Effect
+    demands: Demands,
+    move: Move,
+    chance: memoryview[float],
+    foreign: memoryview | None,
+    effect: Effect,
 ) -> int:
     """Add up the probability of nodes that are not wanted; return the refusal, or 0."""
     effect.back = effect.leaving = effect.avoided = effect.foreign = 0.0
@@ -320,7 +326,7 @@ def _find_vain(move: Move, effect: Effect) -> None:
             effect.vain_count += 1
 
 
-def _weigh(effect: Effect, chance: memoryview, entries: int) -> bool:
+def _weigh(effect: Effect, chance: memoryview[float], entries: int) -> bool:
     """Find how probable it is that the cost gets better, or worse; return whether it ever gets better."""
     effect.sure = effect.risk = 0.0
     better = False
@@ -370,7 +376,7 @@ def find_promises(
     cls: int,
     nodes: memoryview,
     mine: memoryview,
-    gains: memoryview,
+    gains: memoryview[float],
     leading: memoryview,
 ) -> None:
     """Write what moving one pod of a class off each of ``nodes`` (M,) can gain at most.
@@ -409,7 +415,7 @@ def _is_set(some: memoryview, node: int) -> bool:
 
 
 def _let_lead(
-    terms: Terms, term: int, place: int, gain: float, leading: memoryview, shares: memoryview
+    terms: Terms, term: int, place: int, gain: float, leading: memoryview, shares: memoryview[float]
 ) -> None:
     """Let a term lead at a place if it is of an earlier entry than the one that leads, or has a larger share in the same."""
     leader = leading[place]

@@ -1,15 +1,20 @@
-"""The candidates of a plan as rows of one table, and which row of each class is worth most.
+"""The candidates of a plan as rows of one table, and which row is next.
 
 A row is a class and a node with pods of it. Its key is what the next of these pods gains per eviction cost, entry by entry,
-negative: the smallest key goes first.
+negative: the smallest key goes first. Of each class the best open row is known, and these stand in a binary heap.
 """
 
 from __future__ import annotations
 
 from rebalancer.core.numbers import truncate
+from rebalancer.core.views import flags, ints, minus_ones, reals
 
 # Gains that differ by less are equal: what is left of them are roundings.
 _STEPS = 1e9
+# A promise counts as larger than what is known only if it is so by more than this share of it; one of balance, which is
+# optimistic, if it is several times as large.
+_CLEARLY = 0.05
+_MANY_TIMES = 5.0
 
 
 class Rows:
@@ -18,6 +23,7 @@ class Rows:
     def __init__(
         self,
         start: memoryview,
+        cls: memoryview,
         node: memoryview,
         pods: memoryview,
         next_pod: memoryview,
@@ -27,8 +33,10 @@ class Rows:
     ) -> None:
         self.start = start
         """(C + 1,) where the rows of each class begin."""
+        self.cls = cls
+        """(R,) the class of each row."""
         self.node = node
-        """(R,)"""
+        """(R,) its node."""
         self.pods = pods
         """(M,) the pods that may move, row by row, in the order in which they go."""
         self.next_pod = next_pod
@@ -44,38 +52,40 @@ class Rows:
 class Book:
     """What the rows promise, and what is known of them. All arrays are (R,) but where another shape is named."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        promised: memoryview,
-        key: memoryview,
-        closed: memoryview,
-        lowered: memoryview,
-        looked: memoryview,
-        landing: memoryview,
-        best: memoryview,
-        touched: memoryview,
-        concerned: memoryview,
-    ) -> None:
+    def __init__(self, rows: Rows, nodes: int) -> None:
+        """``nodes``: N."""
+        size, classes = len(rows.cls), len(rows.start) - 1
         self.rows = rows
-        self.promised = promised
+        self.promised = reals(3, size)
         """(3, R) per entry of the cost, the most that one pod leaving can gain."""
-        self.key = key
+        self.key = reals(3, size)
         """(3, R) the key, by what is promised or, after a closer look, by what is known."""
-        self.closed = closed
+        self.closed = flags(size)
         """1: it is not looked at any more in this rung."""
-        self.lowered = lowered
+        self.lowered = flags(size)
         """1: a closer look has shown that it gains less than promised."""
-        self.looked = looked
+        self.looked = minus_ones(size)
         """The number of moves made when it was refused; -1: it was not."""
-        self.landing = landing
+        self.landing = minus_ones(size)
         """The most probable landing then; -1: there was none."""
-        self.best = best
+        self.best = minus_ones(classes)
         """(C,) the open row with the smallest key; -1: there is none."""
-        self.touched = touched
+        self.turns = ints(classes)
+        """(C,) moves of each class in this rung: of equal rows those of other classes go first."""
+        self.heap = ints(classes)
+        """(C,) the classes with an open row, the one with the best row first."""
+        self.place = ints(classes)
+        """(C,) the place of each class in the heap, counted from 1; 0: it is not there."""
+        self.size = 0
+        """How many classes the heap holds."""
+        self.touched = minus_ones(nodes)
         """(N,) the number of moves made when a pod last left or came."""
-        self.concerned = concerned
+        self.concerned = minus_ones(classes)
         """(C,) the number of moves made when one last concerned a rule of the class."""
+        self.asked = ints(classes)
+        """(C,) the number of moves made when the terms were last asked about the class."""
+        self.stale = flags(classes)
+        """(C,) 1: moves have concerned it since."""
 
 
 def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
@@ -115,7 +125,7 @@ def set_key(book: Book, row: int, entry: int, gain: float) -> None:
 
 
 def find_best(book: Book, cls: int) -> int:
-    """Find the best open row of a class that promises anything; return it, or -1."""
+    """Find the best open row of a class that promises anything, and put the class in its place in the heap; return the row, or -1."""
     rows = book.rows
     best = -1
     for row in range(rows.start[cls], rows.start[cls + 1]):
@@ -124,6 +134,7 @@ def find_best(book: Book, cls: int) -> int:
         if best < 0 or is_before(book, row, best):
             best = row
     book.best[cls] = best
+    settle(book, cls)
     return best
 
 
@@ -154,6 +165,9 @@ def skip_moved(rows: Rows, cls: int, moved: memoryview) -> None:
 def open_all(book: Book, moves: int) -> None:
     """Open all rows but those whose refusal stands after so many moves, and find the best of each class."""
     rows = book.rows
+    book.size = 0
+    for cls in range(len(book.best)):
+        book.turns[cls] = book.place[cls] = 0
     for cls in range(len(book.best)):
         for row in range(rows.start[cls], rows.start[cls + 1]):
             book.closed[row] = stands(book, cls, row, moves)
@@ -174,6 +188,7 @@ def close_class(book: Book, cls: int) -> None:
     for row in range(rows.start[cls], rows.start[cls + 1]):
         book.closed[row] = 1
     book.best[cls] = -1
+    settle(book, cls)
 
 
 def stands(book: Book, cls: int, row: int, moves: int) -> bool:
@@ -188,3 +203,132 @@ def stands(book: Book, cls: int, row: int, moves: int) -> bool:
     if landing < 0:
         return since == moves
     return book.touched[book.rows.node[row]] <= since and book.touched[landing] <= since
+
+
+# -- the heap ------------------------------------------------------------------------------------------------
+
+
+def first_row(book: Book) -> int:
+    """Return the best open row of all; -1 if there is none."""
+    return book.best[book.heap[0]] if book.size > 0 else -1
+
+
+def is_outdated(book: Book, row: int, moves: int) -> bool:
+    """Return whether the terms must be asked about a row again: any move changes what one for balance promises."""
+    cls = book.rows.cls[row]
+    for_rules = book.key[0, row] != 0.0 or book.key[1, row] != 0.0
+    return book.stale[cls] == 1 or (not for_rules and book.asked[cls] < moves)
+
+
+def settle(book: Book, cls: int) -> None:
+    """Put a class where its best row belongs in the heap, or take it out if it has none."""
+    place = book.place[cls] - 1
+    if book.best[cls] < 0:
+        if place >= 0:
+            _take_out(book, place)
+        return
+    if place < 0:
+        place = book.size
+        book.size += 1
+        _put(book, cls, place)
+    _sink(book, _rise(book, place))
+
+
+def _take_out(book: Book, place: int) -> None:
+    """Take the class at a place out of the heap; the last one takes its place."""
+    book.place[book.heap[place]] = 0
+    book.size -= 1
+    if place < book.size:
+        _put(book, book.heap[book.size], place)
+        _sink(book, _rise(book, place))
+
+
+def _put(book: Book, cls: int, place: int) -> None:
+    book.heap[place] = cls
+    book.place[cls] = place + 1
+
+
+def _rise(book: Book, place: int) -> int:
+    """Let the class at a place rise above those whose best rows are worse; return its place then."""
+    cls = book.heap[place]
+    while place > 0:
+        above = (place - 1) // 2
+        if not _goes_before(book, cls, book.heap[above]):
+            break
+        _put(book, book.heap[above], place)
+        place = above
+    _put(book, cls, place)
+    return place
+
+
+def _sink(book: Book, place: int) -> None:
+    """Let the class at a place sink below those whose best rows are better."""
+    cls = book.heap[place]
+    below = _better_below(book, place)
+    while below > 0 and _goes_before(book, book.heap[below], cls):
+        _put(book, book.heap[below], place)
+        place = below
+        below = _better_below(book, place)
+    _put(book, cls, place)
+
+
+def _better_below(book: Book, place: int) -> int:
+    """Return the better of the two places below a place; 0 if there is none."""
+    below = 2 * place + 1
+    if below >= book.size:
+        return 0
+    if below + 1 < book.size and _goes_before(book, book.heap[below + 1], book.heap[below]):
+        return below + 1
+    return below
+
+
+def _goes_before(book: Book, one: int, other: int) -> bool:
+    """Return whether the best row of a class goes before that of another."""
+    mine, its = book.best[one], book.best[other]
+    for entry in range(3):
+        if book.key[entry, mine] != book.key[entry, its]:
+            return book.key[entry, mine] < book.key[entry, its]
+    if book.turns[one] != book.turns[other]:
+        return book.turns[one] < book.turns[other]
+    return is_before(book, mine, its)
+
+
+def lower(book: Book, row: int, gains: memoryview, compared: bool) -> bool:
+    """Write what a closer look at the first row has shown, ``gains`` (3,); return whether another row promises clearly more.
+
+    ``compared``: rows that may fix rules are compared, too, and not only those for balance.
+    """
+    changes = False
+    for entry in range(3):
+        before = book.key[entry, row]
+        set_key(book, row, entry, gains[entry])
+        changes = changes or book.key[entry, row] != before
+    for_rules = book.key[0, row] != 0.0 or book.key[1, row] != 0.0
+    cls = book.rows.cls[row]
+    if not changes or (for_rules and not compared):
+        settle(book, cls)
+        return False
+    book.lowered[row] = 1
+    book.closed[row] = 1
+    other = find_best(book, cls)
+    behind = other >= 0 and _is_behind(book, row, other)
+    # The class stands by its second row now: the first of the heap is the best of all others.
+    other = first_row(book)
+    behind = behind or (other >= 0 and _is_behind(book, row, other))
+    book.closed[row] = 0
+    if behind:
+        find_best(book, cls)
+    else:
+        book.best[cls] = row
+        settle(book, cls)
+    return behind
+
+
+def _is_behind(book: Book, row: int, other: int) -> bool:
+    """Return whether ``other`` promises clearly more than a row."""
+    for entry in range(2):
+        mine, its = book.key[entry, row], book.key[entry, other]
+        if mine != its:
+            return mine - its > _CLEARLY * abs(mine)
+    for_rules = book.key[0, row] != 0.0 or book.key[1, row] != 0.0
+    return not for_rules and book.key[2, row] * _MANY_TIMES > book.key[2, other]

@@ -7,6 +7,8 @@ answers are those of the rule that was read last.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rebalancer.core.counts import Places
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally, clear, count_role, has_class
 
@@ -42,11 +44,11 @@ class Rule:
     def begin(self, cls: int) -> None:
         """Prepare :meth:`gain_at` for pods of a class."""
 
-    def gain_at(self, node: int) -> float:
+    def gain_at(self, node: int) -> float:  # noqa: ARG002  # for subclasses
         """Return the most that one mover can gain by leaving the node."""
         return 0.0
 
-    def change(self, move: Move, out: memoryview) -> None:
+    def change(self, move: Move, out: memoryview[float]) -> None:
         """Write the change of the value at each landing into ``out`` (K,)."""
 
 
@@ -56,13 +58,13 @@ def read(rule: Rule) -> float:
     return rule.value
 
 
-def write_changes(rule: Rule, move: Move, out: memoryview) -> None:
+def write_changes(rule: Rule, move: Move, out: memoryview[float]) -> None:
     """Read a rule, and write its change at each landing of a move into ``out`` (K,)."""
     rule.read()
     rule.change(move, out)
 
 
-def write_gains(rule: Rule, cls: int, nodes: memoryview, out: memoryview) -> None:
+def write_gains(rule: Rule, cls: int, nodes: memoryview, out: memoryview[float]) -> None:
     """Read a rule, and write the most that a pod of a class gains by leaving each of ``nodes`` (K,) into ``out`` (K,)."""
     rule.read()
     rule.begin(cls)
@@ -78,7 +80,7 @@ def moves_for(rule: Rule, cls: int) -> bool:
 class AskedRule(Rule):
     """A rule that is written in numpy: of a strategy of a third party, or one that is rare. Each answer is a call."""
 
-    def __init__(self, movers: ClassSet | None, asked: object) -> None:
+    def __init__(self, movers: ClassSet | None, asked: Any) -> None:
         super().__init__(movers)
         self.asked = asked
         """Has the methods ``read() -> float``, ``begin(cls)``, ``gain_at(node) -> float``, ``change(move) -> array (K,)``."""
@@ -96,12 +98,12 @@ class AskedRule(Rule):
         gain: float = self.asked.gain_at(node) if self.value > 0.0 else 0.0
         return gain
 
-    def change(self, move: Move, out: memoryview) -> None:
+    def change(self, move: Move, out: memoryview[float]) -> None:
         """Ask for the changes."""
         _copy(self.asked.change(move), out)
 
 
-def _copy(values: memoryview, out: memoryview) -> None:
+def _copy(values: memoryview[float], out: memoryview[float]) -> None:
     """Write ``values`` (K,) into ``out``, which may have more room."""
     for place in range(len(values)):
         out[place] = values[place]
@@ -127,11 +129,11 @@ class SeparableRule(Rule):
         self.hopeless = 0
         """How many of them no placement can help."""
 
-    def cover(self, first: int, second: int, third: int, fourth: int) -> int:
+    def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # for subclasses
         """Return how many pods have to leave a domain that holds so many of each role."""
         return 0
 
-    def find_hopeless(self, pods: int) -> int:
+    def find_hopeless(self, pods: int) -> int:  # noqa: ARG002  # for subclasses
         """Return how many pods no placement can help, if so many of the first role are in domains."""
         return 0
 
@@ -190,7 +192,7 @@ class SeparableRule(Rule):
                 least = min(least, self.cover_with(domain, role, -1, -1, 0))
         return float(now - least)
 
-    def change(self, move: Move, out: memoryview) -> None:
+    def change(self, move: Move, out: memoryview[float]) -> None:
         """Write the change of the value at each landing."""
         of_node, floor = self.domains.of_node, max(0, self.total - self.hopeless)
         source = of_node[move.node]
@@ -227,7 +229,7 @@ class CapRule(SeparableRule):
         super().__init__(movers, roles, pods, domains, tally)
         self.cap = cap
 
-    def cover(self, first: int, second: int, third: int, fourth: int) -> int:
+    def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # it has one role
         """Return how many pods are above the cap."""
         return max(0, first - self.cap)
 
@@ -255,7 +257,7 @@ class ConflictRule(SeparableRule):
             return max(0, first - 1)
         if fourth > 0:
             return first + second
-        return first + second + third - max(max(min(first, 1), second), third)
+        return first + second + third - max(min(first, 1), second, third)
 
     def find_hopeless(self, pods: int) -> int:
         """Return how many pods are more than there are domains."""
@@ -265,7 +267,7 @@ class ConflictRule(SeparableRule):
 class AttractionRule(SeparableRule):
     """Pods of which each needs a match in its domain. The roles: declare and match, only declare, only match."""
 
-    def cover(self, first: int, second: int, third: int, fourth: int) -> int:
+    def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # it has three roles
         """Return how many pods are without a match."""
         return second if first + third == 0 else 0
 
@@ -279,7 +281,7 @@ class PriceRule(Rule):
         pods: Places,
         nodes: DomainMap,
         tally: Tally,
-        price: memoryview,
+        price: memoryview[float],
         least: float,
     ) -> None:
         super().__init__(classes)
@@ -314,7 +316,7 @@ class PriceRule(Rule):
             return 0.0
         return min(self.price[node], self.value)
 
-    def change(self, move: Move, out: memoryview) -> None:
+    def change(self, move: Move, out: memoryview[float]) -> None:
         """Write the change of the value at each landing."""
         now = self.paid - self.hopeless
         left = 0.0

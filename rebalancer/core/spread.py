@@ -161,7 +161,7 @@ class EvenRule(Rule):
             _fill(self, self.other, pods)
         return _find_best(self, self.other, left, entered)
 
-    def change(self, move: Move, out: memoryview) -> None:
+    def change(self, move: Move, out: memoryview[float]) -> None:
         """Write the change of the value at each landing."""
         of_node = self.domains.of_node
         source = -1

@@ -18,6 +18,11 @@ def ints(*shape: int) -> Any:
     return np.zeros(shape, np.int64).data
 
 
+def minus_ones(size: int) -> Any:
+    """Return a view of int64 numbers, all -1."""
+    return np.full(size, -1, np.int64).data
+
+
 def flags(*shape: int) -> Any:
     """Return a view of bytes, all 0."""
     return np.zeros(shape, np.uint8).data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,52 +21,55 @@ from rebalancer.core.views import view_of
 from rebalancer.cost.term import Candidates
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Limits:
-    """What is asked of Q resources of N nodes."""
-
-    resources: Sequence[str]
-    """Q names; ``pods`` stands for the number of pods."""
-    capacity: Floats
-    """(Q, N)"""
-    counts: Bools
-    """(Q, N) whether the resource of the node counts."""
-    over: Floats
-    """(Q,) above this share a node is over-used."""
-    under: Floats
-    """(Q,) up to these shares a node is under-used."""
-    mean: Floats
-    """(Q,) the mean share at first."""
-    gap: float
-    """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
-    usable: Bools
-    """(N,) nodes that may be asked to take pods."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """How the measured use of nodes counts."""
-
-    rows: Sequence[int]
-    """Q rows of what is measured; -1: the resource counts by requests."""
-    demands: Floats
-    """(Q, C) what a pod of each class uses."""
-    known: Bools
-    """(N,) nodes that were measured; others count by requests."""
-    judged: Bools
-    """(N,) nodes that may be over-used."""
-    lasts: Bools
-    """(N,) nodes that may give pods by what they use."""
-    by_request: Bools
-    """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
-    larger: bool
-    """Whether the larger of requests and use counts."""
+from rebalancer.snapshot.model import MEASURED
 
 
 class Balance:
     """What over-used and uneven nodes cost, and which pods could leave them."""
+
+    MEASURED = MEASURED
+    """The resources whose use is measured."""
+    Rule: TypeAlias = BalanceRule
+
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Limits:
+        """What is asked of Q resources of N nodes."""
+
+        resources: Sequence[str]
+        """Q names; ``pods`` stands for the number of pods."""
+        capacity: Floats
+        """(Q, N)"""
+        counts: Bools
+        """(Q, N) whether the resource of the node counts."""
+        over: Floats
+        """(Q,) above this share a node is over-used."""
+        under: Floats
+        """(Q,) up to these shares a node is under-used."""
+        mean: Floats
+        """(Q,) the mean share at first."""
+        gap: float
+        """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+        usable: Bools
+        """(N,) nodes that may be asked to take pods."""
+
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Measured:
+        """How the measured use of nodes counts."""
+
+        rows: Sequence[int]
+        """Q rows of what is measured; -1: the resource counts by requests."""
+        demands: Floats
+        """(Q, C) what a pod of each class uses."""
+        known: Bools
+        """(N,) nodes that were measured; others count by requests."""
+        judged: Bools
+        """(N,) nodes that may be over-used."""
+        lasts: Bools
+        """(N,) nodes that may give pods by what they use."""
+        by_request: Bools
+        """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
+        larger: bool
+        """Whether the larger of requests and use counts."""
 
     def __init__(
         self, view: View, demands: Floats, limits: Limits, measured: Measured | None = None
@@ -136,7 +139,7 @@ class Balance:
         return changes
 
 
-def _lower(view: View, limits: Limits) -> Thresholds:
+def _lower(view: View, limits: Balance.Limits) -> Thresholds:
     known = view.snapshot.resources
     rows = [
         -2 if name == "pods" else known.index(name) if name in known else -1
@@ -154,7 +157,7 @@ def _lower(view: View, limits: Limits) -> Thresholds:
     )
 
 
-def _lower_measured(measured: Measured) -> Measurement:
+def _lower_measured(measured: Balance.Measured) -> Measurement:
     return Measurement(
         view_of(np.array(measured.rows, np.int64)),
         _reals(measured.demands),

@@ -253,6 +253,11 @@ class DomainTerm(Term):
             rule = self._rules[index] = rule_of(self._groups[index])
         return rule
 
+    def value_for(self, classes: Iterable[int]) -> float:
+        """Return what the groups of these classes add to the potential."""
+        groups = [self._groups[index] for index in self._indices(classes)]
+        return float(sum(group.weight * group.potential() for group in groups))
+
     def concerns(self, cls: int, replacement: int) -> bool:
         """Return whether a move may change the potential; if not, every :meth:`delta` is 0."""
         return bool(self._of(cls) or self._of(replacement))

@@ -242,6 +242,10 @@ class Term(ABC):
         """
         return [(AskedRule(None, AskedTerm(self)), 1.0)] if self.concerns(cls, replacement) else ()
 
+    def value_for(self, classes: Iterable[int]) -> float:  # noqa: ARG002
+        """Return a value that changes as :meth:`potential` does while only pods of ``classes`` come or leave."""
+        return self.potential()
+
     # -- single pods -----------------------------------------------------------------------------------------
 
     def judged(self) -> Int32s:

@@ -18,8 +18,7 @@ from rebalancer.plan.plan import Cause, Move, Outcome, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.planner.reasons import protection_code
-from rebalancer.planner.refusal import ShownRefusal
+from rebalancer.planner.refusal import ShownRefusal, protection_code
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report.as_json import move_data
 from rebalancer.report.document import Block

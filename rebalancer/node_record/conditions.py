@@ -27,10 +27,11 @@ from rebalancer.node_record.records import (
     DRAINS,
     INTERRUPTIONS,
     SCALE_INS,
-    STAGES,
     Order,
     ReplacePhase,
     Stage,
+    empty_record,
+    stage_of,
 )
 from rebalancer.signals.state import PipelineState
 from rebalancer.snapshot.leaving import DRAIN
@@ -62,7 +63,8 @@ def conditions_due(node: NodeView, now: float) -> list[DueCondition]:
 
 
 def _of_drain(node: NodeView) -> Iterator[DueCondition]:
-    order, stage = DRAINS.read(node), STAGES.read(node)
+    order = DRAINS.read(node)
+    stage = stage_of(order)
     if not node.unschedulable:
         return
     going = order if order is not None and not order.ended else None
@@ -96,7 +98,6 @@ def _of_stage(stage: Stage, order: Order | None) -> Iterator[DueCondition]:
     if order is not None and order.ended and not order.empty:
         return
     yield DueCondition(Lifecycle.PLANNED, reason, message)
-    # The drain of one node takes its record away once it is empty, or notes that it is.
     moves = stage.phase is ReplacePhase.EMPTYING and order is not None and not order.empty
     yield DueCondition(Lifecycle.DRAINING if moves else Lifecycle.DRAINED, reason, message)
 
@@ -151,6 +152,8 @@ def _after_drain(node: NodeView, by: str, now: float) -> list[DueCondition] | No
     if order is None or order.ended or order.by != by:
         return None
     left = {key: text for key, text in node.annotations.items() if key != DRAIN}
+    if order.stage is not None:
+        left[DRAIN] = DRAINS.encode(empty_record(order))
     due = conditions_due(replace(node, annotations=left), now)
     if node.unschedulable and not any(one.type in _OF_DRAINS for one in due):
         message = f"emptied by {by} at {rfc3339(now)}: {order.why}"

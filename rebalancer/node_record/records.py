@@ -34,39 +34,11 @@ from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
 from rebalancer.wire.marks import SCALE_IN, ScaleInRecord
 from rebalancer.wire.times import rfc3339
 
-STAGE = "rebalancer/replace"
-"""Annotation of a node that is being replaced."""
 CORDON, EXCLUDES = "cordon", "exclude"
 """The steps of an interruption that close the node, by their names in the policy."""
 OURS = "ours"
 """What these steps keep if the change was their own."""
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-class Order(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of the annotation ``rebalancer/drain``, from which the next drain continues."""
-
-    by: str
-    """The process that drains: its pod, or host and number."""
-    why: str
-    at: str
-    """RFC 3339 time since when."""
-    uid: str = ""
-    """Of the Node: written on another one of its name, nothing of this holds."""
-    until: str = ""
-    """RFC 3339 time of the deadline; empty: none."""
-    cordoned: bool = False
-    """Whether a drain has cordoned the node, and not another client before it."""
-    ended: bool = False
-    """The drain gave up, cleanly: the next one starts from the beginning."""
-    replaces: bool = False
-    """Whether the machine is to be replaced when its turn comes (:data:`STAGE` says how far that is)."""
-    excludes: bool = False
-    """Whether load balancers are to leave the node out for as long as it is closed."""
-    excluded: bool = False
-    """Whether a drain has labelled it so, and not another client before it."""
-    empty: bool = False
-    """The drain has ended since the node is empty; what stands here is still to be taken back once it is opened."""
 
 
 class ReplacePhase(enum.StrEnum):
@@ -86,7 +58,7 @@ BUSY = frozenset({ReplacePhase.EMPTYING, ReplacePhase.EMPTY, ReplacePhase.REMOVI
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The content of the annotation ``rebalancer/replace``; the drain's record holds the cordon."""
+    """How far the replacement of a node is."""
 
     phase: ReplacePhase
     by: str
@@ -94,17 +66,41 @@ class Stage(msgspec.Struct, frozen=True):
     at: float
     """Unix seconds."""
     uid: str = ""
-    """Of the Node: written on another one of its name, it counts for nothing."""
+    """Of the Node."""
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of the annotation ``rebalancer/drain``, from which the next drain or replacement continues."""
+
+    by: str
+    """The process that drains: its pod, or host and number."""
+    why: str
+    at: str
+    """RFC 3339 time since when."""
+    uid: str = ""
+    """Of the Node: written on another one of its name, nothing of this holds."""
+    until: str = ""
+    """RFC 3339 time of the deadline; empty: none."""
+    cordoned: bool = False
+    """Whether a drain has cordoned the node, and not another client before it."""
+    ended: bool = False
+    """The drain gave up, cleanly: the next one starts from the beginning."""
+    replaces: bool = False
+    """Whether the machine is to be replaced when its turn comes."""
+    excludes: bool = False
+    """Whether load balancers are to leave the node out for as long as it is closed."""
+    excluded: bool = False
+    """Whether a drain has labelled it so, and not another client before it."""
+    empty: bool = False
+    """The drain has ended since the node is empty; what stands here is still to be taken back once it is opened."""
+    stage: Stage | None = None
+    """How far the replacement is; None: there is none, or its turn has not come."""
 
 
 def _order_entry(order: Order) -> RecordContent:
     wants = Claims(cordon=True, exclude=order.excludes)
     owns = Claims(cordon=order.cordoned, exclude=order.excluded)
     return RecordContent(order.by, order.why, order.until, order.uid, wants, owns)
-
-
-def _stage_entry(stage: Stage) -> RecordContent:
-    return RecordContent(stage.by, f"it is replaced: {stage.phase}", uid=stage.uid)
 
 
 def _scale_in_entry(state: ScaleInRecord) -> RecordContent:
@@ -164,9 +160,6 @@ def _encode(record: msgspec.Struct) -> str:
 
 
 DRAINS = Form(DRAIN, lambda text: _decode(text, Order), _encode, _order_entry, _owning_order)
-STAGES = Form(
-    STAGE, lambda text: _decode(text, Stage), _encode, _stage_entry, lambda stage, _: stage
-)
 SCALE_INS = Form(
     SCALE_IN,
     lambda text: _decode(text, ScaleInRecord),
@@ -275,6 +268,17 @@ def take_back_label(client: Client, name: str) -> None:
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         if node.unschedulable or order is None or not (order.ended and order.excluded):
             return None
-        return Write(None, let_go(node, DRAINS.key, Claims(exclude=True)))
+        left = None if order.stage is None else msgspec.structs.replace(order, excluded=False)
+        return Write(left, let_go(node, DRAINS.key, Claims(exclude=True)))
 
     change_record(client, name, DRAINS, decide)
+
+
+def empty_record(order: Order) -> Order:
+    """Return the record of a drain that has emptied its node."""
+    return msgspec.structs.replace(order, ended=True, empty=True)
+
+
+def stage_of(order: Order | None) -> Stage | None:
+    """Return how far the replacement of a node is, by its record; None if there is none."""
+    return None if order is None else order.stage

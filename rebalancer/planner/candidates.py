@@ -1,13 +1,10 @@
 """The candidates of one search: what each pair of a class and a node promises, and which one is next.
 
-Rows stand in one table of the compiled core (:mod:`rebalancer.core.rows`). The best row of each class is in a heap; an
-entry of the heap counts as long as it is the newest of its class.
+They are rows of one table of the compiled core (:mod:`rebalancer.core.rows`).
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +13,6 @@ from numpy.typing import NDArray
 
 from rebalancer.core import rows as core
 from rebalancer.core.views import view_of
-from rebalancer.cost.term import Entry
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
@@ -25,13 +21,6 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # The last of the pods that a term judges costs so much more than the first, when candidates are compared.
 _LATER = 0.05
-# A promise counts as larger than what is known only if it is so by more than this share of it; one of balance, which is
-# optimistic, if it is several times as large.
-_CLEARLY = 0.05
-_MANY_TIMES = 5.0
-
-Key = tuple[float, float, float]
-"""Gain per cost, entry by entry, negative; the smallest key goes first."""
 Int64s = NDArray[np.int64]
 
 
@@ -65,47 +54,22 @@ class Candidates:
         self._cost, self._rank, place = self._order()
         self._code, self._rows = self._lay_out(place)
         size = len(self._code)
-        self._node = (self._code % self._nodes).astype(np.int32)
-        self._promised, self._key = np.zeros((2, len(Entry), size))
-        self._closed, self._lowered = np.zeros((2, size), np.uint8)
-        self._looked = np.full((2, size), -1, np.int64)
-        self._landing = np.full((2, size), -1, np.int32)
+        self._cls, self._node = (
+            (self._code // self._nodes).astype(np.int32),
+            (self._code % self._nodes).astype(np.int32),
+        )
+        self._book = book = core.Book(self._rows, self._nodes)
+        self._promised, self._key = np.asarray(book.promised), np.asarray(book.key)
+        self._closed, self._named = np.asarray(book.closed), np.zeros(size, bool)
+        self._touched, self._concerned = np.asarray(book.touched), np.asarray(book.concerned)
+        self._asked, self._stale = np.asarray(book.asked), np.asarray(book.stale)
+        self._turns = np.asarray(book.turns)
+        self._looked, self._landing = np.full((2, 2, size), -1, np.int64)
         self._kind = 0
         """Row of the two above: 1 while marks may choose landings, for that refuses others."""
-        self._touched = np.full(self._nodes, -1, np.int64)
-        self._concerned = np.full(classes, -1, np.int64)
-        self._best = np.full(classes, -1, np.int64)
-        self._book = core.Book(
-            self._rows,
-            *map(
-                view_of,
-                (
-                    self._promised,
-                    self._key,
-                    self._closed,
-                    self._lowered,
-                    self._looked[0],
-                    self._landing[0],
-                    self._best,
-                    self._touched,
-                    self._concerned,
-                ),
-            ),
-        )
         self._leading = np.full(size, -1, np.int64)
         """(R,) the term with the largest share in the entry that decides."""
-        self._named = np.zeros(size, bool)
-        """(R,) rows that any term has named so far."""
-        self._stale = np.zeros(classes, bool)
-        """(C,) classes that moves have concerned since the terms were asked about them."""
-        self._asked = np.zeros(classes, np.int64)
-        """(C,) moves made when the terms were last asked about a class."""
         self.moves = 0
-        self._heap: list[tuple[float, float, float, int, int, int, int]] = []
-        self._turns: Counter[int] = Counter()
-        """Class -> its moves in this rung: of equal rows those of other classes go first."""
-        self._newest = [0] * classes
-        """Per class the number of its newest entry in the heap."""
         self._related: dict[int, Int32s] = {}
         self._moved = view_of(draft.state.moved)
         for cls in range(classes):
@@ -147,12 +111,18 @@ class Candidates:
         order = np.lexsort((place[movable], of_movable))
         movable, of_movable = movable[order], of_movable[order]
         classes = np.arange(len(draft.snapshot.classes) + 1)
+        self._start = np.searchsorted(code, classes * self._nodes)
+        self._pods = movable.astype(np.int32)
+        self._next_pod, self._end = (
+            np.searchsorted(of_movable, code, side).astype(np.int64) for side in ("left", "right")
+        )
         return code, core.Rows(
-            view_of(np.searchsorted(code, classes * self._nodes)),
+            view_of(self._start),
+            view_of((code // self._nodes).astype(np.int32)),
             view_of((code % self._nodes).astype(np.int32)),
-            view_of(movable.astype(np.int32)),
-            view_of(np.searchsorted(of_movable, code, "left").astype(np.int64)),
-            view_of(np.searchsorted(of_movable, code, "right").astype(np.int64)),
+            view_of(self._pods),
+            view_of(self._next_pod),
+            view_of(self._end),
             view_of(np.ascontiguousarray(self._cost)),
             view_of(self._rank),
         )
@@ -163,20 +133,19 @@ class Candidates:
 
     def pair_of(self, row: int) -> Pair:
         """Return the class and the node of a row."""
-        code = int(self._code[row])
-        return code // self._nodes, code % self._nodes
+        return int(self._cls[row]), int(self._node[row])
 
     def promise_of(self, row: int) -> Promise:
         """Return what a row promises."""
         hard, soft, imbalance = self._promised[:, row].tolist()
-        pod = self._rows.pods[self._rows.next_pod[row]]
+        pod = int(self._pods[self._next_pod[row]])
         strategy = self._terms[self._leading[row]].strategy
         return Promise(row, pod, strategy, (hard, soft, imbalance))
 
     def promises(self) -> Iterator[tuple[Pair, Promise]]:
         """Yield (pair, promise) for all rows that promise anything and have pods to move, class by class."""
         for row in np.flatnonzero(self._promised.any(axis=0)).tolist():
-            if self._rows.next_pod[row] < self._rows.end[row]:
+            if self._has_pods(row):
                 yield self.pair_of(row), self.promise_of(row)
 
     def promise(self, pair: Pair) -> Promise | None:
@@ -199,8 +168,15 @@ class Candidates:
     def ranked(self, pairs: Iterable[Pair]) -> list[Pair]:
         """Return the pairs that may fix a rule, largest gain per cost first."""
         rows = [row for pair in pairs if (row := self._row_of(pair)) >= 0]
-        keys = sorted(self._entry(row, 0) for row in rows if self._key[:2, row].any())
-        return [self.pair_of(row) for *_, row in keys]
+        keys = sorted(
+            (*self._key[:, row].tolist(), int(self._rank[self._pods[self._next_pod[row]]]), row)
+            for row in rows
+            if self._has_pods(row)
+        )
+        return [self.pair_of(row) for hard, soft, *_, row in keys if hard or soft]
+
+    def _has_pods(self, row: int) -> bool:
+        return bool(self._next_pod[row] < self._end[row])
 
     # -- what goes next -----------------------------------------------------------------------------
 
@@ -214,48 +190,23 @@ class Candidates:
         if again:
             self._looked[:] = -1
         core.open_all(self._book, self.moves)
-        heads = self._best[self._best >= 0]
-        self._newest = [0] * len(self._newest)
-        self._turns.clear()
-        self._heap = [self._entry(row, 0) for row in heads.tolist()]
-        heapq.heapify(self._heap)
-
-    def _entry(self, row: int, number: int) -> tuple[float, float, float, int, int, int, int]:
-        hard, soft, imbalance = self._key[:, row].tolist()
-        pod = self._rows.pods[self._rows.next_pod[row]]
-        turn = self._turns[int(self._code[row]) // self._nodes]
-        return hard, soft, imbalance, turn, int(self._rank[pod]), number, row
 
     def head(self) -> int | None:
         """Return the best open row of all, up to date; None if none is left."""
-        while self._heap:
-            *key, _, _, number, row = self._heap[0]
-            cls = int(self._code[row]) // self._nodes
-            if number != self._newest[cls]:
-                heapq.heappop(self._heap)
-            elif self._stale[cls] or (not any(key[:2]) and self._asked[cls] < self.moves):
-                # Any move changes what a row for balance promises.
-                self._ask(cls)
-            else:
+        while (row := core.first_row(self._book)) >= 0:
+            if not core.is_outdated(self._book, row, self.moves):
                 return row
+            self._ask(int(self._cls[row]))
         return None
-
-    def _push(self, cls: int, row: int) -> None:
-        """Put the best row of a class, -1 if it has none, in the place of its entry in the heap."""
-        self._newest[cls] += 1
-        if row >= 0:
-            heapq.heappush(self._heap, self._entry(row, self._newest[cls]))
 
     def close(self, row: int) -> None:
         """Close a row until the next rung."""
-        cls = int(self._code[row]) // self._nodes
         self._closed[row] = 1
-        self._push(cls, core.find_best(self._book, cls))
+        core.find_best(self._book, int(self._cls[row]))
 
     def close_class(self, cls: int) -> None:
         """Close all rows of a class until the next rung."""
         core.close_class(self._book, cls)
-        self._newest[cls] += 1
 
     def refuse(self, row: int, landing: int) -> None:
         """Close a row until something changes that its refusal depends on; ``landing``: the most probable one, or -1."""
@@ -271,7 +222,7 @@ class Candidates:
         hard, soft, imbalance = self._promised[:, row].tolist()
         if hard or soft:
             return False
-        pod = self._rows.pods[self._rows.next_pod[row]]
+        pod = int(self._pods[self._next_pod[row]])
         # It would be refused, if with other words: landings are worse than promised, never better.
         least = self._draft.settings.threshold.imbalance
         return bool(imbalance / self._draft.problem.costs[pod] + 2e-9 < least)
@@ -283,27 +234,9 @@ class Candidates:
     def lower(self, row: int, gain: tuple[float, float, float], *, compared: bool) -> bool:
         """Write the gain that a closer look has shown of the best row; return whether another one promises clearly more.
 
-        ``compared``: also rows that may fix rules are compared.
+        ``compared``: rows that may fix rules are compared, too, and not only those for balance.
         """
-        before = self._key[:, row].tolist()
-        for entry, value in enumerate(gain):
-            core.set_key(self._book, row, entry, value)
-        exact = self._key[:, row].tolist()
-        if exact == before or not (compared or not any(exact[:2])):
-            return False
-        cls = int(self._code[row]) // self._nodes
-        self._lowered[row] = 1
-        self._closed[row] = 1
-        others = [core.find_best(self._book, cls)]
-        self._newest[cls] += 1
-        if (other := self.head()) is not None:
-            others.append(other)
-        self._closed[row] = 0
-        behind = any(
-            _is_behind(exact, self._key[:, other].tolist()) for other in others if other >= 0
-        )
-        self._push(cls, core.find_best(self._book, cls) if behind else row)
-        return behind
+        return core.lower(self._book, row, view_of(np.array(gain)), compared)
 
     # -- while pods move ----------------------------------------------------------------------------
 
@@ -348,7 +281,7 @@ class Candidates:
         """Ask the terms about one class."""
         self._stale[cls] = False
         self._asked[cls] = self.moves
-        first, end = self._rows.start[cls], self._rows.start[cls + 1]
+        first, end = self._start[cls], self._start[cls + 1]
         if first == end:
             return
         core.skip_moved(self._rows, cls, self._moved)
@@ -356,15 +289,6 @@ class Candidates:
         self._leading[first:end] = leading
         self._named[first:end] |= leading >= 0
         core.promise(self._book, cls, view_of(promised), self._effort.looks)
-        self._push(cls, int(self._best[cls]))
-
-
-def _is_behind(key: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether ``other`` promises clearly more than ``key``."""
-    for mine, theirs in zip(key[:2], other[:2], strict=True):
-        if mine != theirs:
-            return mine - theirs > _CLEARLY * abs(mine)
-    return not any(key[:2]) and key[2] * _MANY_TIMES > other[2]
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:

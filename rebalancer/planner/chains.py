@@ -10,7 +10,6 @@ gives the same plan on any machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -25,6 +24,7 @@ from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
@@ -154,25 +154,12 @@ class Chains:
     def helps(self, step: FirstMove, pod: int, node: int) -> bool:
         """Return whether ``pod`` can move after ``step``, with a gain that is worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
-        with self._hold_made(step):
-            verdict = self._judge.judge(pod, node, both)
+        state, prediction = self._view.state, step.verdict.prediction
+        with Trial(state) as trial:
+            trial.move(step.pod, int(prediction.nodes[0]))
+            with self._view.scheduler.pending.placed(state, prediction.takers):
+                verdict = self._judge.judge(pod, node, both)
         return verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE
-
-    @contextmanager
-    def _hold_made(self, step: FirstMove) -> Iterator[None]:
-        """Hold the state after ``step``: the replacement is placed, the victim is gone."""
-        state = self._view.state
-        replacement = self._view.snapshot.classes[step.cls].replacement
-        state.evict(step.pod)
-        state.hide_newest_victim()
-        state.place(step.pod, replacement, int(step.verdict.prediction.nodes[0]))
-        try:
-            with self._view.scheduler.pending.placed(state, step.verdict.prediction.takers):
-                yield
-        finally:
-            state.unplace(step.pod)
-            state.show_newest_victim()
-            state.unevict(step.pod)
 
     # -- which pods might -------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from rebalancer.plan.plan import (
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.ended import EndedPods
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
-from rebalancer.planner.refusal import Refusal
+from rebalancer.planner.refusal import Refusal, Why, protection_code
 from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
@@ -36,7 +36,6 @@ from rebalancer.snapshot.protect import (
     ROLLOUT,
     UNSETTLED,
     names_of,
-    sentence_of,
     text_of,
 )
 from rebalancer.snapshot.state import ClusterState
@@ -66,7 +65,7 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
-        self.gangs_that_stay: dict[GangKey, str] = {}
+        self.gangs_that_stay: dict[GangKey, Refusal] = {}
         """Why gangs that rules ask to move stay as a whole."""
         self.ended = EndedPods(problem)
         self.judging_terms = tuple(one for one in self.terms if one.term.cause is not Cause.PLACE)
@@ -146,7 +145,7 @@ class Draft:
         of_class = self.snapshot.classes[self.snapshot.pods.cls[pod]]
         unit = next((name for name in (GANG, ROLLOUT) if name in texts), None)
         if unit and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
-            texts[unit] += f", and the whole stays: {why}"
+            texts[unit] += f", and the whole stays: {why.text(self.snapshot)}"
         return texts
 
     def leaves_out(self, pods: Int32s) -> bool:
@@ -161,13 +160,18 @@ class Draft:
         _, first, times = np.unique(alike, axis=1, return_index=True, return_counts=True)
         kept: Counter[str] = Counter()
         for pod, number in zip(pods[first].tolist(), times.tolist(), strict=True):
-            if texts := self.protection_texts(pod):
-                kept[sentence_of(texts)] += number
-            elif (forbidden := self.forbidden(pod)) is not None:
-                kept[forbidden.text(self.snapshot)] += number
-            elif not mine[pod]:
-                kept[f"the select of {of.strategy} does not match it"] += number
+            keeps = self.keeps(pod)
+            if keeps is None and not mine[pod]:
+                keeps = Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
+            if keeps is not None:
+                kept[keeps.text(self.snapshot)] += number
         return kept
+
+    def keeps(self, pod: int) -> Refusal | None:
+        """Return what keeps a pod in place, whatever asks for its move: protections, or PodDisruptionBudgets; None if nothing does."""
+        if texts := self.protection_texts(pod):
+            return Refusal.of(Why.PROTECTED, texts=texts, code=protection_code(texts))
+        return self.forbidden(pod)
 
     def forbidden(self, pod: int) -> Refusal | None:
         """Return a refusal if PodDisruptionBudgets forbid evicting a pod; else None."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,13 +114,16 @@ class Effects:
         """Have the core find the effect of moving ``pod`` off ``node``; it is in ``newest``, until the next is asked for."""
         if not prediction.takers:
             return self._find(pod, node, prediction, self._nothing)
-        terms = [weighted.term for weighted in self._terms]
-        before = [term.potential() for term in terms]
+        taking = {int(self._view.state.cls_of[taker.pod]) for taker in prediction.takers}
+        before = self._values_of(taking)
         with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
             # A pending pod may fix a rule by its landing: that is no gain of the move.
-            after = [term.potential() for term in terms]
-            added = np.maximum(0.0, np.array(after) - np.array(before))
+            added = np.maximum(0.0, self._values_of(taking) - before)
             return self._find(pod, node, prediction, added)
+
+    def _values_of(self, classes: Iterable[int]) -> Floats:
+        """Return of each term (T,) a value that changes as its potential does while pods of ``classes`` come."""
+        return np.array([weighted.term.value_for(classes) for weighted in self._terms], float)
 
     def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> Move:
         move = self._move(pod, node, prediction.nodes)

@@ -20,13 +20,13 @@ from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.evicted import Evicted
-from rebalancer.planner.gangs import leaders_first, units_of, why_unsure
+from rebalancer.planner.gangs import units_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
-from rebalancer.planner.rollout import foresee_rollout
+from rebalancer.planner.refusal import Refusal, Why
+from rebalancer.planner.together import TogetherJudge, TogetherRules
+from rebalancer.planner.trial import Trial
 from rebalancer.policy.model import Eagerness
-from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
 from rebalancer.snapshot.protect import ALONE, PASSING
 
@@ -36,7 +36,7 @@ class LeavingPods:
 
     def __init__(self, draft: Draft, of: Contribution) -> None:
         snapshot, problem = draft.snapshot, draft.problem
-        self._draft, pods = draft, snapshot.pods
+        self._draft, self._of, pods = draft, of, snapshot.pods
         here = draft.state.unmoved()
         here = here[~snapshot.per_node[here]]
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
@@ -101,14 +101,12 @@ class LeavingPods:
 
     def why(self, pod: int) -> str:
         """Return why a pod cannot leave its node."""
-        draft = self._draft
-        if protections := draft.protection_texts(pod):
-            return "; ".join(f"{name}: {text}" for name, text in protections.items())
-        if (
-            forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))
-        ) is not None:
-            return forbidden.text(draft.snapshot)
-        return "the select of the strategy does not match it"
+        draft, of = self._draft, self._of
+        keeps = draft.keeps(pod) or draft.problem.disruptions.forbidden(
+            int(draft.snapshot.pods.cls[pod])
+        )
+        keeps = keeps or Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
+        return keeps.text(draft.snapshot)
 
 
 def _lets_go_later(draft: Draft) -> Bools:
@@ -134,11 +132,10 @@ class EmptyingTrial:
         """
         self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
         self._draft, self._pods, self._others = draft, pods, others
-        self._judge = Judge(
-            draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
-        )
+        guard = guard_term(draft.view)
+        self._judge = Judge(draft.view, draft.enforced, guard, draft.settings.threshold)
+        self._together = TogetherJudge(draft, self._judge, draft.enforced, guard)
         self._left = Effort.of(len(draft.snapshot.nodes)).emptying
-        self._moved: list[Evicted] = []
 
     @property
     def exhausted(self) -> bool:
@@ -152,91 +149,55 @@ class EmptyingTrial:
         at the first such node.
         """
         marked = np.array(sorted(nodes), np.int32)
+        closed = np.union1d(marked, self._others).astype(np.int32)
         failing: dict[int, str] = {}
-        with self._keeping_off(marked):
+        with self._keeping_off(marked), Trial(self._draft.state) as trial:
             for node in nodes:
-                before = len(self._moved)
-                if (why := self._leave(node, marked)) is not None:
-                    self._undo(before)
-                    failing[node] = why
+                before = trial.here()
+                if (why := self._leave(trial, node, closed)) is not None:
+                    trial.undo(before)
+                    failing[node] = why.text(self._draft.snapshot)
                     if one_will_do:
                         break
-            self._undo(0)
         return failing
 
-    def _leave(self, node: int, marked: Int32s) -> str | None:
+    def _leave(self, trial: Trial, node: int, closed: Int32s) -> Refusal | None:
         """Move all pods of ``node`` in the state; return the first one without a landing and why, or None."""
-        closed = np.union1d(marked, self._others)
         for pod in self._pods.on(node).tolist():
             unit = self._pods.units.get(pod)
-            if unit is not None and any(pod in gone.pods for gone in self._moved):
+            if unit is not None and not self._draft.state.at_home(np.array([pod], np.int32))[0]:
                 continue  # with its gang
             self._left -= 1 if unit is None else len(unit)
-            why = (
-                self._move(pod, node, closed)
-                if unit is None
-                else self._move_unit([pod, *unit[unit != pod].tolist()], closed)
-            )
+            if self._left < 0:
+                why: Refusal | None = Refusal.of(Why.TAKES_TOO_LONG)
+            elif unit is None:
+                why = self._move(trial, pod, node, closed)
+            else:
+                why = self._move_unit(trial, [pod, *unit[unit != pod].tolist()], closed)
             if why is not None:
-                return f"{self._draft.snapshot.pod_ref(pod)}: {why}"
+                return why if why.why is Why.OF_POD else Refusal.of(Why.OF_POD, pod=pod, why=why)
         return None
 
-    def _move(self, pod: int, node: int, closed: Int32s) -> str | None:
+    def _move(self, trial: Trial, pod: int, node: int, closed: Int32s) -> Refusal | None:
         """Move ``pod`` off ``node`` in the state, avoiding ``closed`` nodes; return why it cannot move, or None."""
-        draft = self._draft
-        if self._left < 0:
-            return "whether it has a landing elsewhere takes too long to say in one run"
         verdict = self._judge.harmless(pod, node)
         if verdict.refused is not None:
-            return verdict.refused.text(draft.snapshot)
+            return verdict.refused
         landings = verdict.prediction
         if landings.takers:
-            return "pods that are pending would take the room that it leaves"
+            return Refusal.of(Why.FEEDS_OTHERS, pod=landings.takers[0].pod)
         if (again := np.intersect1d(landings.nodes, closed)).size:
-            return f"would land on {draft.snapshot.nodes.names[int(again[0])]}, which is to be empty, too"
-        gone = Evicted(draft, [pod], gone=True)
-        gone.put(pod, int(landings.nodes[0]))
-        self._moved.append(gone)
+            return Refusal.of(Why.ON_CLOSED_NODE, node=int(again[0]))
+        trial.move(pod, int(landings.nodes[0]))
         return None
 
-    def _move_unit(self, pods: Sequence[int], closed: Int32s) -> str | None:
-        """Move all pods of a gang, or of a Deployment whose rollout is restarted, in the state, each to a node that is not ``closed``; return why they cannot move, or None."""
-        draft, state = self._draft, self._draft.state
-        if self._left < 0:
-            return "whether its gang has landings elsewhere takes too long to say in one run"
-        if any(draft.scheduler.pending.foresee(state, pod).takers for pod in pods):
-            return "pods that are pending would take the room that its gang leaves"
-        foreseen: Mapping[int, Prediction] | str = {}
-        if draft.snapshot.surge_of(pods):
-            node_of = draft.snapshot.pods.node
-            foreseen = foresee_rollout(draft, pods, [pod for pod in pods if node_of[pod] in closed])
-        if isinstance(foreseen, str):
-            return foreseen
-        gone = Evicted(draft, pods, gone=True)
-        for pod in leaders_first(draft.snapshot, pods):
-            landing = gone.put_as(pod, foreseen[pod]) if pod in foreseen else gone.place(pod)
-            if why := self._misses(pod, landing, closed):
-                gone.undo()
-                return why
-        self._moved.append(gone)
-        return None
-
-    def _misses(self, pod: int, landings: Prediction, closed: Int32s) -> str | None:
-        """Return why a pod of a gang does not land where it should, once all of the gang are gone; else None."""
-        ref = self._draft.snapshot.pod_ref(pod)
-        if landings.unmodelled:
-            return f"{ref} of its gang: not predictable: {', '.join(landings.unmodelled)}"
-        if not len(landings.nodes):
-            return f"{ref} of its gang: no node takes its replacement"
-        if (again := np.intersect1d(landings.nodes, closed)).size:
-            return f"{ref} of its gang would land on {self._draft.snapshot.nodes.names[int(again[0])]}, which is to be empty, too"
-        unsure = why_unsure(self._draft.snapshot, pod, landings)
-        return None if unsure is None else f"{ref} of its gang: {unsure}"
-
-    def _undo(self, left: int) -> None:
-        """Undo moves until ``left`` of them remain."""
-        while len(self._moved) > left:
-            self._moved.pop().undo()
+    def _move_unit(self, trial: Trial, pods: Sequence[int], closed: Int32s) -> Refusal | None:
+        """Move all pods of a gang, or of a Deployment whose rollout is restarted, in the state; return why they cannot move, or None."""
+        node_of = self._draft.snapshot.pods.node
+        named = [pod for pod in pods if node_of[pod] in closed]
+        rules = TogetherRules(named=named, closed=closed)
+        landing = self._together.land_together(trial, pods, rules)
+        return landing if isinstance(landing, Refusal) else None
 
 
 LEAST: Mapping[Eagerness, float] = {

@@ -10,12 +10,12 @@ from rebalancer.planner.candidates import Candidates, Promise
 from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.evicted import Evicted
 from rebalancer.planner.judge import DRAWING, Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.steer import LandingSteer
+from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
 from rebalancer.scheduler.prediction import Prediction
 
@@ -104,13 +104,15 @@ class Examination:
         if promise.for_rules:
             return False
         terms = [one.term for one in self._terms if one.strategy == promise.strategy]
-        with Evicted(self._draft, [promise.pod], gone=True) as away:
+        with Trial(self._draft.state) as trial:
+            trial.evict(promise.pod, gone=True)
+            gone = trial.here()
             for node in prediction.nodes[:DRAWING].tolist():
-                away.put(promise.pod, node)
+                trial.place(promise.pod, node)
                 gauges = [term.gauge(node) for term in terms]
                 if any(one is not None and one.standing is Gauge.Standing.OVER for one in gauges):
                     return True
-                away.take_back()
+                trial.undo(gone)
         return False
 
     def _steer(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:

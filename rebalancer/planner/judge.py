@@ -19,7 +19,6 @@ from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Floats, Int32s
 
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
@@ -64,12 +63,6 @@ class Judge:
         """Return the verdict on moving ``pod`` off ``node``, with the scheduler's landing."""
         prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
         return self.judge_landing(pod, node, cost, prediction)
-
-    def judge_many(self, pods: Int32s, costs: Floats) -> list[Verdict]:
-        """Return :meth:`judge` for each of ``pods`` (K,), with its cost (K,), off its current node."""
-        nodes = self._view.state.node_of[pods]
-        moves = zip(pods.tolist(), nodes.tolist(), costs.tolist(), strict=True)
-        return [self.judge(*move) for move in moves]
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, given the prediction of its landing."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
 
 from rebalancer.base.plain_text import count
+from rebalancer.cost.term import Entry
 from rebalancer.plan.plan import (
     Backlog,
     Cause,
@@ -22,16 +23,8 @@ from rebalancer.plan.plan import (
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.refusal import Refusal, ShownRefusal, Why
+from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.policy.model import Eagerness
-from rebalancer.snapshot.protect import (
-    CANNOT_SURGE,
-    GANG,
-    JUST_SCALED,
-    NOT_RECREATED,
-    RESIZE_DEFERRED,
-    ROLLOUT,
-    sentence_of,
-)
 
 DECLINED = frozenset({Code.LOW_GAIN, Code.UNSURE})
 """Something would get better, by too little or not surely enough for the policy's eagerness."""
@@ -151,7 +144,10 @@ def skips_of(
         refused = why.get(pair)
         strategy = left[pair] if pair in left or refused is None else refused.strategy
         asking = strategy if refused is None else refused.strategy
-        reason = None if refused is None else refused.refusal.shown(draft.snapshot)
+        reason = None
+        if refused is not None:
+            refusal = _find_trade(draft, pair, refused.refusal) or refused.refusal
+            reason = refusal.shown(draft.snapshot)
         for pod in pods:
             if scoped is not None and not scoped.pods[pod]:
                 continue
@@ -162,6 +158,31 @@ def skips_of(
             elif reason is not None:
                 skips.append(skip_of(draft, pod, asking, reason))
     return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
+
+
+def _find_trade(draft: Draft, pair: Pair, refusal: Refusal) -> Refusal | None:
+    """Return which rules of one strategy get better and worse where nothing seems to get better in sum; None if none do."""
+    if refusal.why is Why.NO_MARKS:
+        trade = _find_trade(draft, pair, refusal.facts["why"])
+        return None if trade is None else Refusal.of(Why.NO_MARKS, why=trade)
+    if refusal.why is not Why.NOTHING_BETTER:
+        return None
+    cls, node = pair
+    landing = refusal.facts["landing"]
+    replacement = draft.snapshot.classes[cls].replacement
+    changes: list[tuple[str, int, float]] = []
+    for weighted in draft.terms:
+        if weighted.may_move(cls, node):
+            for group in weighted.term.groups_of(np.array([cls], np.int32)):
+                delta = group.delta(cls, node, replacement, landing.nodes) @ landing.probability
+                change = weighted.weight * group.weight * float(delta)
+                changes.append((group.label, int(weighted.term.entry), change))
+    worst = min((entry for _, entry, change in changes if change > TOLERANCE), default=len(Entry))
+    better = [(label, entry, -change) for label, entry, change in changes if change < -TOLERANCE]
+    worse = [one for one in changes if one[2] > TOLERANCE and one[1] == worst]
+    if not (better and worse):
+        return None
+    return Refusal.of(Why.TRADE, landing=landing, better=better, worse=worse)
 
 
 def _pods_on(draft: Draft, pairs: AbstractSet[Pair]) -> Iterator[tuple[Pair, list[int]]]:
@@ -238,10 +259,8 @@ class _Keepers:
         return self._known[alike]
 
     def _judge(self, pod: int) -> ShownRefusal | None:
-        if texts := self._draft.protection_texts(pod):
-            return ShownRefusal(protection_code(texts), sentence_of(texts))
-        forbidden = self._draft.forbidden(pod)
-        return None if forbidden is None else forbidden.shown(self._draft.snapshot)
+        keeps = self._draft.keeps(pod)
+        return None if keeps is None else keeps.shown(self._draft.snapshot)
 
 
 def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip:
@@ -255,19 +274,3 @@ def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip
         code=reason.code,
         message=reason.message,
     )
-
-
-def protection_code(names: Container[str]) -> Code:
-    """Return the reason code for a pod with these protections."""
-    return next((code for name, code in _OF_PROTECTION.items() if name in names), Code.PROTECTED)
-
-
-_OF_PROTECTION = {
-    NOT_RECREATED: Code.NOT_RECREATED,
-    GANG: Code.GANG,
-    ROLLOUT: Code.WHOLE_ROLLOUT,
-    CANNOT_SURGE: Code.CANNOT_SURGE,
-    JUST_SCALED: Code.JUST_SCALED,
-    RESIZE_DEFERRED: Code.RESIZE_DEFERRED,
-}
-"""Protection -> the code that it has of its own; the first that holds names the pod's."""

@@ -12,23 +12,23 @@ from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.gangs import GangCheck
+from rebalancer.planner.gang_plan import GangCheck
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.room.check import RoomCheck
-from rebalancer.planner.room.gangs import TogetherJudge
 from rebalancer.planner.scenarios import PredictedMove, expect
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import LandingSteer
+from rebalancer.planner.together import TogetherJudge
 from rebalancer.planner.verdict import Verdict, is_gamble
 from rebalancer.snapshot.protect import TEXTS
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
 # worse landing is no reason to put off what pays.
 _CLEARLY_LESS = 0.3
-
-_ROOM_IS_WANTED = "left to the next run: a move before it that fixes a rule could not go as planned, and may need the room"
+_SECOND = "the pod that it frees room for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Rechecked:
 
     move: Move
     """As expected now, if it may go."""
-    why: str | None
+    why: Refusal | None
     """Why it no longer pays, None if it does."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """Strategy -> its share in the gain, in the entry that decides."""
@@ -56,7 +56,10 @@ def recheck(
     draft = Draft(problem, settings)
     wave = moves[0].wave if moves else 0
     judged = rechecked(draft, moves, _Limits(draft.allowance, wave))
-    return [(one.move, one.why) for one in expect_landings(draft, judged, wave)]
+    return [
+        (one.move, None if one.why is None else one.why.text(draft.snapshot))
+        for one in expect_landings(draft, judged, wave)
+    ]
 
 
 def expect_landings(
@@ -93,7 +96,7 @@ class _Limits:
         """Return whether ``move`` is of that wave."""
         return move.wave == self._wave
 
-    def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> str | None:
+    def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> Refusal | None:
         """Return the limit that forbids ``move`` now, or count it and return None. A gang has been asked about as a whole."""
         if not self.are_about(move):
             return None
@@ -101,7 +104,7 @@ class _Limits:
             not move.of_gang
             and (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None
         ):
-            return f"left to the next run: {limit}, with what else is in flight now"
+            return Refusal.of(Why.LIMIT_NOW, limit=limit)
         self._allowance.spend(cls, node, move.strategy, ready=ready)
         return None
 
@@ -125,11 +128,11 @@ def rechecked(
             draft.state.reap()
             wave = move.wave
         if room_is_wanted and not _mends(move):
-            verdicts.append(Rechecked(move, _ROOM_IS_WANTED))
+            verdicts.append(Rechecked(move, Refusal.of(Why.ROOM_IS_WANTED)))
             continue
         judged = check.judged(move)
-        stays = isinstance(judged, str)
-        verdicts.append(Rechecked(move, judged) if isinstance(judged, str) else judged)
+        stays = isinstance(judged, Refusal)
+        verdicts.append(Rechecked(move, judged) if isinstance(judged, Refusal) else judged)
         room_is_wanted |= stays and _mends(move) and check.exists(move)
     return verdicts
 
@@ -164,18 +167,19 @@ class _Check:
         """Return whether the snapshot has the pod of ``move``."""
         return move.uid in self._rows
 
-    def judged(self, move: Move) -> Rechecked | str:
+    def judged(self, move: Move) -> Rechecked | Refusal:
         """Return the move with its current expectations, made in the draft, or why it must not be made."""
         if move.cause is Cause.ENDED:
-            return self._draft.ended.stays(move.uid) or Rechecked(move, None)
+            why = self._draft.ended.stays(move.uid)
+            return Rechecked(move, None) if why is None else Refusal.of(Why.HELD, text=why)
         pod = self._rows.get(move.uid)
         if pod is None:
-            return "the pod is gone"
+            return Refusal.of(Why.GONE, who="the pod")
         cls, node = self._place(pod)
         if node < 0 or self._snapshot.nodes.names[node] != move.node:
-            return "the pod is on another node now"
+            return Refusal.of(Why.FROM_NODE)
         verdict = self._verdict(move, pod, cls, node)
-        if isinstance(verdict, str):
+        if isinstance(verdict, Refusal):
             return verdict
         limits = self._limits
         if limits is not None:
@@ -198,7 +202,7 @@ class _Check:
         step = PredictedMove(pod, cls, move.wave, verdict.prediction, verdict.marks, move.of_gang)
         return Rechecked(now, None, shares, step)
 
-    def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
+    def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | Refusal:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if move.of_gang and move.room is None:
             return self._gangs.verdict(move, now=self._is_now(move))
@@ -206,52 +210,55 @@ class _Check:
         protections = [] if move.of_gang else self._draft.protections(pod)
         if protections:
             # The pod may be moved, by a command with other flags.
-            only = TEXTS["selector"] if protections == ["selector"] else None
-            return only or f"protected now: {', '.join(protections)}"
+            by_flags = protections == ["selector"]
+            kind = Why.FLAGS_LEAVE_OUT if by_flags else Why.NOW_PROTECTED
+            return Refusal.of(kind, text=TEXTS["selector"], names=protections)
         if (why := self._why_not_asked(move, pod)) is not None:
             return why
         now = Method.RESTART if self._snapshot.classes[cls].restarts else Method.EVICT
         if now is not move.method:
-            return f"planned as {move.method}, it would be {now} now: left to the next run"
+            return Refusal.of(Why.METHOD_CHANGED, planned=move.method, now=now)
         verdict = self._judge_move(move, pod, cls, node)
-        if isinstance(verdict, str):
+        if isinstance(verdict, Refusal):
             return verdict
         if verdict.refused is not None:
-            return f"{verdict.refused.code}: {verdict.refused.text(self._snapshot)}"
+            return Refusal.of(Why.WITH_CODE, why=verdict.refused)
         pays = not move.makes_way_for and move.room is None
         if pays and _mends_less(verdict, move):
-            return "it would fix less than planned where it would land now: left to the next run"
+            return Refusal.of(Why.FIXES_LESS)
         return verdict
 
-    def _why_not_asked(self, move: Move, pod: int) -> str | None:
+    def _why_not_asked(self, move: Move, pod: int) -> Refusal | None:
         """Return why no strategy may move ``pod`` now for what the move was planned for; None if one may."""
         if not self._problem.selected[pod]:
-            return "no strategy selects it now"
+            return Refusal.of(Why.NOT_SELECTED_NOW)
         for_hard_rules = move.gain.hard or move.makes_way_for
-        return None if for_hard_rules else self._problem.held or None
+        if for_hard_rules or not self._problem.held:
+            return None
+        return Refusal.of(Why.ZONE_CLOSED, zone=self._problem.held)
 
-    def _judge_move(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
+    def _judge_move(self, move: Move, pod: int, cls: int, node: int) -> Verdict | Refusal:
         if move.room is not None:
             return self._rooms.verdict(move)
         if move.makes_way_for:
             return self._of_first(pod, self._rows.get(move.makes_way_for))
         for_balance = not (move.gain.hard or move.gain.soft)
         if for_balance and not self._draft.names_pair(cls, node):
-            return f"{move.strategy} asks for no move off {move.node} any more"
+            return Refusal.of(Why.NOT_ASKED_NOW, strategy=move.strategy, node=move.node)
         verdict = self._judge.judge(pod, node, move.cost)
         enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
         if enough or not (move.marks and self._draft.settings.steer):
             return verdict
         return self._steer.landing(pod, cls, node, move.cost) or verdict
 
-    def _of_first(self, pod: int, other: int | None) -> Verdict | str:
+    def _of_first(self, pod: int, other: int | None) -> Verdict | Refusal:
         """Return the verdict on moving ``pod`` to enable ``other``, or why that is unnecessary or useless."""
         if other is None:
-            return "the pod that it frees room for is gone"
+            return Refusal.of(Why.GONE, who=_SECOND)
         if protections := self._draft.protections(other):
-            return f"the pod that it frees room for is protected now: {', '.join(protections)}"
+            return Refusal.of(Why.PROTECTED_NOW, who=_SECOND, names=protections)
         if not self._problem.may_move_both(self._place(pod), self._place(other)):
-            return "no strategy selects it and the pod that it frees room for"
+            return Refusal.of(Why.SECOND_NOT_SELECTED)
         if (why := self._may_stay(other)) is not None:
             return why
         cls, node = self._place(pod)
@@ -259,17 +266,17 @@ class _Check:
         chains = Chains(self._draft.view, self._judge, self._problem.costs, self._effort)
         step = FirstMove(pod, cls, node, verdict)
         if verdict.refused is None and not chains.helps(step, other, self._place(other)[1]):
-            return "the pod that it frees room for could not go even then"
+            return Refusal.of(Why.SECOND_STUCK)
         return verdict
 
-    def _may_stay(self, pod: int) -> str | None:
+    def _may_stay(self, pod: int) -> Refusal | None:
         """Return why ``pod`` no longer needs another pod to move first; None if it still does."""
         cls, node = self._place(pod)
         if not self._draft.names_pair(cls, node):
-            return "the pod that it frees room for may stay"
+            return Refusal.of(Why.SECOND_MAY_STAY)
         cost = float(self._problem.costs[pod])
         if self._judge.judge(pod, node, cost).refused is None:
-            return "the pod that it frees room for can go by itself"
+            return Refusal.of(Why.SECOND_GOES_ALONE)
         return None
 
     def _place(self, pod: int) -> tuple[int, int]:

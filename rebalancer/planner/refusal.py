@@ -6,7 +6,7 @@ Whoever judges a move returns a :class:`Refusal`: one row of the table :class:`W
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -16,7 +16,15 @@ from rebalancer.cost.term import Entry
 from rebalancer.plan.plan import NEVER_ALLOWS, Code
 from rebalancer.scheduler.prediction import Prediction, takers_text
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import sentence_of
+from rebalancer.snapshot.protect import (
+    CANNOT_SURGE,
+    GANG,
+    JUST_SCALED,
+    NOT_RECREATED,
+    RESIZE_DEFERRED,
+    ROLLOUT,
+    sentence_of,
+)
 
 _LANDINGS = 2
 """So many landings are named in a sentence."""
@@ -28,61 +36,26 @@ class Why(Enum):
     Without a code it has that of the refusal that it is about (the fact ``why``), or that of its fact ``code``, or none.
     """
 
+    # fmt: off
     # -- the move of one pod
     UNPREDICTED = Code.UNPREDICTED, "not predictable: {parts:list}"
     NO_NODE = Code.NO_ROOM, "no node takes its replacement{landing:takers}{zone:after}"
     COMES_BACK = Code.COMES_BACK, "the scheduler would put it back ({landing:landing})"
     MAY_COME_BACK = Code.COMES_BACK, "the scheduler might put it back ({landing:landing})"
     NOTHING_BETTER = Code.NO_GAIN, "would land on {landing:landing}: nothing gets better there"
-    TRADE = (
-        Code.NO_GAIN,
-        "would land on {landing:landing}: better for {better:shares}, worse for {worse:shares}",
-    )
-    BREAKS_HARD = (
-        Code.NO_GAIN,
-        "would land on {landing:landing}: a hard rule that holds would break",
-    )
+    TRADE = Code.NO_GAIN, "would land on {landing:landing}: better for {better:shares}, worse for {worse:shares}"
+    BREAKS_HARD = Code.NO_GAIN, "would land on {landing:landing}: a hard rule that holds would break"
     BREAKS_RULE = Code.NO_GAIN, "would land on {landing:landing}: a rule that holds would break"
-    RARELY_BETTER = (
-        Code.UNSURE,
-        "better in {share:.0%} of its landings, the policy asks for {least:.0%} ({landing:landing})",
-    )
-    OFTEN_WORSE = (
-        Code.UNSURE,
-        "worse in {share:.0%} of its landings, the policy allows {most:.0%} ({landing:landing})",
-    )
-    LOW_GAIN = (
-        Code.LOW_GAIN,
-        "gain {gain:.3g} at cost {cost:.3g}, the policy asks for {least:g} (would land on {landing:landing})",
-    )
-    NONE_EXPECTED = (
-        Code.LOW_GAIN,
-        "would land on {landing:landing}: no gain is expected",
-    )
-    LOW_PROMISE = (
-        Code.LOW_GAIN,
-        "gain at most {gain:.3g} at cost {cost:.3g} wherever it lands, the policy asks for {least:g}",
-    )
-    OVERLOAD_MOVES = (
-        Code.OVERLOAD_MOVES,
-        "would land on {landing:landing}: that only moves the overload",
-    )
-    OTHER_OS = (
-        Code.OTHER_OS,
-        "{share:.0%} of its landings are on nodes of another operating system ({landing:landing})",
-    )
-    LEAVING_NODE = (
-        Code.LEAVING_NODE,
-        "{share:.0%} of its landings are on nodes about to go",
-    )
-    AVOIDED_NODE = (
-        Code.AVOIDED_NODE,
-        "{share:.0%} of its landings are on nodes that landings leaves out ({landing:landing})",
-    )
-    UNREADY = (
-        Code.PROTECTED,
-        "ownerUnsettled: it is not Ready itself, and its move would not fix that",
-    )
+    RARELY_BETTER = Code.UNSURE, "better in {share:.0%} of its landings, the policy asks for {least:.0%} ({landing:landing})"
+    OFTEN_WORSE = Code.UNSURE, "worse in {share:.0%} of its landings, the policy allows {most:.0%} ({landing:landing})"
+    LOW_GAIN = Code.LOW_GAIN, "gain {gain:.3g} at cost {cost:.3g}, the policy asks for {least:g} (would land on {landing:landing})"
+    NONE_EXPECTED = Code.LOW_GAIN, "would land on {landing:landing}: no gain is expected"
+    LOW_PROMISE = Code.LOW_GAIN, "gain at most {gain:.3g} at cost {cost:.3g} wherever it lands, the policy asks for {least:g}"
+    OVERLOAD_MOVES = Code.OVERLOAD_MOVES, "would land on {landing:landing}: that only moves the overload"
+    OTHER_OS = Code.OTHER_OS, "{share:.0%} of its landings are on nodes of another operating system ({landing:landing})"
+    LEAVING_NODE = Code.LEAVING_NODE, "{share:.0%} of its landings are on nodes about to go"
+    AVOIDED_NODE = Code.AVOIDED_NODE, "{share:.0%} of its landings are on nodes that landings leaves out ({landing:landing})"
+    UNREADY = Code.PROTECTED, "ownerUnsettled: it is not Ready itself, and its move would not fix that"
     NO_MARKS = None, "{why:sentence}; no marks would change that"
 
     # -- limits, protections, selects
@@ -93,32 +66,62 @@ class Why(Enum):
     NOT_SELECTED = Code.NOT_SELECTED, "the select of {strategy} does not match it"
     ZONE_CLOSED = Code.ZONE_CLOSED, "{zone}"
     TOO_FEW_RUNS = Code.TOO_FEW_RUNS, "{measured}"
-    PDB = (
-        Code.PDB,
-        "{budget} allows no disruption ({healthy} healthy, {desired} desired)",
-    )
-    PDB_STALE = (
-        Code.PDB,
-        "{budget} allows no disruption until its controller has seen it: {stale}",
-    )
-    PDB_NEVER = (
-        Code.PDB,
-        f"{{budget}} {NEVER_ALLOWS}: of {{expected}} pods {{desired}} have to be healthy{{restart}}",
-    )
+    PDB = Code.PDB, "{budget} allows no disruption ({healthy} healthy, {desired} desired)"
+    PDB_STALE = Code.PDB, "{budget} allows no disruption until its controller has seen it: {stale}"
+    PDB_NEVER = Code.PDB, f"{{budget}} {NEVER_ALLOWS}: of {{expected}} pods {{desired}} have to be healthy{{restart}}"
     PDB_CONFLICT = Code.PDB_CONFLICT, "{budgets:and} both select it; the API refuses that"
 
     # -- pods that leave together
-    PDBS_TOGETHER = Code.PDB, "{limit}"
-    GANG_BREAKS_HARD = (
-        Code.NO_GAIN,
-        "a hard rule of other pods would break where its gang would land",
-    )
+    OF_POD = None, "{pod:pod}: {why:sentence}"
+    PDB_AT_ONCE = Code.PDB, "{budget} {allows}; {pods:pods} would go at once"
+    UNIT_STAYS = None, "{unit} stays as a whole: {why:sentence}"
+    GANG_BREAKS_HARD = Code.NO_GAIN, "a hard rule of other pods would break where its gang would land"
     GANG_BREAKS_RULE = Code.NO_GAIN, "a rule that holds would break where its gang would land"
-    GANG_WITHOUT_NODE = (
-        Code.NO_ROOM,
-        "no node takes its replacement once all of its gang are gone",
-    )
-    LEADER_UNSURE = Code.UNPREDICTED, "{where}"
+    GANG_WITHOUT_NODE = Code.NO_ROOM, "no node takes its replacement once all of its gang are gone"
+    LEADER_UNSURE = Code.UNPREDICTED, "not predictable: it may land in each {key} of {domains}, and its controller has the others of {gang} follow it"
+    FEEDS_OTHERS = Code.NO_ROOM, "pending {pod:pod} would take the room that is left"
+    ON_CLOSED_NODE = Code.LEAVING_NODE, "would land on {node:node}, which is to be empty, too"
+    ROLLOUT_STALLS = Code.NO_ROOM, "its rollout might never end: no node takes the new pod {number} of {of} while {old} still run"
+    GANG_GAINS_NOTHING = Code.NO_GAIN, "nothing that a gang is moved for gets better where all of it would land"
+    GANG_LOW_GAIN = Code.LOW_GAIN, "gain {gain:.3g} at cost {cost:.3g} for all of it, the policy asks for {least:g}"
+    GANG_NOT_SELECTED = Code.NOT_SELECTED, "the select of the strategy does not match all of its pods"
+    SELECT_WITHOUT_POD = Code.NOT_SELECTED, "the select of {strategy} does not match {pod:pod}"
+    POD_NOT_SELECTED = Code.NOT_SELECTED, "no strategy selects {pod:pod}"
+    POD_PROTECTED = Code.PROTECTED, "{pod:pod} is protected: {texts:protections}"
+    NOT_ITS_TURN = Code.NOT_EXAMINED, "it was not its turn in this run"
+    TAKES_TOO_LONG = Code.NOT_EXAMINED, "whether it has a landing elsewhere takes too long to say in one run"
+    JOB_NOT_READ = Code.GANG, "its Job {job} was not read: how many failed pods it allows is not known"
+    JOB_FAILS = Code.GANG, "its Job {job} would fail: it {allows}; {pods:pods} would be evicted at once"
+    TOO_FEW_EXIST = Code.GANG, "{there} of {pods:pods} of {what} exist: it is not whole now"
+    STARTS_OR_ENDS = Code.GANG, "{pods:pods} of it {are} starting or ending: it is not whole now"
+    RESTARTS = Code.WHOLE_ROLLOUT, "{pod:pod} moves by a restart of its rollout, which is not sent together with evictions"
+    MOVES_ALREADY = Code.MOVED_NOW, "it moves already in this plan"
+
+    # -- planned moves that are judged again
+    WITH_CODE = None, "{why:code}: {why:sentence}"
+    GONE = None, "{who} is gone"
+    PROTECTED_NOW = Code.PROTECTED, "{who} is protected now: {names:list}"
+    NOT_KEPT_TOGETHER = None, "its pods are not kept together any more: left to the next run"
+    TORN = None, "the plan does not move its pods one right after the other in one wave"
+    OTHER_METHOD = None, "planned as {planned}, it would be {now} now"
+    OTHER_PODS = None, "other pods of it would go than planned"
+    FROM_NODE = None, "the pod is on another node now"
+    ROOM_IS_WANTED = None, "left to the next run: a move before it that fixes a rule could not go as planned, and may need the room"
+    LIMIT_NOW = Code.BUDGET, "left to the next run: {limit}, with what else is in flight now"
+    FLAGS_LEAVE_OUT = Code.PROTECTED, "{text}"
+    NOW_PROTECTED = Code.PROTECTED, "protected now: {names:list}"
+    METHOD_CHANGED = None, "planned as {planned}, it would be {now} now: left to the next run"
+    FIXES_LESS = Code.NO_GAIN, "it would fix less than planned where it would land now: left to the next run"
+    NOT_SELECTED_NOW = Code.NOT_SELECTED, "no strategy selects it now"
+    NOT_ASKED_NOW = Code.NO_GAIN, "{strategy} asks for no move off {node} any more"
+    SECOND_NOT_SELECTED = Code.NOT_SELECTED, "no strategy selects it and the pod that it frees room for"
+    SECOND_STUCK = Code.NO_GAIN, "the pod that it frees room for could not go even then"
+    SECOND_MAY_STAY = None, "the pod that it frees room for may stay"
+    SECOND_GOES_ALONE = None, "the pod that it frees room for can go by itself"
+    WAITING_HAS_NODE = None, "the pod that it makes room for has its node"
+    WAITING_WOULD_NOT_FIT = None, "the pod that it makes room for would not fit even then"
+    STAYS_OUTSIDE = None, "the pod that it makes room for would stay outside: {why:sentence}"
+    NO_ROOM_MADE = None, "no room would be made: {why:sentence}"
     OFTEN_BACK = Code.COMES_BACK, "the scheduler might put it back"
 
     # -- room for pods that wait
@@ -131,34 +134,20 @@ class Why(Enum):
     NOT_LOOKED_AT = Code.NOT_EXAMINED, "planning ended before it was looked at"
     GANG_OUTSIDE = None, "{pods:pods} of {gang} would stay outside: {pod:pod}: {why:sentence}"
     NO_NODE_EVER = Code.UNSATISFIABLE, "no node would take it, were it empty{scheduler:after}"
-    SHORT_OF_ALL = (
-        Code.UNSATISFIABLE,
-        "all nodes together have {free} free, it asks for {asked}{nearest}",
-    )
-    ALL_WAYS_TRIED = (
-        Code.NO_ROOM,
-        "no moves let it in: {tried} at most were tried, and all ways of them{nearest}",
-    )
-    NO_TIME = (
-        Code.NO_ROOM,
-        "no way was found in the time of one plan; it takes {fewest} moves at least{nearest}",
-    )
-    SHORT_WERE_ALL_GONE = (
-        Code.UNSATISFIABLE,
-        "short by least on {node:node}, were all pods gone: {short}",
-    )
-    SHORT_WITHOUT_MOVABLE = (
-        None,
-        "short by least on {node:node}, were all gone that may leave: {short}; {number} of its pods stay: {stays}{more}",
-    )
+    SHORT_OF_ALL = Code.UNSATISFIABLE, "all nodes together have {free} free, it asks for {asked}{nearest}"
+    ALL_WAYS_TRIED = Code.NO_ROOM, "no moves let it in: {tried} at most were tried, and all ways of them{nearest}"
+    NO_TIME = Code.NO_ROOM, "no way was found in the time of one plan; it takes {fewest} moves at least{nearest}"
+    SHORT_WERE_ALL_GONE = Code.UNSATISFIABLE, "short by least on {node:node}, were all pods gone: {short}"
+    SHORT_WITHOUT_MOVABLE = None, "short by least on {node:node}, were all gone that may leave: {short}; {number} of its pods stay: {stays}{more}"
     HELD = None, "{text}"
     STARTING = Code.MACHINE_COMES, "{node:node} takes it once it is ready for pods"
-    NOT_WHOLE = Code.GANG, "{gang}: {missing}"
+    NOT_WHOLE = Code.GANG, "{gang}: {why:sentence}"
     NOMINATED = Code.GANG, "the scheduler makes room for it on {node} by preemption"
     NOT_REFUSED_YET = Code.GANG, "the scheduler has not refused it yet"
     WAITS_TOO_SHORT = Code.GANG, "it has not waited long enough for {strategy} yet"
     HIGHER_PRIORITY = Code.PROTECTED, "of a higher priority than the pod that waits"
     WAITS_ITSELF = Code.PROTECTED, "it waits itself"
+    # fmt: on
 
     @property
     def code(self) -> Code | None:
@@ -211,6 +200,22 @@ class Refusal:
         if self.code is None:
             raise ValueError(f"{self.why.name} has no code")
         return ShownRefusal(self.code, self.text(snapshot))
+
+
+def protection_code(names: Container[str]) -> Code:
+    """Return the reason code for a pod with these protections."""
+    return next((code for name, code in _OF_PROTECTION.items() if name in names), Code.PROTECTED)
+
+
+_OF_PROTECTION = {
+    NOT_RECREATED: Code.NOT_RECREATED,
+    GANG: Code.GANG,
+    ROLLOUT: Code.WHOLE_ROLLOUT,
+    CANNOT_SURGE: Code.CANNOT_SURGE,
+    JUST_SCALED: Code.JUST_SCALED,
+    RESIZE_DEFERRED: Code.RESIZE_DEFERRED,
+}
+"""Protection -> the code that it has of its own; the first that holds names the pod's."""
 
 
 class _Sentence(string.Formatter):

@@ -199,7 +199,7 @@ class _Review:
         kept: list[Move] = []
         for one in expect_landings(draft, rechecked(draft, moves)):
             if one.why is not None:
-                self._ended[one.move.uid] = Status.DROPPED, one.why
+                self._ended[one.move.uid] = Status.DROPPED, one.why.text(self._snapshot)
             else:
                 kept.append(_attribute(one))
         return kept

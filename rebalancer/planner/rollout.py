@@ -15,6 +15,7 @@ from contextlib import ExitStack
 
 from rebalancer.base.plain_text import count
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.state import TerminatingPod
 
@@ -23,7 +24,7 @@ _NANOSECONDS = 1e9
 
 def foresee_rollout(
     draft: Draft, pods: Sequence[int], named: Collection[int]
-) -> Mapping[int, Prediction] | str:
+) -> Mapping[int, Prediction] | Refusal:
     """Return old pod -> landing of the new pod that comes for it, in the order in which old ones go; or why it may never end.
 
     ``pods``: all pods of the Deployment; ``named``: those that have to leave their nodes. The ReplicaSet may take
@@ -31,15 +32,15 @@ def foresee_rollout(
     that could come to a standstill in either order is not begun. The state of the draft is left as it was.
     """
     expected = _roll(draft, pods, ())
-    if isinstance(expected, str) or not 0 < len(named) < len(pods):
+    if isinstance(expected, Refusal) or not 0 < len(named) < len(pods):
         return expected
     worst = _roll(draft, pods, named)
-    return worst if isinstance(worst, str) else expected
+    return worst if isinstance(worst, Refusal) else expected
 
 
 def _roll(
     draft: Draft, pods: Sequence[int], first: Collection[int]
-) -> Mapping[int, Prediction] | str:
+) -> Mapping[int, Prediction] | Refusal:
     with ExitStack() as stack:
         rollout = _Rollout(draft, pods, first, stack)
         landings: list[Prediction] = []
@@ -48,9 +49,8 @@ def _roll(
                 rollout.end_next()
             landings.append(rollout.start_next())
             if not len(landings[-1].nodes):
-                new = f"the new pod {number + 1} of {len(pods)}"
-                old = f"while {count(rollout.running, 'old pod')} still run"
-                return f"its rollout might never end: no node takes {new} {old}"
+                old = count(rollout.running, "old pod")
+                return Refusal.of(Why.ROLLOUT_STALLS, number=number + 1, of=len(pods), old=old)
         while rollout.running:
             rollout.end_next()
         return dict(zip(rollout.ended, landings, strict=True))

@@ -23,7 +23,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
-from rebalancer.planner.gangs import GangPlan
+from rebalancer.planner.gang_plan import GangPlan
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,7 +155,6 @@ class SchedulerModel:
             self._scorer,
         )
         self._unmodelled: dict[int, tuple[str, ...]] = {}
-        self._domains: dict[tuple[int, int], list[Int32s]] = {}
 
     @cached_property
     def pending(self) -> Pending:
@@ -253,25 +252,6 @@ class SchedulerModel:
         with state.evicted(pod, gone=self.snapshot.waits(cls)):
             return self._predict(state, replacement)
 
-    def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
-        """Return :meth:`predict_replacement` of each of ``pods``; equal pods share one prediction object."""
-        made: dict[Hashable, Prediction] = {}
-        result: list[Prediction] = []
-        for pod in pods.tolist():
-            alike = self._name_alike(int(state.cls_of[pod]), int(state.node_of[pod]))
-            if alike not in made:
-                made[alike] = self.predict_replacement(state, pod)
-            result.append(made[alike])
-        return result
-
-    def _name_alike(self, cls: int, node: int) -> Hashable:
-        """Return a name that is equal for pods whose replacements have the same prediction, in one state."""
-        replacement = self.snapshot.classes[cls].replacement
-        model = self.of(replacement)
-        if self.snapshot.waits(cls):
-            return cls, node
-        return cls, model._source(cls, node, replacement)  # noqa: SLF001
-
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as marked inside the ``with`` block, for pods scheduled while the marks exist."""
         return self._supposing(replace(self.placement.supposed, marked=self._mask(nodes)))
@@ -306,7 +286,6 @@ class SchedulerModel:
         """
         for model in (self, *self._others.values()):
             model.spread.without(absent)
-            model._domains.clear()  # noqa: SLF001
             model._lowering.forget()  # noqa: SLF001
 
     def steering(self, state: ClusterState, cls: int) -> Steering | None:
@@ -328,20 +307,6 @@ class SchedulerModel:
             self.profile.weights,
             tolerated=self.placement.tolerates_marks(cls),
         )
-
-    def _source(self, cls: int, node: int, replacement: int) -> tuple[int, ...]:
-        """Return the domains whose spread counts decrease when a pod of ``cls`` leaves ``node``.
-
-        A terminating pod keeps everything except its place in a spread, so victims in the same domains are
-        equivalent.
-        """
-        domains = self._domains.get((cls, replacement))
-        if domains is None:
-            constraints = (*self.spread.hard(replacement), *self.spread.soft(replacement))
-            domains = self._domains[cls, replacement] = [
-                c.counted_domains for c in constraints if (c.classes == cls).any()
-            ]
-        return tuple([int(of_node[node]) for of_node in domains])
 
     def _predict(self, state: ClusterState, cls: int) -> Prediction:
         if reasons := self.find_unmodelled(cls):

@@ -51,9 +51,6 @@ class Scheduling(Protocol):
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
         """Return the distribution of landings of the replacement if ``pod`` is evicted now."""
 
-    def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
-        """Return :meth:`predict_replacement` of each of ``pods``."""
-
 
 class Pending:
     """The pending pods of a snapshot, by class.
@@ -97,18 +94,6 @@ class Pending:
         if len(prediction.nodes) and not prediction.unmodelled:
             then = self._after_landing(state, pod, concerned, first, int(prediction.nodes[0]))
         return replace(prediction, takers=first + then)
-
-    def foresee_many(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
-        """Return :meth:`foresee` of each of ``pods``; those that help no pending pod are predicted in one batch."""
-        if not self._queues:
-            return self._model.predict_replacements(state, pods)
-        concerned = [self._find_concerned(state, pod) for pod in pods.tolist()]
-        feeds = np.array([bool(of_pod) for of_pod in concerned], bool)
-        alone = iter(self._model.predict_replacements(state, pods[~feeds]))
-        return [
-            self._foresee(state, pod, of_pod) if of_pod else next(alone)
-            for pod, of_pod in zip(pods.tolist(), concerned, strict=True)
-        ]
 
     def takers(self, state: ClusterState) -> tuple[Taker, ...]:
         """Return the pending pods that the scheduler places in this state, in its order."""

@@ -145,8 +145,6 @@ class Constraint:
     """(N,) nodes whose pods count."""
     domains: NDArray[np.intp]
     """The domains that have an eligible node."""
-    counted_domains: Int32s
-    """(N,) which of its counts a pod on each node is part of, different numbers for different ones."""
 
     def domain_counts(self, state: ClusterState) -> Ints:
         """Return the number of matching pods on eligible nodes per domain (D + 1,)."""
@@ -337,16 +335,7 @@ class Spread:
             matches_itself=itself,
             eligible=eligible,
             domains=domains,
-            counted_domains=self._number_counted_domains(topology, eligible),
         )
-
-    def _number_counted_domains(self, topology: Topology, eligible: Bools) -> Int32s:
-        """Return a number (N,) per node for the domain in which its pods count; shared for equal eligibility."""
-        return self._eligible.get(
-            ("counted", topology.key, id(eligible)),
-            # The array whose identity is in the key is kept beside it.
-            lambda: ((topology.domain * 2 + eligible).astype(np.int32), eligible),
-        )[0]
 
     def _classes(self, cls: int, constraint: TopologySpreadConstraint) -> tuple[Int32s, bool]:
         classes = self._snapshot.spread_classes(cls, constraint)

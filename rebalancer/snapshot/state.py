@@ -301,12 +301,27 @@ class ClusterState(ClassCounts):
         """Remember from now on how to take back all changes, for :meth:`rewind`."""
         self._inverses = []
 
-    def rewind(self) -> None:
-        """Take back all changes since :meth:`keep_inverses`.
+    def forget_inverses(self) -> None:
+        """End :meth:`keep_inverses`: what has changed stays."""
+        self._inverses = None
+
+    @property
+    def keeps_inverses(self) -> bool:
+        """Whether changes can be taken back."""
+        return self._inverses is not None
+
+    def mark(self) -> int:
+        """Return where the changes are now, for :meth:`rewind`; from here on they can be taken back."""
+        if self._inverses is None:
+            self._inverses = []
+        return len(self._inverses)
+
+    def rewind(self, to: int = 0) -> None:
+        """Take back all changes since :meth:`mark` returned ``to``, or since :meth:`keep_inverses`.
 
         For what is kept under stamps these are changes like others, so that all that watches the state stays valid.
         """
-        while self._inverses:
+        while self._inverses is not None and len(self._inverses) > to:
             change, arguments = self._inverses.pop()
             change(*arguments)
             self.version += 1

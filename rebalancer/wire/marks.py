@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 
@@ -137,6 +138,22 @@ def scale_in_of(annotations: Mapping[str, str]) -> ScaleInRecord | None:
         return None if text is None else msgspec.json.decode(text, type=ScaleInRecord)
     except (ValueError, RecursionError):
         return None
+
+
+class _EarlierRecord(msgspec.Struct):
+    phase: Literal["unneeded", "failed"]
+
+
+def is_of_open_node(text: str) -> bool:
+    """Return whether a record is of a phase of earlier versions, in which a node was neither cordoned nor tainted.
+
+    Nothing has to be undone for it.
+    """
+    try:
+        msgspec.json.decode(text, type=_EarlierRecord)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class Lifecycle(enum.StrEnum):

@@ -283,9 +283,9 @@ def test_the_chart_takes_the_values(line: str) -> None:
         }
 
 
-def test_pip_installs_what_the_release_has_or_this_folder() -> None:
+def test_pip_installs_what_the_release_has() -> None:
     lines = [line for _, lines in texts("pip") for line in lines]
-    assert lines == [f"pip install {RELEASED.wheel('x86_64')}", "pip install ."]
+    assert lines == [f"pip install {RELEASED.wheel('x86_64')}"]
 
 
 def policies() -> list[tuple[str, str]]:

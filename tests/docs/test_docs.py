@@ -124,9 +124,7 @@ def test_readme_is_short_and_begins_with_the_pictures() -> None:
     images = [link for link in _LINK.findall(text) if "/images/" in link]
     assert text.index(images[0]) < text.index("## ")
     assert sum(path.stat().st_size for path in (DOCS / "images").iterdir()) < 220_000
-    assert (
-        text.index("make demo") < text.index("make test") < text.index("## What it will never do")
-    )
+    assert text.index("make demo") < text.index("## What it will never do")
 
 
 def test_the_pictures_of_readme_show_what_the_report_says() -> None:

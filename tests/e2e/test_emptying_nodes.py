@@ -16,7 +16,8 @@ from rebalancer.kube.access import (
     READ_RULES,
     lease_rules,
 )
-from rebalancer.node_record.records import BUSY, STAGE
+from rebalancer.node_record.records import BUSY
+from rebalancer.snapshot.leaving import DRAIN
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
@@ -71,12 +72,12 @@ def watched(plane) -> Iterator[list[int]]:
     samples: list[int] = []
 
     def sample(client):
-        stages = [
-            json.loads(text)["phase"]
+        records = [
+            json.loads(text)
             for node in client.list_all("/api/v1/nodes")
-            if (text := (node["metadata"].get("annotations") or {}).get(STAGE))
+            if (text := (node["metadata"].get("annotations") or {}).get(DRAIN))
         ]
-        samples.append(sum(phase in BUSY for phase in stages))
+        samples.append(sum(one["stage"]["phase"] in BUSY for one in records if "stage" in one))
 
     with sampling(plane, sample, pause=0.05):
         yield samples

@@ -21,7 +21,7 @@ from tests.e2e.product import Product
 from tests.e2e.served import PATIENT, Server, runs
 from tests.e2e.test_marks import DNS, Steered, coredns, full, marks, put
 
-DRAIN, REPLACE, LEAVE = "rebalancer/drain", "rebalancer/replace", "rebalancer/leave"
+DRAIN, LEAVE = "rebalancer/drain", "rebalancer/leave"
 NOTICE, INTERRUPTION, SCALE_IN = (
     "rebalancer/notice",
     "rebalancer/interruption",
@@ -161,7 +161,7 @@ def test_a_node_that_people_closed_is_replaced_and_never_opened(held, kubectl, t
     end_work(held)
     kubectl(theirs, NODE)
     with under_way(held, "replace", *REPLACES):
-        wait_until(lambda: is_closed_by(held, REPLACE), 60, "the replacement's record")
+        wait_until(lambda: is_closed_by(held, DRAIN), 60, "the replacement's record")
     assert node(held)[0]
 
 
@@ -170,7 +170,7 @@ def test_a_node_that_people_open_is_not_closed_again_by_the_replacement_that_had
 ):
     end_work(held)
     with under_way(held, "replace", *REPLACES) as ours:
-        wait_until(lambda: is_closed_by(held, REPLACE), 60, "the replacement's record")
+        wait_until(lambda: is_closed_by(held, DRAIN), 60, "the replacement's record")
         kubectl("uncordon", NODE)
         # What it does about it, it has done by then: it looks at its nodes several times a second.
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -27,11 +27,15 @@ def started(folder: Path, audit_policy: Mapping[str, Any] | None = None) -> Iter
     with ControlPlane(options) as plane, Ground(plane) as ground:
         for archive in archives:
             ground.node.containerd.load(archive)
+        ground.archive = archives[0]
         yield ground
 
 
 class Ground:
     """A control plane with a real node, as a context manager."""
+
+    archive: Path
+    """Of the product's image."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rebalancer.fleet import delta
-from rebalancer.machines.capacity import state as capacity
+from rebalancer.machines.capacity.state import GroupState
 from rebalancer.machines.interruption.record import KeptOfMachine
 from rebalancer.node_record.records import Order, Stage
 from rebalancer.report import plan_file
@@ -19,7 +19,7 @@ from rebalancer.signals.notice import NodeNotice
 from rebalancer.signals.state import PipelineState
 from rebalancer.snapshot import store
 from rebalancer.wire.marks import ScaleInRecord
-from tests.stored.sample import sample_of
+from tests.stored.sample import sample_of, values_of
 
 HERE = Path(__file__).parent
 BEFORE, NOW = HERE / "before", HERE / "now"
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 DOCUMENTS = {
     "memory": Stored(memory.Document, version=memory.VERSION),
-    "capacity": Stored(capacity.CapacityState, version=capacity.VERSION),
+    "group": Stored(GroupState),
     "interruption": Stored(KeptOfMachine),
     "pipeline": Stored(PipelineState),
     "notice": Stored(NodeNotice),
@@ -64,6 +64,13 @@ def text_of(name: str) -> bytes:
     return msgspec.json.format(msgspec.json.encode(DOCUMENTS[name].sample()), indent=1) + b"\n"
 
 
+def values() -> dict[str, list[Any]]:
+    """Return the values of each enumeration that is stored."""
+    found = {name: of for one in DOCUMENTS.values() for name, of in values_of(one.kind).items()}
+    return dict(sorted(found.items()))
+
+
 if __name__ == "__main__":
     for name in DOCUMENTS:
         (NOW / f"{name}.json").write_bytes(text_of(name))
+    (NOW / "values.json").write_bytes(msgspec.json.format(msgspec.json.encode(values())) + b"\n")

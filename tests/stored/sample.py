@@ -30,3 +30,23 @@ def _plain(info: inspect.Type, name: str) -> Any:
 
 
 _VALUES = {inspect.BoolType: True, inspect.IntType: 7, inspect.FloatType: 0.5}
+
+
+def values_of(kind: Any) -> dict[str, list[Any]]:
+    """Return the values of each enumeration in a type, by its name."""
+    found: dict[str, list[Any]] = {}
+    rest = [inspect.type_info(kind)]
+    while rest:
+        info = rest.pop()
+        if isinstance(info, inspect.EnumType):
+            found[info.cls.__name__] = sorted(one.value for one in info.cls)
+        if isinstance(info, inspect.StructType | inspect.DataclassType):
+            rest += [one.type for one in info.fields]
+        rest += [
+            part
+            for name in ("types", "item_types")
+            for part in getattr(info, name, ())
+            if isinstance(part, inspect.Type)
+        ]
+        rest += [getattr(info, name) for name in ("item_type", "value_type") if hasattr(info, name)]
+    return found

@@ -14,15 +14,14 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet import stores
-from rebalancer.machines.capacity import state as capacity
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.plan_file import read_plan
 from rebalancer.run.memory import document as memory
 from rebalancer.snapshot import owners
 from rebalancer.testing.snapshots import node, snapshot_of, workload
-from rebalancer.wire import objects
-from tests.stored.documents import BEFORE, DOCUMENTS, NOW, text_of
+from rebalancer.wire import marks, objects
+from tests.stored.documents import BEFORE, DOCUMENTS, NOW, text_of, values
 from tests.stored.sample import sample_of
 
 KNOWN = Registry.installed()
@@ -66,8 +65,21 @@ def test_what_is_stored_is_frozen(name):
 
 
 def test_each_file_is_a_document_that_is_read():
-    assert {path.stem for path in NOW.iterdir()} == set(NAMES)
-    assert {path.stem for path in BEFORE.glob("*.json")} == {*NAMES, "report"}
+    assert {path.stem for path in NOW.iterdir()} == {*NAMES, "values"}
+    assert {path.stem for path in BEFORE.glob("*.json")} == {*NAMES, "values", "report"}
+
+
+def test_a_value_is_never_gone_unless_it_is_read_all_the_same():
+    assert data_of(NOW, "values") == values(), ANEW
+    now = {(name, one) for name, of in values().items() for one in of}
+    gone = {(name, one) for name, of in data_of(BEFORE, "values").items() for one in of} - now
+    assert gone == {("Phase", "failed"), ("Phase", "unneeded")}
+    for _, phase in gone:
+        record = data_of(BEFORE, "scale_in") | {"phase": phase}
+        assert marks.is_of_open_node(msgspec.json.encode(record).decode())
+    for phase in marks.Phase:
+        record = data_of(BEFORE, "scale_in") | {"phase": phase}
+        assert not marks.is_of_open_node(msgspec.json.encode(record).decode())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,9 +122,6 @@ def test_the_programs_own_readers_take_what_the_version_before_wrote():
     assert flaw is None
     assert state.owners
     assert state.streaks
-    machines, problem = capacity.decode({capacity.KEY: (BEFORE / "capacity.json").read_text()})
-    assert problem is None
-    assert machines.groups["key-of-groups"].backoff_until == 0.5
 
 
 # -- the fingerprint of an owner -------------------------------------------------------------------

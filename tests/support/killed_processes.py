@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.node_record.records import STAGE
+from rebalancer.snapshot.leaving import DRAIN
 from tests.controlplane import ControlPlane
 from tests.e2e.product import PATIENCE
 from tests.storm.faults import Script
@@ -134,7 +134,8 @@ def describe_node_patch(seen: Seen) -> tuple[str, str] | None:
         f"{one['type']} {one.get('$patch', one.get('status', 'beat'))}"
         for one in body.get("status", {}).get("conditions", ())
     ]
-    stage = body["metadata"].get("annotations", {}).get(STAGE)
-    what += [json.loads(stage)["phase"]] if stage else []
+    drain = body["metadata"].get("annotations", {}).get(DRAIN)
+    stage = json.loads(drain).get("stage") if drain else None
+    what += [stage["phase"]] if stage else []
     what += [f"{key}={value is not None}" for key, value in body.get("spec", {}).items()]
     return seen.target.partition("/nodes/")[2].partition("?")[0], ", ".join(what) or "record"

@@ -12,6 +12,7 @@ import numpy as np
 
 from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
+from rebalancer.planner.trial import Trial
 from rebalancer.scheduler.explain import missing_zone, unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -114,24 +115,24 @@ class Packing:
         pods = np.flatnonzero(self.state.node_of == row)
         # The largest first: what is left of the room is in small pieces.
         pods = pods[np.lexsort((pods, -self._sizes()[self.state.cls_of[pods]]))].tolist()
-        self._take_off(pods)
-        self._dropped[row] = True
-        self.model.without(~self.present)
         placed: dict[int, str] = {}
-        for pod in pods:
-            cls = int(self.state.cls_of[pod])
-            fits = np.flatnonzero(self.feasible(cls) & self.present)
-            if not fits.size:
-                break
-            self._place(pod, int(fits[0]))
-            placed[pod] = self.snapshot.nodes.names[fits[0]]
-        else:
-            return placed
-        self._take_off(placed)
+        with Trial(self.state) as trial:
+            for pod in pods:
+                trial.evict(pod, gone=True)
+            self._dropped[row] = True
+            self.model.without(~self.present)
+            for pod in pods:
+                cls = int(self.state.cls_of[pod])
+                fits = np.flatnonzero(self.feasible(cls) & self.present)
+                if not fits.size:
+                    break
+                self._place(pod, int(fits[0]))
+                placed[pod] = self.snapshot.nodes.names[fits[0]]
+            else:
+                trial.keep()
+                return placed
         self._dropped[row] = False
         self.model.without(~self.present)
-        for pod in pods:
-            self._place(pod, row)
         return None
 
     def share_used(self, row: int) -> float:
@@ -140,11 +141,6 @@ class Packing:
         classes = self.state.cls_of[self.state.node_of == row]
         asked = self.snapshot.requests[rows][:, classes].sum(axis=1)
         return float((asked / np.maximum(1, self.snapshot.nodes.allocatable[rows, row])).sum())
-
-    def _take_off(self, pods: Iterable[int]) -> None:
-        for pod in pods:
-            self.state.evict(pod)
-            self.state.reap(self.state.terminating_pods[-1])
 
     def could_take(self, cls: int) -> bool:
         """Return whether a pod of a class could be on one of the candidates, were it empty and alone in the cluster."""

@@ -18,7 +18,7 @@ from rebalancer.node_record.records import SCALE_INS, is_nobodys, let_go
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
-from rebalancer.wire.marks import SCALE_IN, TAINT, Phase, ScaleInRecord, is_written
+from rebalancer.wire.marks import SCALE_IN, TAINT, Phase, ScaleInRecord, is_of_open_node, is_written
 
 _ALL = Orders(
     force=True,
@@ -187,7 +187,8 @@ def _standing(node: NodeView) -> ScaleInRecord | None:
         ClusterReadError: the record is malformed.
     """
     state = SCALE_INS.standing(node)
-    if state is None and SCALE_IN in node.annotations:
+    text = node.annotations.get(SCALE_IN)
+    if state is None and text is not None and not is_of_open_node(text):
         raise ClusterReadError(
             f"node {node.name}: what stands in its annotation {SCALE_IN} cannot be read, and is left as it is; if no newer version of"
             f" this wrote it: rebalancer marks --clear"

@@ -17,13 +17,13 @@ from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
 from rebalancer.node_record.records import (
     DRAINS,
-    STAGE,
-    STAGES,
     Order,
     ReplacePhase,
     Stage,
+    empty_record,
     is_nobodys,
     let_go,
+    stage_of,
 )
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools, freeze
@@ -31,6 +31,7 @@ from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
+from rebalancer.wire.times import rfc3339
 
 
 def order_of(node: NodeView) -> Order | None:
@@ -42,7 +43,7 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """Cordon the Node with the uid of ``order``, and record the drain; return its new version, or None if it is gone.
 
     The record of an earlier drain is taken over while the node is cordoned, including whether that drain cordoned
-    it. If people have uncordoned the node since, the record and the stage of a replacement are dropped.
+    it, and the stage of a replacement. If people have uncordoned the node since, these are dropped.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -54,34 +55,42 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     return change_record(client, name, DRAINS, decide, uid=order.uid)
 
 
-def take(
+def enter(
     client: Client,
     name: str,
-    order: Order,
     stage: Stage,
     *,
     may: Callable[[NodeView, Stage | None], bool],
+    order: Order | None = None,
 ) -> bool:
-    """Cordon a Node, record the drain, and enter a stage of its replacement, in one write; return whether it is there.
+    """Enter a stage on the Node with its uid, if it ``may`` follow the current one; return whether it is there now.
 
-    Nothing is written unless the stage ``may`` follow the one that stands on the node.
+    ``order``: the Node is cordoned and this recorded in the same write. Of two concurrent processes one succeeds: the
+    write is guarded by the version that was read.
 
     Raises:
         ClusterReadError: the node could not be read or written.
     """
-    taken = False
+    entered = False
 
     def decide(node: NodeView, standing: Order | None) -> Write[Order] | None:
-        nonlocal taken
-        before = STAGES.read(node)
-        taken = before == stage or may(node, before)
-        if not taken:
+        nonlocal entered
+        before = stage_of(standing)
+        entered = before == stage or may(node, before)
+        if not entered:
             return None
-        write = _take_over(node, standing, order)
-        annotations = {**write.change.annotations, STAGE: STAGES.encode(stage)}
-        return Write(write.record, replace(write.change, annotations=annotations))
+        if order is not None:
+            write = _take_over(node, standing, order)
+            return replace(write, record=_at_stage(write.record, stage))
+        return Write(_at_stage(standing, stage))
 
-    return change_record(client, name, DRAINS, decide, uid=order.uid) is not None and taken
+    return change_record(client, name, DRAINS, decide, uid=stage.uid) is not None and entered
+
+
+def _at_stage(standing: Order | None, stage: Stage) -> Order:
+    """Return the record with a stage; where none stands any more, one that owns nothing."""
+    lost = Order(stage.by, "it is replaced", rfc3339(stage.at), stage.uid, ended=True, empty=True)
+    return msgspec.structs.replace(standing or lost, stage=stage)
 
 
 def give_back(client: Client, name: str, uid: str) -> bool:
@@ -97,12 +106,12 @@ def give_back(client: Client, name: str, uid: str) -> bool:
 
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         nonlocal ending
-        stage = STAGES.read(node)
+        stage = stage_of(order)
         ending = stage is not None and stage.phase is ReplacePhase.REMOVING
         if stage is None or stage.phase in (ReplacePhase.REMOVING, ReplacePhase.DONE):
             return None
-        if order is None or order.by != stage.by:
-            return Write(order, _without_stage(node))
+        if order is None or order.by != stage.by or order.ended:
+            return Write(None if order is None else msgspec.structs.replace(order, stage=None))
         return _let_go(node, order)
 
     change_record(client, name, DRAINS, decide, uid=uid)
@@ -120,17 +129,19 @@ def _take_over(node: NodeView, standing: Order | None, order: Order) -> Write[Or
         cordoned=before is not None and before.cordoned,
         excludes=order.excludes or excluded,
         excluded=excluded,
+        stage=stage_of(before),
     )
     labels = {EXCLUDE: "true"} if mine.excludes and EXCLUDE not in node.labels else {}
     if node.unschedulable:
         return Write(mine, NodeChange(labels=labels))
-    return Write(mine, replace(_without_stage(node), unschedulable=True, labels=labels))
+    return Write(mine, NodeChange(unschedulable=True, labels=labels))
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
     """Remove our record; with ``uncordon`` also our cordon and label. Return whether the node was ours.
 
-    Without, a record that says that the label is ours stays, marked as ended: whoever opens the node takes it back.
+    Without, a record that says that the label is ours, or how far a replacement is, stays, marked as ended: whoever
+    opens the node takes it back.
 
     If another drain has taken over the node, nothing changes; nor does a cordon that existed before ours. If another
     component of ours wants the node cordoned, it stays cordoned (``rebalancer.node_record.records``). If only people
@@ -149,8 +160,8 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
         ours = True
         if uncordon:
             return _let_go(node, order)
-        kept = order.excluded and EXCLUDE in node.labels
-        return Write(msgspec.structs.replace(order, ended=True, empty=True) if kept else None)
+        kept = order.stage is not None or (order.excluded and EXCLUDE in node.labels)
+        return Write(empty_record(order) if kept else None)
 
     change_record(client, name, DRAINS, decide)
     return ours
@@ -169,7 +180,7 @@ def open_node(client: Client, name: str) -> str | None:
 
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         nonlocal why
-        stage = STAGES.read(node)
+        stage = stage_of(order)
         if stage is not None and stage.phase is ReplacePhase.REMOVING:
             why = f"{stage.by} is removing its machine"
             return None
@@ -180,8 +191,7 @@ def open_node(client: Client, name: str) -> str | None:
         change = let_go(node, DRAINS.key, replace(owns, cordon=True))
         opens = change.unschedulable is False or not node.unschedulable
         why = None if opens else _WANTED
-        annotations = {**change.annotations, **_without_stage(node).annotations}
-        return Write(None, replace(change, annotations=annotations))
+        return Write(None, change)
 
     change_record(client, name, DRAINS, decide)
     return why
@@ -193,15 +203,8 @@ _WANTED = "something else on it wants it closed"
 
 def _let_go(node: NodeView, order: Order) -> Write[Order]:
     if order.cordoned and is_nobodys(node, DRAINS.key):
-        return Write(msgspec.structs.replace(order, ended=True), _without_stage(node))
-    change = let_go(node, DRAINS.key, DRAINS.entry(order).owns)
-    annotations = {**change.annotations, **_without_stage(node).annotations}
-    return Write(None, replace(change, annotations=annotations))
-
-
-def _without_stage(node: NodeView) -> NodeChange:
-    """Return the change that removes the stage of a replacement from a node that is given back."""
-    return NodeChange(annotations={STAGE: None} if STAGE in node.annotations else {})
+        return Write(msgspec.structs.replace(order, ended=True, stage=None))
+    return Write(None, let_go(node, DRAINS.key, DRAINS.entry(order).owns))
 
 
 def give_up(client: Client, name: str, by: str) -> None:

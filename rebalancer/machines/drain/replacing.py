@@ -13,14 +13,12 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
-from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView, read_node
-from rebalancer.machines.drain.cordon import Choice, finish, order_of
+from rebalancer.machines.drain.cordon import Choice, enter, finish, order_of
 from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
-from rebalancer.node_record.protocol import Write, change_record
-from rebalancer.node_record.records import BUSY, STAGES, ReplacePhase, Stage
+from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
 from rebalancer.policy.windows import is_open
 from rebalancer.providers.contract import Outdated
 from rebalancer.run.names import instance
@@ -227,7 +225,9 @@ class NodeReplacement:
     def stages(self) -> Mapping[str, Stage | None]:
         """Return name -> stage, for each old node that still exists."""
         nodes = {name: self._read(name) for name in self.nodes()}
-        stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        stages = {
+            name: stage_of(order_of(node)) for name, node in nodes.items() if node is not None
+        }
         for name, stage in list(stages.items()):
             done = stage is not None and stage.phase is ReplacePhase.DONE
             node = nodes[name]
@@ -243,7 +243,7 @@ class NodeReplacement:
     def stage(self, name: str) -> Stage | None:
         """Return the stage of one node; None if it has none or is gone."""
         node = self._read(name)
-        return None if node is None else stage_of(node)
+        return None if node is None else stage_of(order_of(node))
 
     def _read(self, name: str) -> NodeView | None:
         """Return the chosen node; None if it is gone. Another Node with its name is a new machine."""
@@ -518,29 +518,3 @@ def _carry_on(
         if (now := nodes.stage(name)) is not None:
             nodes.enter(name, ReplacePhase.DONE, [now])
     return None
-
-
-def stage_of(node: NodeView) -> Stage | None:
-    """Return the stage of a node; None if there is none, it is malformed, or it belongs to another Node."""
-    return STAGES.read(node)
-
-
-def enter(
-    client: Client, name: str, stage: Stage, *, may: Callable[[NodeView, Stage | None], bool]
-) -> bool:
-    """Write a stage on the Node with its uid, if it ``may`` follow the current one; return whether it is there now.
-
-    Of two concurrent processes one succeeds: the write is guarded by the version that was read.
-
-    Raises:
-        ClusterReadError: the node could not be read or written.
-    """
-    entered = False
-
-    def decide(node: NodeView, before: Stage | None) -> Write[Stage] | None:
-        nonlocal entered
-        entered = before == stage or may(node, before)
-        return Write(stage) if entered else None
-
-    node = change_record(client, name, STAGES, decide, uid=stage.uid)
-    return entered and node is not None

@@ -11,19 +11,18 @@ from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.plain_text import count
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity.writing import describe_remaining
-from rebalancer.machines.drain.cordon import give_back, take
+from rebalancer.machines.drain.cordon import enter, give_back, order_of
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.replacing import (
     NodeReplacement,
     ReplacementPace,
     ReplaceOptions,
-    stage_of,
 )
 from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import author
 from rebalancer.machines.surge.surging import Surge, SurgeOptions
-from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
+from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
 from rebalancer.snapshot.model import Snapshot
 
 _MAX_LAG = 20.0
@@ -127,7 +126,7 @@ class SurgeReplacement(NodeReplacement):
                 lambda node, before: may(node, before) and (node.unschedulable or not removes),
             )
         order = replace_record(self._emptying.order(), uid=stage.uid)
-        entered = take(self._client, name, order, stage, may=may)
+        entered = enter(self._client, name, stage, may=may, order=order)
         if entered:
             self._surge.note_closed(name)
         return entered
@@ -156,7 +155,7 @@ class SurgeReplacement(NodeReplacement):
         if stage is not None and stage.by != self._by and stage.phase in early:
             order = replace_record(self._emptying.order(), uid=stage.uid)
             ours = replace_record(stage, by=self._by)
-            take(self._client, name, order, ours, may=lambda _, before: before == stage)
+            enter(self._client, name, ours, may=lambda _, before: before == stage, order=order)
             self._emptying.conditions.show(self._client, name)
 
     def _is_dead(self, name: str) -> bool:
@@ -181,7 +180,7 @@ class SurgeReplacement(NodeReplacement):
         node = self._read(name)
         if node is None:
             return "its node is gone, or another one has its name"
-        stage = stage_of(node)
+        stage = stage_of(order_of(node))
         if stage is None or (stage.phase, stage.by) != (ReplacePhase.REMOVING, self._by):
             return "another process has taken it over"
         if not node.unschedulable:

@@ -378,6 +378,9 @@ class _Way:
     def free_node(self) -> int | None:
         """Return the node on which the one ask has room as it is, if there is one."""
         ask, item = self._asks[0], self._items[0]
+        if ask.pod >= 0 and not ask.counted and (node := self._draft.state.node_of[ask.pod]) >= 0:
+            # It has taken room that a move for another left.
+            return int(node)
         if ask.cls >= 0:
             nodes = self._draft.scheduler.predict(self._draft.state, ask.cls).nodes
         else:

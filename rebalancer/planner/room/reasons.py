@@ -13,7 +13,6 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import missing_of
 from rebalancer.planner.problem import Contribution
-from rebalancer.planner.reasons import protection_code
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item
@@ -68,7 +67,7 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, Refusal]:
     snapshot = draft.snapshot
     for number, ask in enumerate(asks):
         if (gang := gang_of(draft, ask)) and (why := missing_of(snapshot, gang)):
-            held.setdefault(number, Refusal.of(Why.NOT_WHOLE, gang=gang[1], missing=why))
+            held.setdefault(number, Refusal.of(Why.NOT_WHOLE, gang=gang[1], why=why))
     keys = draft.settings.startup_taints
     nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
@@ -177,11 +176,8 @@ def _held(
 
 def _stays(draft: Draft, of: Contribution, gangs: RoomGangs, ask: Ask, pod: int) -> Refusal:
     cls = int(draft.snapshot.pods.cls[pod])
-    if (texts := draft.protection_texts(pod)) and not gangs.unit_of(pod):
-        name, text = next(iter(texts.items()))
-        return Refusal.of(Why.PROTECTED, code=protection_code(texts), texts={name: text})
-    if (forbidden := draft.forbidden(pod)) is not None:
-        return forbidden
+    if (keeps := draft.forbidden(pod) if gangs.unit_of(pod) else draft.keeps(pod)) is not None:
+        return keeps
     if of.selected is not None and not of.selected.pods(draft.snapshot)[pod]:
         return Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
     if draft.snapshot.classes[cls].priority > ask.priority:

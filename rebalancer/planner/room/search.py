@@ -19,9 +19,9 @@ import numpy as np
 
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.room.free import FreeRoom
 from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item, Items, Placing, find_alike
-from rebalancer.planner.room.trial import Trial
 from rebalancer.planner.room.victims import Victims, Work
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 
@@ -65,7 +65,7 @@ class RoomSearch:
         self._stop, self._effort, self.gangs = stop, effort, gangs
         self.snapshot = draft.snapshot
         self.items = Items(draft, closed)
-        self.trial = Trial(draft)
+        self.trial = FreeRoom(draft)
         self.victims = Victims(draft, evictable, gangs, self.items, self.trial, effort)
         self.used = 0
         """Steps of all searches so far."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.room.free import FreeRoom
 from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item, Items
-from rebalancer.planner.room.trial import Trial
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 
 _LATE_PODS = 2
@@ -47,7 +47,7 @@ class Victims:
         evictable: Bools,
         gangs: RoomGangs,
         items: Items,
-        trial: Trial,
+        trial: FreeRoom,
         effort: Effort,
     ) -> None:
         """``evictable`` (P,): pods that may leave. ``gangs``: of which others leave with a pod."""

@@ -16,13 +16,13 @@ from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.gangs import unit_of
+from rebalancer.planner.gangs import exceeds_limits, unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room.gangs import RoomGangs, TogetherJudge, TogetherLanding
+from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item, Placing
 from rebalancer.planner.room.made import (
     MadeRooms,
@@ -34,6 +34,8 @@ from rebalancer.planner.room.made import (
     kind_of,
     move,
 )
+from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules
+from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Int32s
@@ -275,7 +277,7 @@ class RoomWalk:
         """Move the pods of a gang in the draft, or return why they cannot go."""
         draft, snapshot, strategy = self._draft, self._draft.snapshot, self._of.strategy
         pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
-        refused = self._together.exceeds(pods, strategy)
+        refused = exceeds_limits(draft, pods, strategy)
         marks = self._marks_of(of)
         landing = refused or self._landing(of, marks)
         if not isinstance(landing, TogetherLanding):
@@ -286,7 +288,7 @@ class RoomWalk:
             ready = snapshot.pods.is_ready(item.pod)
             # All of them are one unit with the other moves for one of the asks.
             chosen = replace(
-                self._build_move(item, root, wave, landing.gain, prediction),
+                self._build_move(item, root, wave, landing.share, prediction),
                 marks=tuple(sorted(marks)),
                 room=room,
                 gang=unit,
@@ -327,16 +329,23 @@ class RoomWalk:
 
     def _landing(self, of: Sequence[Item], marks: set[int]) -> TogetherLanding | Refusal:
         """Return where the pods of a gang land; ``marks`` gets further nodes where they would take the place of others."""
-        wanted = [self._targets[item.pod] for item in of]
+        wanted = {item.pod: self._targets[item.pod] for item in of}
         for _ in range(_TRIES):
-            rooms = np.array(sorted(marks), np.int32)
-            landing = self._together.landing([item.pod for item in of], rooms, wanted)
+            rules = TogetherRules(
+                named=[item.pod for item in of if not _may_return(item)],
+                marks=np.array(sorted(marks), np.int32),
+                wanted=wanted,
+                feeds=True,
+            )
+            with Trial(self._draft.state) as trial:
+                pods = [item.pod for item in of]
+                landing = self._together.land_together(trial, pods, rules)
             if not isinstance(landing, TogetherLanding):
                 return landing
             bad = self._find_disturbed(of, landing.predictions)
             if not bad:
                 return landing
-            more = (marks | bad) - set(wanted)
+            more = (marks | bad) - set(wanted.values())
             if more == marks or not self._draft.settings.steer or len(more) > self._most_marks:
                 break
             marks |= more

@@ -536,3 +536,19 @@ def test_a_drain_predicts_by_the_configmap_that_the_policy_names(tmp_path):
         cluster.settle()
         done = drained(cluster, "n1", policy_path=str(policy))
         assert (done.code, pods_on(cluster, "n1")) == (0, []), done.err
+
+
+@pytest.mark.parametrize("mode", ["observe", "off", "enforce"])
+def test_what_is_ordered_is_done_whatever_the_mode_of_the_policy(tmp_path, mode):
+    """The mode says what runs may do by themselves."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        f"apiVersion: rebalancer/v1\nkind: Policy\nmode: {mode}\nstrategies: {{taints: {{}}}}\n"
+    )
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(deployment("web", 2))
+        cluster.settle()
+        done = drained(cluster, "n1", policy_path=str(path))
+        assert done.code == 0, done.err
+        assert is_cordoned(cluster, "n1")
+        assert pods_on(cluster, "n1") == []

@@ -670,3 +670,19 @@ def test_what_another_version_has_written_is_left_as_it_is(tmp_path, monkeypatch
         assert "cannot be read" in str(report["machines"])
         assert ground.state("n2") == json.loads(newer)
         assert ground.is_open("n2")
+
+
+@pytest.mark.parametrize("phase", ["unneeded", "failed"])
+def test_what_the_version_before_wrote_on_an_open_node_holds_up_nothing(
+    tmp_path, monkeypatch, phase
+):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        earlier = json.dumps({"phase": phase, "since": "t", "at": "t"})
+        _annotate(ground, "n2", **{SCALE_IN: earlier})
+        reports = []
+        for _ in range(6):
+            ground.cluster.advance(TICK)
+            reports.append(str(ground.run()[1]["machines"]))
+        assert "cannot be read" not in "".join(reports)
+        assert not ground.is_open("n2")

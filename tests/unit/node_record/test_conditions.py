@@ -8,7 +8,7 @@ import pytest
 from rebalancer.kube.client import connect
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
 from rebalancer.node_record.conditions import NodeConditions, conditions_due
-from rebalancer.node_record.records import STAGE, Order, ReplacePhase, Stage
+from rebalancer.node_record.records import Order, ReplacePhase, Stage
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.state import (
     STATE,
@@ -41,8 +41,10 @@ def drain(uid=UID, by="a", **more):
     return {DRAIN: msgspec.json.encode(order).decode()}
 
 
-def stage(phase, uid=UID):
-    return {STAGE: msgspec.json.encode(Stage(phase, "a", 1.0, uid)).decode()}
+def stage(phase, uid=UID, **more):
+    """A replacement at this phase, whose drain has emptied the node unless ``more`` says something else."""
+    left = more or {"ended": True, "empty": True}
+    return drain(uid, stage=Stage(phase, "a", 1.0, uid), **left)
 
 
 def scale_in(phase, uid=UID, **more):
@@ -71,32 +73,32 @@ DUE: list[tuple[str, list[dict[str, str]], dict[str, str]]] = [
     ),
     (
         "a replacement's, too",
-        [drain(ended=True, empty=True, excluded=True), stage(ReplacePhase.EMPTYING)],
+        [stage(ReplacePhase.EMPTYING, ended=True, empty=True, excluded=True)],
         {PLANNED: R, DRAINED: R},
     ),
     ("a drain of another Node of that name", [drain("uid-0")], {}),
     ("a replacement, not begun with", [drain(replaces=True)], {PLANNED: R}),
     (
         "one that stepped back",
-        [drain(replaces=True), stage(ReplacePhase.WAITING)],
+        [stage(ReplacePhase.WAITING, replaces=True)],
         {PLANNED: R},
     ),
     (
         "its turn has come",
-        [drain(replaces=True), stage(ReplacePhase.EMPTYING)],
+        [stage(ReplacePhase.EMPTYING, replaces=True)],
         {PLANNED: R, DRAINING: R},
     ),
     ("it is empty", [stage(ReplacePhase.EMPTYING)], {PLANNED: R, DRAINED: R}),
     (
         "it could not be emptied",
-        [drain(replaces=True, ended=True), stage(ReplacePhase.EMPTYING)],
+        [stage(ReplacePhase.EMPTYING, replaces=True, ended=True)],
         {},
     ),
     ("its machine could not be removed", [stage(ReplacePhase.EMPTY)], {PLANNED: R, DRAINED: R}),
     ("its machine ends", [stage(ReplacePhase.REMOVING)], {MAINTAINED: R, DRAINED: R}),
     (
         "its machine ends, and the record stays",
-        [drain(), stage(ReplacePhase.REMOVING)],
+        [stage(ReplacePhase.REMOVING, replaces=True)],
         {MAINTAINED: R, DRAINED: R},
     ),
     ("its machine has ended", [stage(ReplacePhase.DONE)], {MAINTAINED: R, DRAINED: R}),
@@ -251,13 +253,13 @@ def test_what_somebody_else_says_stays(scene, status):
     theirs = scene.every
     scene.show()
     assert scene.warnings == []
-    scene.write({**drain(scene.uid), **stage(ReplacePhase.REMOVING, scene.uid)})
+    scene.write(stage(ReplacePhase.REMOVING, scene.uid))
     scene.show()
     scene.show()
     assert scene.ours == {DRAINED: R}
     assert len(scene.warnings) == 1, scene.warnings
     assert f"{MAINTAINED} ({status}, no reason) is somebody else's" in scene.warnings[0]
-    scene.write({DRAIN: None, STAGE: None}, unschedulable=False)
+    scene.write({DRAIN: None}, unschedulable=False)
     scene.show()
     assert scene.every == theirs
 

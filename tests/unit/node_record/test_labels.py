@@ -8,9 +8,9 @@ import pytest
 from rebalancer.kube.client import connect
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.capacity.writing import write_state
-from rebalancer.machines.drain.cordon import cordon, finish, give_up, open_node
+from rebalancer.machines.drain.cordon import cordon, enter, finish, give_up, open_node
 from rebalancer.node_record.protocol import EXCLUDE
-from rebalancer.node_record.records import STAGES, Order, ReplacePhase, Stage, take_back_label
+from rebalancer.node_record.records import Order, ReplacePhase, Stage, take_back_label
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.marks import Phase, ScaleInRecord
@@ -181,7 +181,7 @@ def test_a_node_that_something_else_wants_closed_is_not_opened(scene: Scene) -> 
 def test_a_node_whose_machine_may_be_ending_is_not_opened(scene: Scene) -> None:
     scene.drain()
     uid = scene.cluster.get("Node", "n")["metadata"]["uid"]
-    stage = STAGES.encode(Stage(ReplacePhase.REMOVING, "r", 1.0, uid))
-    scene.people(annotations={STAGES.key: stage})
+    removing = Stage(ReplacePhase.REMOVING, "r", 1.0, uid)
+    assert enter(scene.client, "n", removing, may=lambda *_: True)
     assert open_node(scene.client, "n") == "r is removing its machine"
     assert scene.state == (True, True, True)

@@ -12,8 +12,7 @@ from rebalancer.embedded.engine import Durations
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.aws.agent import write_notice
 from rebalancer.machines.capacity.writing import write_state
-from rebalancer.machines.drain.cordon import cordon, finish
-from rebalancer.machines.drain.replacing import enter
+from rebalancer.machines.drain.cordon import cordon, enter, finish
 from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import Order, ReplacePhase, Stage

@@ -182,7 +182,7 @@ def test_a_pod_that_the_select_leaves_out_keeps_its_node():
     _, chooser = emptier(selected=Selected(classes, mask(0, 1, 2)))
     verdict = chooser.more(mask()).verdicts[1]
     assert verdict.code is NodeCode.POD_STAYS
-    assert "the select of the strategy does not match it" in verdict.message
+    assert "the select of empty does not match it" in verdict.message
 
 
 def test_nodes_that_were_begun_stay_chosen_while_their_pods_have_landings():

@@ -41,7 +41,7 @@ def test_nothing_keeps_a_node_whose_pods_may_all_go():
     ("objects", "selected", "reason"),
     [
         (workload("web", ["n0", "n1"], annotations=PINNED), False, "rebalancer/evict"),
-        (workload("web", ["n0", "n1"]), True, "the select of the strategy does not match it"),
+        (workload("web", ["n0", "n1"]), True, "the select of empty does not match it"),
         (
             [*workload("web", ["n0", "n1"]), disruption_budget("web", "web", allowed=0)],
             False,

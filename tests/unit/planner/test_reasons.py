@@ -6,8 +6,8 @@ import pytest
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.reasons import RefusedMove, protection_code, skips_of
-from rebalancer.planner.refusal import Refusal, Why
+from rebalancer.planner.reasons import RefusedMove, skips_of
+from rebalancer.planner.refusal import Refusal, Why, protection_code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import (
@@ -18,12 +18,23 @@ from rebalancer.snapshot.protect import (
     Scope,
     protect,
 )
-from rebalancer.testing.snapshots import disruption_budget, node, workload
-from tests.unit.planner.conftest import draft_of, problem_of
+from rebalancer.testing.snapshots import (
+    HOSTNAME,
+    ZONE,
+    disruption_budget,
+    node,
+    spread,
+    workload,
+)
+from tests.unit.planner.conftest import draft_of, plan_of, problem_of
 
 N0 = 0
 NODES = [node("n0"), node("n1")]
 FULL = RefusedMove("duplicates", Refusal.of(Why.BUDGET, limit="n1 is full"))
+
+
+EVEN_ZONES = spread("web", ZONE)["topologySpreadConstraints"]
+EVEN_HOSTS = spread("web", HOSTNAME)["topologySpreadConstraints"]
 
 
 def crowded(**more):
@@ -100,3 +111,26 @@ def test_skips_are_in_the_order_of_names():
     pairs = {(cls, N0) for cls in np.unique(draft.snapshot.pods.cls).tolist()}
     skips = skips_of(draft, dict.fromkeys(pairs, FULL), pairs)
     assert [skip.pod for skip in skips] == ["app-0", "app-1", "web-0", "web-1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "better", "worse"),
+    [
+        (
+            {"topologySpreadConstraints": [*EVEN_ZONES, *EVEN_HOSTS]},
+            "Deployment/default/web over topology.kubernetes.io/zone (soft) (1 soft)",
+            "Deployment/default/web over kubernetes.io/hostname (soft) (1 soft)",
+        ),
+        ({"topologySpreadConstraints": EVEN_HOSTS}, "", ""),
+    ],
+)
+@pytest.mark.parametrize("steer", [False, True])
+def test_a_trade_between_rules_of_one_strategy_names_both(spec, better, worse, steer):
+    """Only n3 has room for one more: zone b would be even then, and n3 would have two."""
+    nodes = [*(node(f"n{i}", "a", cpu="1") for i in range(3)), node("n3", "b")]
+    pods = workload("web", ["n0", "n1", "n2", "n3"], cpu="1", spec=spec)
+    plan = plan_of([*nodes, *pods], strategies=["topology-spread"], settings=Settings(steer=steer))
+    assert plan.moves == ()
+    said = {skip.message.removesuffix("; no marks would change that") for skip in plan.skips}
+    trade = f"would land on n3 100%: better for {better}, worse for {worse}"
+    assert said == ({trade} if better else set())

@@ -9,10 +9,11 @@ import numpy as np
 
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.room.items import Item
+from rebalancer.planner.trial import Trial
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 
-class Trial:
+class FreeRoom:
     """What is free on each node; steps are taken back in reverse order, and the state of the draft is the same afterwards."""
 
     def __init__(self, draft: Draft) -> None:
@@ -29,8 +30,9 @@ class Trial:
         self._size = np.maximum(1, nodes.allocatable)
         self._steps: list[tuple[Item, int]] = []
         """What was done in the arrays, in order: an item placed on a node, or (-1) gone from its own."""
-        self._followed = 0
-        """So many of these steps the state has followed: rules between pods are rarely asked about."""
+        self._trial = Trial(draft.state)
+        self._followed: list[int] = []
+        """Where the trial was before each step that the state has followed: rules between pods are rarely asked about."""
 
     # -- what nodes take ---------------------------------------------------------------------------------
 
@@ -64,13 +66,12 @@ class Trial:
 
     def passing(self, item: Item, *, spread: bool = True) -> Bools:
         """Return the nodes (N,) that the rules between pods allow, those of topology spread only if asked."""
-        for step, node in self._steps[self._followed :]:
+        for step, node in self._steps[len(self._followed) :]:
+            self._followed.append(self._trial.here())
             if node < 0:
-                self._state.evict(step.pod)
-                self._state.hide_newest_victim()
+                self._trial.evict(step.pod, gone=True)
             elif step.cls >= 0 and step.pod >= 0:
-                self._state.place(step.pod, step.cls, node)
-        self._followed = len(self._steps)
+                self._trial.place(step.pod, node, step.cls)
         left_out = ("NodeResourcesFit",) if spread else ("NodeResourcesFit", "PodTopologySpread")
         return self._draft.scheduler.filters_of(item.cls).passing_but(
             self._state, item.cls, left_out
@@ -111,12 +112,6 @@ class Trial:
 
     def _undo(self) -> None:
         """Take back the newest step, in the state, too, if it has followed."""
-        item, node = self._steps.pop()
-        if self._followed <= len(self._steps):
-            return
-        self._followed -= 1
-        if node < 0:
-            self._state.show_newest_victim()
-            self._state.unevict(item.pod)
-        elif item.cls >= 0 and item.pod >= 0:
-            self._state.unplace(item.pod)
+        self._steps.pop()
+        if len(self._followed) > len(self._steps):
+            self._trial.undo(self._followed.pop())

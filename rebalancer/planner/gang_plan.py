@@ -1,0 +1,341 @@
+"""Gangs move as one unit: their pods leave in one wave, and only if every one of them has a landing.
+
+A plan moves a gang for a hard rule, such as a node that must be empty, or in order to empty a node. It then moves all of
+its pods, also those on other nodes, unless enough of it stay. Work is counted in predictions, not in seconds, so that the
+same snapshot gives the same plan on any machine. A rollout's pods go in turn, each once another is Ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from zlib import crc32
+
+import numpy as np
+
+from rebalancer.base.plain_text import count
+from rebalancer.cost.guards import guard_term
+from rebalancer.cost.term import Entry
+from rebalancer.plan.plan import Move
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.gangs import (
+    BACK,
+    exceeds_budgets,
+    exceeds_disruptions,
+    going,
+    is_unit,
+    method_of,
+    unit_of,
+    why_fails,
+    why_moved,
+    why_unfit,
+)
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.problem import Pair, WeightedTerm
+from rebalancer.planner.refusal import Refusal, Why
+from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules, back_share
+from rebalancer.planner.trial import Trial
+from rebalancer.planner.verdict import TOLERANCE, Verdict
+from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import GangKey
+
+
+@dataclass(frozen=True, slots=True)
+class GangMove:
+    """The move of a gang: its pods that move, their landings, and the gain."""
+
+    pods: tuple[int, ...]
+    """In the order of their evictions: those that the rule names first."""
+    landings: tuple[Prediction, ...]
+    share: tuple[float, float, float]
+    """The gain of each pod, per entry; positive is better."""
+    strategy: str
+    """The strategy with the largest share in it."""
+    named: frozenset[int] = frozenset()
+    """Those of the pods that the rule names."""
+
+
+class GangPlan:
+    """Plans the moves of gangs that certain terms ask for."""
+
+    def __init__(
+        self, draft: Draft, terms: Sequence[WeightedTerm], *, observed: bool = False
+    ) -> None:
+        self._draft, self._observed = draft, observed
+        self._all = terms
+        self._predictions = 0
+        """Made so far."""
+
+    # What follows is made for clusters with gangs only.
+
+    @cached_property
+    def _asking(self) -> list[WeightedTerm]:
+        """The terms for which gangs move: hard rules, and nodes that are emptied."""
+        return [
+            one
+            for one in self._all
+            if one.term.entry is Entry.HARD or one.term.packed() is not None
+        ]
+
+    @cached_property
+    def _together(self) -> TogetherJudge:
+        """Judges by these terms and those of soft rules."""
+        draft, asking = self._draft, {id(one) for one in self._asking}
+        terms = [one for one in self._all if id(one) in asking or one.term.entry is Entry.SOFT]
+        guard = guard_term(draft.view)
+        judge = Judge(draft.view, self._all, guard, draft.settings.threshold)
+        return TogetherJudge(draft, judge, terms, guard)
+
+    def run(self, first_wave: int, predictions: int) -> list[Chosen]:
+        """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs stay.
+
+        ``predictions``: once so many are made, no other gang is tried. Where they may not suffice for all gangs, each snapshot has
+        another order of gangs, so that gangs that cannot move never keep the others from being tried.
+        """
+        chosen: list[Chosen] = []
+        wave, named_of = first_wave, self._find_named()
+        order = list(named_of)
+        if sum(2 * len(self._draft.snapshot.gangs[gang]) for gang in order) > predictions:
+            order.sort(key=self._draw)
+        for gang in order:
+            if self._predictions >= predictions:
+                move: GangMove | Refusal = Refusal.of(Why.NOT_ITS_TURN)
+            else:
+                move = self.move_of(gang, named_of[gang])
+            if isinstance(move, Refusal):
+                self._draft.gangs_that_stay[gang] = move
+                continue
+            chosen += self._make(gang, move, wave)
+            wave += 1
+            self._draft.state.reap()
+            self._draft.allowance.next_wave()
+        return chosen
+
+    def move_of(
+        self, gang: GangKey, named: Collection[int] | None = None, *, now: bool = True
+    ) -> GangMove | Refusal:
+        """Return how a gang moves, or why it stays. ``now``: only within what the budgets allow now.
+
+        ``named``: its pods that must leave their nodes because of rules; None: they are determined here.
+        """
+        named = self._find_named_of(gang) if named is None else named
+        pods = going(self._draft.snapshot, gang, named)
+        why = why_unfit(self._draft, gang) or why_moved(self._draft, pods)
+        why = why or why_fails(self._draft.snapshot, pods)
+        if why is None and now:
+            why = exceeds_disruptions(self._draft, pods)
+        move = why or self._move(pods, named)
+        if isinstance(move, Refusal):
+            return move
+        why = self._unselected_pod(move)
+        if why is None and now:
+            why = exceeds_budgets(self._draft, move.pods, move.strategy)
+        return why or move
+
+    def _draw(self, gang: GangKey) -> int:
+        """Return a number for a gang that is another one in a snapshot of another time."""
+        return crc32(f"{self._draft.snapshot.captured_at:.0f} {gang[0]} {gang[1]}".encode())
+
+    # -- which gangs, and which of their pods -----------------------------------------------------------
+
+    def _find_named(self) -> dict[GangKey, list[int]]:
+        """Return the gangs that move as units -> their pods that rules ask to move; those with most pods first."""
+        snapshot = self._draft.snapshot
+        units = [gang for gang in snapshot.gangs if is_unit(self._draft, gang)]
+        if not units:
+            return {}
+        classes = np.unique(
+            snapshot.pods.cls[np.concatenate([snapshot.gangs[gang] for gang in units])]
+        )
+        pairs = self._pairs(classes)
+        named = {gang: self._among(snapshot.gangs[gang], pairs) for gang in units}
+        named = {gang: pods for gang, pods in named.items() if pods}
+        return dict(sorted(named.items(), key=lambda item: (-len(item[1]), item[0])))
+
+    def _find_named_of(self, gang: GangKey) -> list[int]:
+        pods = self._draft.snapshot.gangs[gang]
+        return self._among(pods, self._pairs(np.unique(self._draft.snapshot.pods.cls[pods])))
+
+    def _pairs(self, classes: Int32s) -> set[Pair]:
+        """Return the pairs of ``classes`` that are asked to move: for less than this, no gang is interrupted."""
+        rows = (one.selected_rows(one.term.candidates(classes)) for one in self._asking)
+        return {pair for of in rows for pair in zip(of.cls.tolist(), of.node.tolist(), strict=True)}
+
+    def _among(self, pods: Int32s, pairs: Collection[Pair]) -> list[int]:
+        columns = self._draft.snapshot.pods
+        return [
+            pod for pod in pods.tolist() if (int(columns.cls[pod]), int(columns.node[pod])) in pairs
+        ]
+
+    def _unselected_pod(self, move: GangMove) -> Refusal | None:
+        """Return which of the pods the strategy of the move must not move; None if it may move all."""
+        snapshot, problem = self._draft.snapshot, self._draft.problem
+        for pod in move.pods:
+            pair = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+            if not problem.may_move(move.strategy, *pair):
+                return Refusal.of(Why.SELECT_WITHOUT_POD, strategy=move.strategy, pod=pod)
+        return None
+
+    # -- where they land --------------------------------------------------------------------------------
+
+    def _move(self, pods: Sequence[int], named: Collection[int]) -> GangMove | Refusal:
+        """Return the move with a landing for each of ``pods``, or why there is none that pays.
+
+        A pod that a rule names may land on its own node again if that is as good, as where the rule is about the gang as a
+        whole, such as its spread over zones.
+        """
+        rules = TogetherRules(named=named, for_gain=True)
+        landing = self._land(pods, rules)
+        if isinstance(landing, Refusal):
+            return landing
+        move = self._pay(pods, named, landing)
+        if isinstance(move, Refusal):
+            return move
+        home = self._draft.snapshot.pods.node
+        for pod, prediction in zip(pods, landing.predictions, strict=True):
+            if pod in move.named and back_share(prediction, int(home[pod])) > BACK:
+                other = self._land(pods, replace(rules, stays=pod))
+                if isinstance(other, Refusal) or not _is_as_good(other, landing):
+                    return Refusal.of(Why.OF_POD, pod=pod, why=Refusal.of(Why.OFTEN_BACK))
+        return move
+
+    def _land(self, pods: Sequence[int], rules: TogetherRules) -> TogetherLanding | Refusal:
+        by_rollout = bool(self._draft.snapshot.surge_of(pods))
+        self._predictions += len(pods) * (4 if by_rollout else 2)
+        with Trial(self._draft.state) as trial:
+            return self._together.land_together(trial, pods, rules)
+
+    def _pay(
+        self, pods: Sequence[int], named: Collection[int], landing: TogetherLanding
+    ) -> GangMove | Refusal:
+        """Return the move, or why it does not pay."""
+        gain = landing.gain
+        entry = next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 0)
+        if gain[entry] <= TOLERANCE or max(gain[0], gain[2]) <= TOLERANCE:
+            return Refusal.of(Why.GANG_GAINS_NOTHING)
+        cost = float(self._draft.problem.costs[list(pods)].sum())
+        threshold = self._draft.settings.threshold
+        least = threshold.imbalance if entry == Entry.IMBALANCE else threshold.pods
+        if gain[entry] / cost + TOLERANCE < least:
+            return Refusal.of(Why.GANG_LOW_GAIN, gain=gain[entry], cost=cost, least=least)
+        shares = {name: of[entry] for name, of in landing.by_strategy.items()}
+        strategy = max(shares, key=lambda name: (shares[name], name))
+        return GangMove(tuple(pods), landing.predictions, landing.share, strategy, frozenset(named))
+
+    # -- make -------------------------------------------------------------------------------------------
+
+    def _make(self, gang: GangKey, move: GangMove, wave: int) -> Iterator[Chosen]:
+        """Make the moves of a gang in the draft, and yield them; each has an equal share in the gain."""
+        draft, snapshot = self._draft, self._draft.snapshot
+        reasons = self._reasons(gang, move)
+        for pod, prediction, reason in zip(move.pods, move.landings, reasons, strict=True):
+            cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+            draft.move(pod, cls, prediction)
+            ready = snapshot.pods.is_ready(pod)
+            draft.allowance.spend(cls, node, move.strategy, ready=ready)
+            yield Chosen(
+                pod,
+                cls,
+                node,
+                move.share,
+                prediction,
+                move.strategy,
+                reason,
+                wave,
+                self._observed,
+                unit=unit_of(gang),
+                gang=unit_of(gang),
+            )
+
+    def _reasons(self, gang: GangKey, move: GangMove) -> list[str]:
+        """Return the reason of each move; asked before the first of them is made."""
+        pods = self._draft.snapshot.pods
+        how = "in turn" if self._draft.snapshot.surge_of(move.pods) else "together"
+        whole = f"{count(len(move.pods), 'pod')} of {gang[1]} leave {how}"
+        reasons = []
+        for pod in move.pods:
+            pair = int(pods.cls[pod]), int(pods.node[pod])
+            terms = self._together.terms if pod in move.named else ()
+            texts = (one.term.describe(*pair) for one in terms)
+            with_first = f"goes with {self._draft.snapshot.pod_ref(move.pods[0])}"
+            reasons.append(f"{next(filter(None, texts), with_first)}; {whole}")
+        return reasons
+
+
+def _is_as_good(landing: TogetherLanding, other: TogetherLanding) -> bool:
+    """Return whether a gang gains as much by one landing as by another."""
+    pairs = zip(landing.gain, other.gain, strict=True)
+    return all(gain >= of_other - TOLERANCE for gain, of_other in pairs)
+
+
+class PlannedUnits:
+    """The moves of gangs in a plan that is judged again, all moves of one gang together."""
+
+    def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
+        self._draft = draft
+        self.moves: dict[str, list[Move]] = {}
+        """Gang -> the moves of its pods."""
+        self._torn: set[str] = set()
+        """Gangs with moves in two waves, or with others between them."""
+        for (unit, _), together in groupby(moves, key=lambda move: (move.gang, move.wave)):
+            if unit in self.moves:
+                self._torn.add(unit)
+            if unit:
+                self.moves.setdefault(unit, []).extend(together)
+
+    def gang_of(self, unit: str) -> GangKey | Refusal:
+        """Return the gang of this name, or why it is not what was planned any more."""
+        snapshot = self._draft.snapshot
+        gang = next((gang for gang in snapshot.gangs if unit_of(gang) == unit), None)
+        if gang is None:
+            return Refusal.of(Why.GONE, who="it")
+        if not is_unit(self._draft, gang):
+            return Refusal.of(Why.NOT_KEPT_TOGETHER)
+        if unit in self._torn:
+            return Refusal.of(Why.TORN)
+        how = method_of(snapshot, snapshot.gangs[gang])
+        if other := next((one.method for one in self.moves[unit] if one.method is not how), None):
+            return Refusal.of(Why.OTHER_METHOD, planned=other, now=how)
+        return gang
+
+    def check_pods(self, unit: str, pods: Sequence[int]) -> Refusal | None:
+        """Return a refusal if other pods than ``pods`` would go; else None."""
+        uids = {self._draft.snapshot.pods.uid[pod] for pod in pods}
+        same = uids == {one.uid for one in self.moves[unit]}
+        return None if same else Refusal.of(Why.OTHER_PODS)
+
+
+class GangCheck:
+    """Judges the moves of gangs again on a newer snapshot, but those that make room for others."""
+
+    def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
+        self._draft = draft
+        self._units = PlannedUnits(draft, [move for move in moves if move.room is None])
+        self._known: dict[str, Mapping[str, Verdict] | Refusal] = {}
+
+    def verdict(self, move: Move, *, now: bool) -> Verdict | Refusal:
+        """Return the verdict on a move, or why its gang must not move. ``now``: see :meth:`GangPlan.move_of`."""
+        unit = move.gang
+        if unit not in self._known:
+            self._known[unit] = self._judge(unit, now=now)
+        known = self._known[unit]
+        return known if isinstance(known, Refusal) else known[move.uid]
+
+    def _judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | Refusal:
+        gang = self._units.gang_of(unit)
+        if isinstance(gang, Refusal):
+            return Refusal.of(Why.UNIT_STAYS, unit=unit, why=gang)
+        move = GangPlan(self._draft, self._draft.enforced).move_of(gang, now=now)
+        why = move if isinstance(move, Refusal) else self._units.check_pods(unit, move.pods)
+        if isinstance(move, Refusal) or why is not None:
+            return Refusal.of(Why.UNIT_STAYS, unit=unit, why=why)
+        uids = [self._draft.snapshot.pods.uid[pod] for pod in move.pods]
+        shares = {move.strategy: max(move.share)}
+        return {
+            uid: Verdict(landing, move.share, move.share, shares, None)
+            for uid, landing in zip(uids, move.landings, strict=True)
+        }
