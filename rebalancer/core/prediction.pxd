@@ -7,6 +7,7 @@ from rebalancer.core.filters cimport (
     keep_occupied,
     keep_roomy,
 )
+from rebalancer.core.landings cimport Landings, collect
 from rebalancer.core.resources cimport Loads, Requests, Scoring, score
 from rebalancer.core.scores cimport (
     Board,
@@ -34,9 +35,11 @@ cdef class ClusterArrays:
     cdef public Board board
     cdef public bint checks_room, checks_spread, checks_pods
     cdef public Ring ring
+    cdef public Landings landings
     cdef public unsigned char[::1] feasible
 
-cpdef Py_ssize_t predict(ClusterArrays cluster, PodArrays pod) except -1
+cpdef void predict(ClusterArrays cluster, PodArrays pod) except *
+cdef void _choose(ClusterArrays cluster, PodArrays pod) except *
 cpdef Py_ssize_t find_feasible(ClusterArrays cluster, PodArrays pod) except -1
 cdef void _keep_attracting(PodArrays pod, unsigned char[::1] feasible) except *
 cdef Py_ssize_t _line_up(ClusterArrays cluster) except -1

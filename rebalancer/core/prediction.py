@@ -11,6 +11,7 @@ from rebalancer.core.filters import (
     keep_occupied,
     keep_roomy,
 )
+from rebalancer.core.landings import Landings, collect
 from rebalancer.core.resources import Loads, Requests, Scoring, score
 from rebalancer.core.scores import (
     Board,
@@ -88,23 +89,30 @@ class ClusterArrays:
         self.checks_pods = checks_pods
         """Whether the filter InterPodAffinity is on."""
         self.ring = Ring(len(order))
+        self.landings = Landings(len(order))
         self.feasible = flags(len(order))
         """(N,) the nodes that pass; before the prediction those that pass all filters that are not asked here."""
 
 
-def predict(cluster: ClusterArrays, pod: PodArrays) -> int:
-    """Predict where the scheduler puts a pod; return the number of feasible nodes.
+def predict(cluster: ClusterArrays, pod: PodArrays) -> None:
+    """Predict where the scheduler puts a pod, into ``cluster.landings``.
 
-    Before, ``cluster.feasible`` holds the nodes that pass the filters on the pod and the node alone. Afterwards, the
-    nodes and their probabilities are in ``cluster.ring``.
+    Before, ``cluster.feasible`` holds the nodes that pass the filters on the pod and the node alone.
     """
+    ring = cluster.ring
+    find_feasible(cluster, pod)
+    if ring.count > 0:
+        weigh_windows(ring, len(cluster.order), cluster.most)
+        if ring.count == 1:
+            ring.chance[0] = 1.0
+        else:
+            _choose(cluster, pod)
+    collect(cluster.landings, ring)
+
+
+def _choose(cluster: ClusterArrays, pod: PodArrays) -> None:
+    """Give each feasible node of the ring its chance to be chosen."""
     ring, board, preferences = cluster.ring, cluster.board, pod.preferences
-    if find_feasible(cluster, pod) == 0:
-        return 0
-    weigh_windows(ring, len(cluster.order), cluster.most)
-    if ring.count == 1:
-        ring.chance[0] = 1.0
-        return 1
     for place in range(ring.count):
         node = ring.nodes[place]
         board.fixed[place] = score(cluster.loads, cluster.scoring, pod.requests, node)
@@ -115,7 +123,6 @@ def predict(cluster: ClusterArrays, pod: PodArrays) -> int:
         add_up(board, ring, preferences, cluster.weights, ring.first[kind])
         share_out(ring, board.totals, kind)
     fold(ring)
-    return ring.count
 
 
 def find_feasible(cluster: ClusterArrays, pod: PodArrays) -> int:

@@ -19,7 +19,7 @@ from rebalancer.core.views import view_of
 from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement
-from rebalancer.scheduler.prediction import Prediction, likely, uniform
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
     INTER_POD_AFFINITY,
@@ -88,12 +88,9 @@ class Lowering:
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, whose pods can be predicted, if it is scheduled now."""
         lowered = self._prepare(state, cls)
-        ring = self._cluster.ring
-        count = predict(self._cluster, lowered.pod)
-        nodes, chance = self._nodes[:count], self._chance[:count]
-        if not count or ring.windows == 1:
-            return uniform(np.sort(nodes[chance > 0]).astype(np.int32))
-        return likely(nodes.astype(np.int32), chance / chance.sum())
+        predict(self._cluster, lowered.pod)
+        count = self._landings.count
+        return Prediction(self._landing[:count].copy(), self._probability[:count].copy())
 
     def find_feasible(self, state: ClusterState, cls: int) -> Int32s:
         """Return the nodes, ascending, that pass all filters."""
@@ -151,7 +148,9 @@ class Lowering:
             checks_pods=self._filters.checks(INTER_POD_AFFINITY),
         )
         self._nodes = np.asarray(self._cluster.ring.nodes)
-        self._chance = np.asarray(self._cluster.ring.chance)
+        self._landings = self._cluster.landings
+        self._landing = np.asarray(self._landings.nodes)
+        self._probability = np.asarray(self._landings.probability)
         self._feasible = np.asarray(self._cluster.feasible)
 
     def _lower_scoring(self) -> Scoring:

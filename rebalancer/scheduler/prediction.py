@@ -9,8 +9,6 @@ import numpy as np
 from rebalancer.snapshot.columns import Floats, Int32s
 from rebalancer.snapshot.model import Snapshot
 
-_NO_CHANCE = 1e-12
-
 
 @dataclass(frozen=True, slots=True)
 class Taker:
@@ -37,14 +35,6 @@ class Prediction:
 def uniform(nodes: Int32s, unmodelled: tuple[str, ...] = ()) -> Prediction:
     """Return a prediction with equal probabilities on ``nodes`` (K,)."""
     return Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))), unmodelled)
-
-
-def likely(nodes: Int32s, chance: Floats) -> Prediction:
-    """Return a prediction for the ``nodes`` (F,) whose probability ``chance`` (F,) is more than a rounding error."""
-    kept = chance > _NO_CHANCE
-    nodes, chance = nodes[kept], chance[kept]
-    order = np.lexsort((nodes, -np.round(chance, 12)))
-    return Prediction(nodes[order], chance[order] / chance.sum())
 
 
 def takers_text(snapshot: Snapshot, prediction: Prediction) -> str:

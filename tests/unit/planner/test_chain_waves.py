@@ -11,6 +11,7 @@ from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.refusal import Refusal, Why
@@ -52,10 +53,10 @@ class Scene:
         settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
         effort = Effort()
-        self.candidates = Candidates(draft, draft.terms, effort)
+        judge = Judge(draft.view, draft.terms, guard_term(draft.view), settings.threshold)
+        self.candidates = Candidates(draft, draft.terms, judge.effects, effort)
         self.freed = []
-        guard = guard_term(draft.view)
-        self.examination = Examination(draft, draft.terms, guard, self.candidates, effort)
+        self.examination = Examination(draft, draft.terms, judge, self.candidates, effort)
         commit = Commit(draft, draft.terms, False, None)
         self.chains = Scripted({})
         self.waves = ChainWaves(draft, self.chains, self.candidates, self.examination, commit)

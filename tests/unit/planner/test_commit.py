@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from rebalancer.cost.guards import guard_term
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.commit import Commit, Wave
+from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.verdict import Verdict
@@ -34,7 +36,9 @@ class Scene:
         self.quota = QuotaLedger(self.draft.snapshot)
         self.commit = Commit(self.draft, self.draft.terms, observed, None)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
-        self.candidates = Candidates(self.draft, self.draft.terms, Effort())
+        view = self.draft.view
+        effects = Effects(view, self.draft.terms, guard_term(view))
+        self.candidates = Candidates(self.draft, self.draft.terms, effects, Effort())
         promise = self.candidates.promise(self.pair)
         assert promise is not None
         self.promise = promise

@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.planner.test_judged_together import Sampling, drifted
 
+from rebalancer.cost.guards import guard_term
 from rebalancer.planner.candidates import Candidates
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.search import _Pass
 from rebalancer.planner.settings import Settings
@@ -18,6 +19,7 @@ from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from tests.unit.planner.conftest import Last, problem_of
+from tests.unit.planner.test_judged_together import Sampling, drifted
 
 
 def sums_by_hand(state):
@@ -94,9 +96,9 @@ def named(rows):
 
 def check_candidates(candidates, draft):
     """What rules promise; balance is asked about when it is a pair's turn."""
-    kept, fresh = (
-        dict(of.promises()) for of in (candidates, Candidates(draft, draft.enforced, Effort()))
-    )
+    judge = Judge(draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold)
+    afresh = Candidates(draft, draft.enforced, judge.effects, Effort())
+    kept, fresh = (dict(of.promises()) for of in (candidates, afresh))
     for pair in {*kept, *fresh}:
         if candidates._stale[pair[0]]:
             continue
