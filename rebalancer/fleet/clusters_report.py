@@ -20,7 +20,6 @@ from rebalancer.fleet.clusters import (
     shorten,
 )
 from rebalancer.report.document import Block, Passage, ReportDocument, Table
-from rebalancer.report.html_parts import render_page
 from rebalancer.wire.times import rfc3339
 
 
@@ -123,8 +122,7 @@ _HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "MOVES", "EXIT", "OBSERV
 
 def render_report(report: FleetReport, form: str) -> str:
     """Return the page in a form, one of ``rebalancer.report.document.FORMS``."""
-    page = as_html(report) if form == "html" else None
-    return ReportDocument(list(_blocks(report)), as_data(report), page).write(form)
+    return ReportDocument(list(_blocks(report)), as_data(report)).write(form)
 
 
 def _blocks(report: FleetReport) -> Iterator[Block]:
@@ -173,23 +171,3 @@ def _record_data(record: ClusterRecord) -> dict[str, Any]:
         for field in msgspec.structs.fields(ClusterRecord)
     }
     return data | {"at": rfc3339(record.at)}
-
-
-def as_html(report: FleetReport) -> str:
-    """Return a self-contained page."""
-    return render_page(
-        "fleet.html.j2",
-        ["report.css"],
-        title=report.title,
-        at=rfc3339(report.at),
-        heads=_HEADS,
-        left=(0, 1, 7),
-        rows=[
-            {
-                "cells": _cells(line),
-                "why": line.why,
-                "labels": [f"{key}={value}" for key, value in sorted(line.cluster.labels.items())],
-            }
-            for line in report.lines
-        ],
-    )

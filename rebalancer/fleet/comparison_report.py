@@ -48,7 +48,7 @@ def _blocks(comparison: Comparison, judge: str) -> Iterator[Block]:
         ]
         yield from (Table(rows), "")
     yield Passage(LEGEND.format(judge=judge))
-    yield from ("", "Left by rule (hard / soft / imbalance)", _left(comparison))
+    yield from ("", "Left by rule (hard / soft / imbalance)", _tabulate_left(comparison))
     rest = list(_verdicts(comparison))
     yield from ("", *rest) if rest else ()
 
@@ -110,7 +110,7 @@ def show_number(value: float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _left(comparison: Comparison) -> Table:
+def _tabulate_left(comparison: Comparison) -> Table:
     rows = [("RULE", *(of.name for of in comparison.policies))]
     rows += [
         (rule, *(left_cell(of, rule) for of in comparison.policies)) for rule in comparison.rules

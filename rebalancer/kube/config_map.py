@@ -57,6 +57,7 @@ class ConfigMapStore:
         *,
         advice: str = "",
         after_stop: bool = True,
+        attempts: int = MAX_ATTEMPTS,
     ) -> None:
         """``advice``: what to do if the ConfigMap is missing, for messages.
 
@@ -64,6 +65,7 @@ class ConfigMapStore:
         stored.
         """
         self._client = client.last_words if after_stop else client
+        self._attempts = attempts
         self._namespace, self._name, self._advice = namespace, name, advice
         self.name = f"{namespace}/{name}"
         self._path = CONFIG_MAPS.path(namespace, name)
@@ -115,7 +117,7 @@ class ConfigMapStore:
             ConfigMapConflictError: others changed it again and again.
             ClusterReadError: it could not be read or written, or ``change`` raised this.
         """
-        left = MAX_ATTEMPTS
+        left = self._attempts
         while True:
             left -= 1
             try:

@@ -16,7 +16,6 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Container, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,7 +24,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
-from rebalancer.kube.config_map import MAX_BYTES, ConfigMapConflictError, ConfigMapStore
+from rebalancer.kube.config_map import MAX_BYTES, ConfigMapMissingError, ConfigMapStore
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.protocol import Write, change_record
@@ -33,7 +32,6 @@ from rebalancer.node_record.records import INTERRUPTIONS
 from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState
 
-_ATTEMPTS = 5
 _LASTS = 90 * 86400.0
 """Seconds after which what is kept of a machine is dropped, if others are kept: it was not given back, and has gone."""
 _MAX_MACHINES = 300
@@ -57,10 +55,6 @@ class KeptOfMachine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decoder = msgspec.json.Decoder(KeptOfMachine)
-
-
-class KeptMissingError(ClusterReadError):
-    """The ConfigMap does not exist; a retry is useless."""
 
 
 @dataclass
@@ -162,15 +156,14 @@ class KeptTexts:
 
     def _read(self, client: Client, *, after_stop: bool) -> Mapping[str, str]:
         if self.where is not None:
-            stored = self._store(client, after_stop=after_stop).read()
-            if stored is None:
-                raise self._missing()
-            self._own = stored.data
+            self._own = self._store(client, self.where, after_stop=after_stop).require().data
         return self._own
 
-    def _store(self, client: Client, *, after_stop: bool) -> ConfigMapStore:
-        namespace, name = self.where or ("", "")
-        return ConfigMapStore(client, namespace, name, after_stop=after_stop)
+    def _store(self, client: Client, where: tuple[str, str], *, after_stop: bool) -> ConfigMapStore:
+        # Runs of several machines write at once, and so does another process.
+        return ConfigMapStore(
+            client, *where, advice="see --machine-state", after_stop=after_stop, attempts=5
+        )
 
     def _change(
         self,
@@ -183,26 +176,12 @@ class KeptTexts:
         try:
             if self.where is None:
                 self._own = changed(self._own)
-                return
-            store = self._store(client, after_stop=after_stop)
-            for left in reversed(range(_ATTEMPTS)):
-                if (stored := store.read()) is None:
-                    raise self._missing()
-                data = changed(stored.data)
-                with suppress(*([ConfigMapConflictError] if left else [])):
-                    if data != stored.data:
-                        store.write(stored, data)
-                    self._own = data
-                    return
+            else:
+                store = self._store(client, self.where, after_stop=after_stop)
+                self._own = store.update(changed).data
         finally:
             if alone:
                 self._lock.release()
-
-    def _missing(self) -> KeptMissingError:
-        name = "/".join(self.where or ())
-        return KeptMissingError(
-            f"there is no ConfigMap {name}: create it (the chart does), see --machine-state"
-        )
 
 
 def _key(machine: str) -> str:
@@ -451,7 +430,7 @@ def patiently(act: Callable[[], T], stop: Stop) -> T:
     while True:
         try:
             return act()
-        except (ForbiddenError, KeptMissingError):
+        except (ForbiddenError, ConfigMapMissingError):
             raise
         except ClusterReadError:
             if stop.wait(_PAUSE) is not None:
