@@ -43,7 +43,7 @@ test: $(STAMP)  ## unit, property, contract and chart tests on all processors, n
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
 
-docs-walk: $(STAMP)  ## what the commands of docs/replace-nodes.md print, on a real control plane; make e2e compares
+docs-walk: $(STAMP)  ## what the commands of docs/replace.md print, on a real control plane; make e2e compares
 	$(BIN)/python -m tests.docs.walk
 
 docs-site: $(STAMP)  ## README and docs as a site in dist/site, by mkdocs; a link that leads nowhere fails
