@@ -207,8 +207,7 @@ dying = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptio
 
 
 @dying
-@pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
-@pytest.mark.parametrize("seed", ["same name", "other names"])
+@pytest.mark.parametrize(("after", "seed"), [(False, "same name"), (True, "other names")])
 def test_killed_at_each_write_the_next_process_goes_on(cloud, tmp_path, monkeypatch, after, seed):
     """Each process does some writes: those of one name go on at once, those of a name each take over first."""
     monkeypatch.setattr(surging, "STALE", 0.0)
