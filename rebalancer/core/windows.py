@@ -323,7 +323,7 @@ def _mark_shares(ring: Ring, totals: memoryview, kind: int) -> None:
 
 
 def _count_best(ring: Ring, front: int, back: int, best: int) -> int:
-    """Return how many of the queue's entries are equal to its first, of which ``best`` are known."""
+    """Return how many entries of the queue are equal to its first; at least ``best`` are."""
     count, queue, shares = ring.count, ring.queue, ring.shares
     first = queue[front]
     most = shares.value[first if first < count else first - count]

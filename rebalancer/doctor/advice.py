@@ -40,7 +40,7 @@ _SPARE = 2
 _LEAST = {"cpu": 100, "memory": 128 << 20}
 """Differences below are none: millicores, bytes."""
 _PODS_OF_SHARE = 4
-"""The least pods of which a quarter is one."""
+"""The smallest number of pods whose quarter is at least one."""
 _STEP = {"cpu": 10, "memory": 16 << 20}
 
 

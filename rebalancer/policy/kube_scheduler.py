@@ -117,7 +117,7 @@ class ConfiguredSelectorTerm(Section):
 
 
 class ConfiguredSelector(Section):
-    """Node selector terms, of which at least one must match."""
+    """Node selector terms; at least one must match."""
 
     node_selector_terms: tuple[ConfiguredSelectorTerm, ...] = Field(min_length=1)
 
