@@ -168,8 +168,7 @@ def count_distinct(
 def number_kinds(ring: Ring, extremes: memoryview, rows: int) -> int:
     """Number the windows by their ``extremes``, and return the number of kinds.
 
-    Of N nodes, the numbers of a row begin at ``row * N``. If there are more kinds than ``_MAX_KINDS``, so many windows,
-    evenly spread, stand for all.
+    Of N nodes, the numbers of a row begin at ``row * N``. If there are more kinds than ``_MAX_KINDS``, so many windows, evenly spread, stand for all.
     """
     kinds = _number(ring, extremes, rows)
     if kinds > _MAX_KINDS:

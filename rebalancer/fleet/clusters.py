@@ -64,7 +64,7 @@ class PolicyByLabels(Section):
     """Policy values for all clusters with certain labels."""
 
     labels: Labels = Field(default_factory=dict)
-    """The cluster has all of them; none: every cluster."""
+    """Labels that the cluster must have; empty: every cluster."""
     policy: dict[str, Any] = Field(default_factory=dict)
 
 

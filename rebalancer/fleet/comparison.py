@@ -175,7 +175,7 @@ class PairVerdict:
     against: tuple[str, ...]
     """Snapshots (or draws of the only one) on which the difference has the other sign than its mean."""
     equal: int
-    """On how many there is none."""
+    """Number of pairs without a difference."""
     family: int = 1
     """Comparisons for which its p is corrected."""
 

@@ -94,7 +94,7 @@ class Reflector:
         self._backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
         """Of all watches one after the other: each of them may end as soon as it begins."""
         self._known_at = -math.inf
-        """Time of the client's clock at which it was known to be current last, by a watch that is none any more."""
+        """Time of the client's clock at which it was last known to be current, by a watch that has ended."""
         self._relisting = threading.Lock()
         self._threads: list[threading.Thread] = []
         """The last one follows. The others are of watches that were late and given up: they may still wait for an

@@ -247,7 +247,7 @@ class PendingPod:
     message: str
     """Why no node takes it now, as the scheduler says it, or what else is the matter."""
     node: str | None = None
-    """The node that is there and has room for it."""
+    """The existing node that has room for it."""
 
 
 def pending_pods(

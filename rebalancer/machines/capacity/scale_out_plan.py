@@ -123,7 +123,7 @@ class ScaleOutPlan:
     """The increases of groups for the pending pods."""
 
     increases: tuple[GroupIncrease, ...]
-    """In the order in which they were chosen; a group may stand in several."""
+    """In the order in which they were chosen; a group may be in several."""
     pods: tuple[PodVerdict, ...]
     """In the scheduler's order."""
     no_help: NoHelps = field(default_factory=dict)
