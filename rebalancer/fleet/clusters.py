@@ -31,7 +31,7 @@ from rebalancer.wire.times import LAST_SECOND
 FILE = "fleet.yaml"
 """Key of the list in its ConfigMap."""
 STATUS = "-status"
-"""The records are in the ConfigMap of this name after that of the list."""
+"""Suffix of the ConfigMap with the records: its name is that of the list and this."""
 _MAX_TEXT = 600
 """Characters of one text in a record: some hundred records fit into a ConfigMap."""
 

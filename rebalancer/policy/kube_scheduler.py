@@ -200,7 +200,7 @@ class Plugin(Section):
 
     name: str = Field(min_length=1)
     weight: int = Field(default=0, ge=0, le=2**31 - 1)
-    """0: none was given."""
+    """0: no weight was given."""
 
 
 class PluginSet(Section):

@@ -485,7 +485,7 @@ class Snapshot:
     buffers: tuple[Buffer, ...] | None = None
     """The CapacityBuffers, by namespace and name; None where they were not read."""
     finished: Snapshot | None = None
-    """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
+    """The same cluster with only the pods that have ended; None if they were not requested.
 
     They hold nothing, count nowhere, and nothing replaces them.
     """
