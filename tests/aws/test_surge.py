@@ -34,7 +34,8 @@ from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 from tests.support.clocks import FastClock, Once
 from tests.support.killing import Killed, Killing
-from tests.unit.commands.draining import FAST, Drained, is_cordoned
+from tests.support.worlds import FAST
+from tests.unit.commands.draining import Drained, is_cordoned
 
 WEB = 6
 SIZE = 4
