@@ -47,15 +47,15 @@ class StrategyPage(NamedTuple):
 
 def strategy_pages() -> dict[str, StrategyPage]:
     """Return the pages of strategies by their names: a heading of its name begins each."""
-    found = {}
+    pages_of = {}
     for page in sorted((DOCS / "strategies").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         shared = re.split(r"^(?=## )", text, flags=re.MULTILINE)
         for part in shared if _HEADING.match(text) is None else [text]:
             if heading := _HEADING.match(part):
                 anchor = "" if part is text else f"#{heading[1]}"
-                found[heading[1]] = StrategyPage(f"{page.name}{anchor}", part)
-    return found
+                pages_of[heading[1]] = StrategyPage(f"{page.name}{anchor}", part)
+    return pages_of
 
 
 def commands(text: str) -> Iterator[str]:
