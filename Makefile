@@ -43,7 +43,7 @@ test: $(STAMP)  ## unit, property, contract and chart tests on all processors, n
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
 
-docs-walk: $(STAMP)  ## what the commands of docs/replace-nodes.md print, on a real control plane; make e2e compares
+docs-walk: $(STAMP)  ## what the commands of docs/replace.md print, on a real control plane; make e2e compares
 	$(BIN)/python -m tests.docs.walk
 
 docs-site: $(STAMP)  ## README and docs as a site in dist/site, by mkdocs; a link that leads nowhere fails
@@ -92,8 +92,8 @@ e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, cont
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/ticks -m ticks --capture=no tests
 
-storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on, SERVE=1 by serve
-	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SERVE),--serve)
+storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on, AT_ONCE=2, SERVE=1 by serve
+	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SERVE),--serve) --at-once $(or $(AT_ONCE),2)
 
 storm-machines: $(STAMP)  ## what ends machines and empties nodes, while API server, cloud and world go wrong; SEEDS=0-11 RUNS=500 AT_ONCE=2
 	$(BIN)/python -m tests.storm.machines --seeds $(or $(SEEDS),0-11) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SHORT),--short) --at-once $(or $(AT_ONCE),2)

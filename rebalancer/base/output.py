@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OF_STREAMS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EIO, errno.EBADF})
-"""What writing to a stream that was opened before can end with."""
+"""Errors of writing to a stream that was opened before."""
 
 
 class OutputError(RebalancerError):

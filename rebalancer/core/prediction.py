@@ -43,9 +43,9 @@ class PodArrays:
         self.preferences = preferences
         self.spread = spread
         self.repelled = repelled
-        """Pods of which none may be in its domain: required anti-affinity, in both directions."""
+        """Pods that may not be in the same domain: required anti-affinity, in both directions."""
         self.attracted = attracted
-        """Pods of which one must be in its domain, for each key of its required affinity."""
+        """Pods one of which must be in the same domain, for each key of its required affinity."""
         self.counted = counted
         """All that is counted before a prediction."""
         self.first = first

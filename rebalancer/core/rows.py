@@ -18,7 +18,7 @@ _MANY_TIMES = 5.0
 
 
 class Rows:
-    """R rows of C classes; those of one class stand together."""
+    """R rows of C classes; the rows of a class are consecutive."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ def skip_moved(rows: Rows, cls: int, moved: memoryview) -> None:
 
 
 def open_all(book: Book, moves: int) -> None:
-    """Open all rows but those whose refusal stands after so many moves, and find the best of each class."""
+    """Open all rows except those whose refusal still holds after this number of moves, and find the best of each class."""
     rows = book.rows
     book.size = 0
     for cls in range(len(book.best)):
@@ -192,7 +192,7 @@ def close_class(book: Book, cls: int) -> None:
 
 
 def stands(book: Book, cls: int, row: int, moves: int) -> bool:
-    """Return whether the refusal of a row stands: nothing has changed that it depends on.
+    """Return whether the refusal of a row still holds: nothing that it depends on has changed.
 
     That is a rule of the class, or the pods on the node, or those on the most probable landing.
     """

@@ -168,8 +168,7 @@ def count_distinct(
 def number_kinds(ring: Ring, extremes: memoryview, rows: int) -> int:
     """Number the windows by their ``extremes``, and return the number of kinds.
 
-    Of N nodes, the numbers of a row begin at ``row * N``. If there are more kinds than ``_MAX_KINDS``, so many windows,
-    evenly spread, stand for all.
+    Of N nodes, the numbers of a row begin at ``row * N``. If there are more kinds than ``_MAX_KINDS``, so many windows, evenly spread, stand for all.
     """
     kinds = _number(ring, extremes, rows)
     if kinds > _MAX_KINDS:
@@ -323,7 +322,7 @@ def _mark_shares(ring: Ring, totals: memoryview, kind: int) -> None:
 
 
 def _count_best(ring: Ring, front: int, back: int, best: int) -> int:
-    """Return how many of the queue's entries are equal to its first, of which ``best`` are known."""
+    """Return how many entries of the queue are equal to its first; at least ``best`` are."""
     count, queue, shares = ring.count, ring.queue, ring.shares
     first = queue[front]
     most = shares.value[first if first < count else first - count]

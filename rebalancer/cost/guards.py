@@ -22,7 +22,7 @@ from rebalancer.snapshot.columns import Floats, Int32s
 
 
 class Guard(DomainTerm):
-    """Groups of which only increases count: what a move mends in one makes up for nothing that it breaks in another."""
+    """Groups whose increases alone count: a violation that a move fixes in one group does not make up for one that it adds in another."""
 
     def of_each(self) -> tuple[float, ...]:
         """Return the potential of each group; these are always the same groups, in one order."""
@@ -38,7 +38,7 @@ class Guard(DomainTerm):
 
 
 def guard_term(view: View) -> Guard:
-    """Return a hard term of which only increases count."""
+    """Return a hard term whose increases alone count."""
     groups = [*_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
     return Guard(view, Entry.HARD, groups)
 

@@ -23,7 +23,7 @@ class Emptiable:
     nodes: Bools
     """(N,)"""
     kept: Mapping[int, str]
-    """Node -> why it is none of them, in words."""
+    """Node -> why it is not one of them, in words."""
     counted: Bools
     """(N,) the nodes of which one is worth emptying at all: they take pods."""
     needed: int

@@ -38,9 +38,9 @@ _FAR = 4
 _SPARE = 2
 """What is asked for beside what was used, as a factor."""
 _LEAST = {"cpu": 100, "memory": 128 << 20}
-"""Differences below are none: millicores, bytes."""
+"""Smaller differences do not count: millicores, bytes."""
 _PODS_OF_SHARE = 4
-"""The least pods of which a quarter is one."""
+"""The smallest number of pods whose quarter is at least one."""
 _STEP = {"cpu": 10, "memory": 16 << 20}
 
 

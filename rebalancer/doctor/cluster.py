@@ -170,7 +170,7 @@ def check_cluster(
 
 
 def _unless_missing(snapshot: Snapshot, kind: Resource, name: str) -> Check | None:
-    """Return that a check was not made, if the file has no object of the kind: the cluster may have some."""
+    """Return a finding that the check was not made, if the file has no object of the kind: the cluster may have some."""
     if not snapshot.lacks(kind.kind):
         return None
     why = f"the file has no {kind.kind}: the cluster may have some; `rebalancer snapshot` reads all that is needed"

@@ -296,7 +296,7 @@ class Recorder:
         self._breaches: dict[Pair, dict[int, Breach]] = {}
         """Pair -> index of the term -> its rule."""
         self._lasting: dict[Pair, set[int]] = {}
-        """Pair -> indices of the terms of which it is a candidate after the planned moves."""
+        """Pair -> indices of the terms that still have it as a candidate after the planned moves."""
         self._draft: Draft | None = None
         self.chosen: Sequence[Chosen] = ()
         """The moves of the plan, in its order."""

@@ -42,7 +42,7 @@ class RuleState:
 
     standing: str
     unmet: float
-    """Pods that still have to move, without those of which no move fixes the rule."""
+    """Pods that still have to move, without those that no move can fix."""
     unsatisfiable: str | None
     """What no placement can fix and why, without the label; None if there is nothing."""
 

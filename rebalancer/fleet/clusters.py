@@ -31,7 +31,7 @@ from rebalancer.wire.times import LAST_SECOND
 FILE = "fleet.yaml"
 """Key of the list in its ConfigMap."""
 STATUS = "-status"
-"""The records are in the ConfigMap of this name after that of the list."""
+"""Suffix of the ConfigMap with the records: its name is that of the list and this."""
 _MAX_TEXT = 600
 """Characters of one text in a record: some hundred records fit into a ConfigMap."""
 
@@ -64,7 +64,7 @@ class PolicyByLabels(Section):
     """Policy values for all clusters with certain labels."""
 
     labels: Labels = Field(default_factory=dict)
-    """The cluster has all of them; none: every cluster."""
+    """Labels that the cluster must have; empty: every cluster."""
     policy: dict[str, Any] = Field(default_factory=dict)
 
 

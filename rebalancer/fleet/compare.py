@@ -126,7 +126,7 @@ class _Line(msgspec.Struct):
     task: str
     """A digest of all that the result depends on."""
     sha256: str
-    """Of the row, as it stands in the line."""
+    """Of the row, as written in the line."""
     row: msgspec.Raw
 
 

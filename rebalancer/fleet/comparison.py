@@ -27,7 +27,7 @@ HOUR = 3600.0
 """Snapshots of one cluster that were taken within it are one pair."""
 
 _EXACT = 14
-"""Differences of which all subsets are enumerated."""
+"""Maximum number of differences whose subsets are all enumerated."""
 _DRAWS = 4_000
 """Random subsets of more of them."""
 _SEED = 20_260_101
@@ -175,7 +175,7 @@ class PairVerdict:
     against: tuple[str, ...]
     """Snapshots (or draws of the only one) on which the difference has the other sign than its mean."""
     equal: int
-    """On how many there is none."""
+    """Number of pairs without a difference."""
     family: int = 1
     """Comparisons for which its p is corrected."""
 

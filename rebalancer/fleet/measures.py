@@ -23,7 +23,7 @@ class Measure:
     """In tables."""
     words: str
     better: str = "fewer"
-    """What stands before ``words`` where a policy is better: fewer, less, more."""
+    """The word before ``words`` where a policy is better: fewer, less, more."""
 
     @property
     def more_is_better(self) -> bool:
@@ -93,7 +93,7 @@ def _empty_nodes(snapshot: Snapshot) -> int:
 
 
 def _waves(played: Played) -> Iterator[list[Outcome]]:
-    """Yield the evictions of each wave. Restarts are none: the new pod is Ready before the old one goes."""
+    """Yield the evictions of each wave. A restart does not count: the new pod is Ready before the old one goes."""
     for cycle in played.simulation.cycles:
         waves: dict[int, list[Outcome]] = {}
         for outcome in cycle.outcomes:

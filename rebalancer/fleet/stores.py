@@ -97,7 +97,7 @@ class Folder:
         self._path = Path(where)
 
     def files(self) -> Mapping[str, StoredFile]:
-        """Return name -> size and time of all files; links are none."""
+        """Return name -> size and time of all files; links do not count."""
         every = {file.name: file.lstat() for file in self._path.iterdir()}
         return {
             name: StoredFile(of.st_size, of.st_mtime)

@@ -71,7 +71,7 @@ def work(task: Task) -> Row:
 
 
 def origin_of(snapshot: Snapshot) -> Origin:
-    """Return of which cluster, time and state a snapshot is."""
+    """Return the cluster, time and state of a snapshot."""
     nodes, pods = snapshot.nodes, snapshot.pods
     state = hashlib.sha256(repr((nodes.names, *pods.name)).encode())
     for column in (nodes.ready, nodes.unschedulable, nodes.allocatable, pods.node, pods.cls):

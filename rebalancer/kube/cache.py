@@ -55,10 +55,6 @@ class ReflectorStore(Protocol):
         """Report that changes of the resource are not received now; ``why`` is the error in short."""
 
 
-_FIRST_WAIT, _MAX_WAIT = 1.0, 30.0
-"""Seconds before a resource is listed again, after its watch has ended or a list has failed."""
-
-
 class Trouble(NamedTuple):
     """Why changes of a resource are not received."""
 
@@ -91,10 +87,11 @@ class Reflector:
         self._lasting = lasting
         self._trouble: Trouble | None = None
         """The last one; it is over once a newer watch has opened."""
-        self._backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
+        limits = client.limits.follow
+        self._backoff = Backoff(limits.first_relist, limits.longest_relist)
         """Of all watches one after the other: each of them may end as soon as it begins."""
         self._known_at = -math.inf
-        """Time of the client's clock at which it was known to be current last, by a watch that is none any more."""
+        """Time of the client's clock at which it was last known to be current, by a watch that has ended."""
         self._relisting = threading.Lock()
         self._threads: list[threading.Thread] = []
         """The last one follows. The others are of watches that were late and given up: they may still wait for an
@@ -201,7 +198,7 @@ class Reflector:
             if not watch.expired:
                 return
             self._drop(watch)
-        if self._client.monotonic() - began > _MAX_WAIT:
+        if self._client.monotonic() - began > self._backoff.maximum:
             self._backoff.reset()
         self._list_again()
 

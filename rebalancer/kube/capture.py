@@ -203,7 +203,7 @@ def _pages(
     *,
     may_restart: bool,
 ) -> Iterator[Any]:
-    """Yield the pages of a list as input for :class:`SnapshotWriter`: runs, or items in JSON."""
+    """Yield the pages of a list as input for :class:`SnapshotWriter`: bytes of encoded items, or items in JSON."""
     kind = listing.resource.kind
 
     def decode(response: Response) -> tuple[Any, ListMeta]:

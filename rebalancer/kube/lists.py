@@ -462,7 +462,7 @@ _PIECE = 1 << 17
 
 
 _LONG = 4 << 20
-"""Bytes from which on JSON is worth a note: shorter lists are read in no time, whatever their form."""
+"""Size in bytes from which a list in JSON is worth a note; shorter lists are read quickly in any form."""
 
 
 def read_stream(

@@ -22,6 +22,24 @@ _PIECE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
+class FollowLimits:
+    """Limits of watches, and of the lists after which they begin anew; times in seconds."""
+
+    stream: float = 300.0
+    """Longest time of one stream."""
+    first_wait: float = 0.25
+    """Before the next stream; doubles after each failure ..."""
+    longest_wait: float = 8.0
+    """... up to here."""
+    refusals: int = 6
+    """Number of refusals in a row that may pass by themselves: a quarter of a minute with the waits between them."""
+    first_relist: float = 1.0
+    """Before a resource is listed again, after its watch has ended or a list has failed; doubles ..."""
+    longest_relist: float = 30.0
+    """... up to here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Time limits in seconds, numbers of attempts and of concurrent requests."""
 
@@ -41,6 +59,7 @@ class Limits:
     """... up to here. A Retry-After that asks for more is kept to only so long, and only once."""
     grace: float = 1.0
     """For the answer to a write that is under way when the run must end."""
+    follow: FollowLimits = FollowLimits()
     compressed: bool = False
     """Whether to ask for compressed answers: less than a tenth of the bytes, a third more of the API server's
     CPU."""

@@ -33,10 +33,6 @@ SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
 CATCHING_UP = 0.5
 """Seconds for the server to send what happened while a stream was broken; it sends that at once."""
-_MAX_STREAM = 300.0
-_FIRST_WAIT, _MAX_WAIT = 0.25, 8.0
-_REFUSALS = 6
-"""As many in a row may pass by themselves: a quarter of a minute with the waits between them."""
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -206,7 +202,8 @@ class Watch(Generic[T]):
         self._refusals = 0
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
-        backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
+        limits = self._client.limits.follow
+        backoff = Backoff(limits.first_wait, limits.longest_wait)
         while self._stop.reason() is None:
             before, began = self.resource_version, self._client.monotonic()
             try:
@@ -218,7 +215,7 @@ class Watch(Generic[T]):
                 self.broken += self._stop.reason() is None
             # The server ends a stream after its time, also one of a kind that never changes.
             lasted = self._client.monotonic() - began
-            if self.resource_version != before or lasted > _MAX_WAIT:
+            if self.resource_version != before or lasted > limits.longest_wait:
                 backoff.reset()
             backoff.wait(self._stop)
 
@@ -245,7 +242,7 @@ class Watch(Generic[T]):
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.resource_version,
-            "timeoutSeconds": math.ceil(min(left, _MAX_STREAM)),
+            "timeoutSeconds": math.ceil(min(left, self._client.limits.follow.stream)),
         }
         query |= {"fieldSelector": self._where.selector} if self._where.selector else {}
         stream = self._client.stream(
@@ -294,7 +291,7 @@ class Watch(Generic[T]):
             raise _ExpiredError
         if stream.status == 429 or stream.status >= 500:
             raise TransportError(f"watch: HTTP {stream.status}", sent=False)
-        if self.has_opened and self._refusals < _REFUSALS:
+        if self.has_opened and self._refusals < self._client.limits.follow.refusals:
             self._refusals += 1
             raise TransportError(f"watch: HTTP {stream.status}", sent=False)
         resource = self._where.resource

@@ -25,7 +25,7 @@ _DRY_RUN = "dry-run"
 _TRUE = ("", "1", "t", "true", "none")
 """What Go reads as true, and a flag without a value."""
 _VALUES: tuple[KeyPath, ...] = ((), ("spec", "values"), ("spec", "source", "helm", "valuesObject"))
-"""Where values stand: in a file of their own, in a HelmRelease, in an Application."""
+"""Places of values: in a file of their own, in a HelmRelease, in an Application."""
 _GIVE = f"give a {KIND}, the ConfigMap that holds it, or the values of the descheduler's chart"
 # A literal block scalar, as in "policy.yaml: |": its text begins in the next line, and keeps its lines.
 _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
@@ -38,7 +38,7 @@ class PolicySource:
     document: YamlDocument
     """Its policy, with the line numbers of the file."""
     notes: Notes
-    """On where the policy stands; those on its parts are added later."""
+    """Notes on the place of the policy; notes on its parts are added later."""
     dry_run: bool
     """Whether the descheduler is started with ``--dry-run``, by the values of its chart or by a manifest beside."""
 
@@ -90,7 +90,7 @@ def _starts_dry_run(manifest: Any) -> bool:
 
 
 def _containers(data: Any) -> Iterator[dict[str, Any]]:
-    """Yield the containers of a manifest, wherever its pod template stands."""
+    """Yield the containers of a manifest, wherever its pod template is."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key == "containers" and isinstance(value, list):

@@ -124,7 +124,7 @@ class Use:
     """A model of ``plugins``."""
     evictor: FilePart[EvictorArgs]
     filters: tuple[tuple[KeyPath, str], ...] = ()
-    """Filters of its profile of which nothing is known: their paths, and what may be said of each."""
+    """Unknown filters of its profile: their paths, and a message for each."""
 
 
 @dataclass(frozen=True, slots=True)

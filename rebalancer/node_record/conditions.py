@@ -165,7 +165,7 @@ _OF_DRAINS = (Lifecycle.DRAINING, Lifecycle.DRAINED)
 
 
 class _Standing(NamedTuple):
-    """A condition that stands on a node."""
+    """A condition of a node."""
 
     status: str
     reason: str

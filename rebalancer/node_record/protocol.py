@@ -50,7 +50,7 @@ class RecordContent:
     uid: str = ""
     """Of the Node; empty: it is not said, and counts for any."""
     wants: Claims = field(default_factory=Claims)
-    """What is to stay as long as this record stands."""
+    """What must stay as long as this record exists."""
     owns: Claims = field(default_factory=Claims)
     """What its writer has made, and may undo."""
 

@@ -24,7 +24,7 @@ class MachineAct:
     """One act on a machine or a machine group, executed or not."""
 
     strategy: str
-    """As it stands in the policy."""
+    """As written in the policy."""
     code: str
     """What it is; stable, of the strategy's own list."""
     status: ActStatus

@@ -421,7 +421,7 @@ Expanders = Annotated[
     BeforeValidator(_as_expanders, json_schema_input_type=Expander | tuple[Expander, ...]),
     PlainSerializer(_write_expanders, when_used="json"),
 ]
-"""One expander, or several, of which each chooses among what the one before it finds equally good."""
+"""One expander, or several: each chooses among what the one before it finds equally good."""
 
 
 class Beside(enum.StrEnum):

@@ -117,7 +117,7 @@ class ConfiguredSelectorTerm(Section):
 
 
 class ConfiguredSelector(Section):
-    """Node selector terms, of which at least one must match."""
+    """Node selector terms; at least one must match."""
 
     node_selector_terms: tuple[ConfiguredSelectorTerm, ...] = Field(min_length=1)
 
@@ -200,7 +200,7 @@ class Plugin(Section):
 
     name: str = Field(min_length=1)
     weight: int = Field(default=0, ge=0, le=2**31 - 1)
-    """0: none was given."""
+    """0: no weight was given."""
 
 
 class PluginSet(Section):

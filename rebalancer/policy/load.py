@@ -34,7 +34,6 @@ from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, 
 from rebalancer.policy.values import Direction, Params, ProviderParams
 
 BUILT_IN = "built-in default"
-"""Warning of a policy without strategies; not for what empties nodes, which it need not name one for."""
 _STDIN = "standard input"
 _UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)

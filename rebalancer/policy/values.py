@@ -197,7 +197,7 @@ class Params(Section):
     direction: ClassVar[Direction | None] = None
     """Of a strategy that spreads or packs, against which another, or an autoscaler, may pull."""
     scales: ClassVar[Literal["in", "out"] | None] = None
-    """Of a strategy that removes machines (in) or adds some (out): it needs a provider that acts. See
+    """For a strategy that removes machines (in) or adds some (out): it needs a provider that acts. See
     ``rebalancer.machines.capacity.scaling``, which names the options that it must have."""
 
 

@@ -148,7 +148,7 @@ def _heat_row(story: Story) -> dict[str, Any]:
 
 
 def _names(story: Story) -> dict[str, Any]:
-    """Return the workload of a story; of several, their number and the first names."""
+    """Return the name of the workload; if there are several, their number and the first names."""
     owners = story.owners
     kind, slash, name = owners[0].partition("/")
     several = count(len(owners), "workload") if len(owners) > 1 else ""

@@ -47,7 +47,7 @@ class RunReport:
     warnings: tuple[str, ...] = ()
     exit_code: int = 0
     interruptions: tuple[InterruptedMachine, ...] = ()
-    """Machines that go: those that serve handles, and those that came to their end since its last run."""
+    """Machines with an interruption: those that serve handles now, and those that it finished since its last run."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, in order, or would be."""
     asks: bool = False

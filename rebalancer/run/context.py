@@ -59,7 +59,7 @@ class RunContext:
     rights: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
     granted: set[AccessRule] = field(default_factory=set)
-    """Rights that were asked for and are there: a drain asks once, not in each of its rounds."""
+    """Rights that were checked and are granted: a drain checks them once, not in each of its rounds."""
     timings: Timings
     progress: Progress
     """Says on standard error what the run does."""

@@ -52,7 +52,7 @@ class Supposed:
     marked: Bools | None = None
     """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
     removed: Bools | None = None
-    """(N,) the nodes that are taken to be cordoned and tainted as scale-in does; None: none is."""
+    """(N,) the nodes that count as cordoned and tainted, as scale-in does it; None: no node."""
 
     @property
     def is_any(self) -> bool:

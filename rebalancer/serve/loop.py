@@ -152,7 +152,7 @@ class Rights:
     def __init__(self, interruptions: Interruptions) -> None:
         self._interruptions = interruptions
         self._allowed = ""
-        """Hash of the policy for whose runs all rights are there."""
+        """Hash of the policy whose runs have all rights."""
 
     def require(self, run: RunContext, client: Client) -> None:
         """Check all rights that runs under the policy of ``run`` need.

@@ -190,7 +190,7 @@ class LivePage:
         return f"{rfc3339(self.outlook.next_at)}, or when the cluster changes"
 
     def _failing(self) -> str:
-        """Return that the last runs have failed, since when and why; empty if the last one did not."""
+        """Return since when and why the last runs have failed; empty if the last one has not failed."""
         if not self._failed:
             return ""
         which = "The last run" if self._failed == 1 else f"The last {self._failed:,} runs"

@@ -151,7 +151,7 @@ class Interruption:
     node: str = ""
     """Name of the Node. Of this, ``provider_id`` and ``instance`` at least one is known."""
     uid: str = ""
-    """Of the Node, where the source knows it: announced of one, it holds for no other of its name."""
+    """Uid of the Node, if the source knows it: the announcement holds for no other Node of that name."""
     provider_id: str = ""
     """The Node's ``spec.providerID``."""
     deadline: float | None = None

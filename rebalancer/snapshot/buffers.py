@@ -27,7 +27,7 @@ from rebalancer.wire.quantity import parse_resource
 
 _Number = TypeVar("_Number", bound=np.generic)
 STRATEGIES = (None, "", "buffer.x-k8s.io/active-capacity", "active-capacity")
-"""The provisioning strategies that ask for room which is there at once; others are of certain vendors."""
+"""The provisioning strategies that ask for room that is available at once; others belong to certain vendors."""
 MAX_CHUNKS = 1000
 """Most chunks of one buffer that count."""
 

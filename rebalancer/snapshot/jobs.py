@@ -20,13 +20,13 @@ class JobState(NamedTuple):
     """How many pods a Job runs, how many have failed, and how many it lets fail before it fails for good."""
 
     runs: int = 0
-    """So many of its pods are to run now."""
+    """Number of its pods that should run now."""
     failed: int = 0
-    """So many have failed."""
+    """Number of its pods that have failed."""
     total: int | None = None
-    """So many may fail in all; None: an evicted pod does not count, or is counted for its index only."""
+    """Number of its pods that may fail in all; None: an evicted pod does not count, or counts for its index only."""
     each: int | None = None
-    """So many may fail of each index; None: indexes are not counted."""
+    """Number of pods that may fail of each index; None: indexes are not counted."""
 
     def allows(self, pods: int) -> bool:
         """Return whether the Job goes on after ``pods`` more failed pods, each of another index."""

@@ -101,7 +101,7 @@ class Collected:
         """Kind -> objects so far."""
         self.kept: KeptObjects = []
         self.keeps: Collection[str] = ()
-        """Kinds of which the objects are kept in ``kept``, as they stand in the file."""
+        """Kinds whose objects are kept unchanged in ``kept``."""
 
     def add_json(self, kind: str, text: bytes | Raw) -> None:
         """Add one object, ReplicaSets and Jobs after all pods; objects of unused kinds are only counted.

@@ -40,7 +40,7 @@ it, with its old timestamp; or it comes from an adapter that keeps what it once 
 """
 
 _OTHERS = 3
-"""So many names of nodes that are none of the cluster's are kept."""
+"""Maximum number of names of unknown nodes that are kept."""
 
 _UNIT = np.array([[1e6], [1.0]])
 """(M, 1) nanocores in a millicore, bytes in a byte."""

@@ -44,7 +44,7 @@ class PodGroup:
     """The content of a PodGroup of Kubernetes (``scheduling.k8s.io``), coscheduling, Volcano or KAI."""
 
     least: int | None
-    """So many of its pods have to run for it to be of use (``schedulingPolicy.gang.minCount``, ``minMember``); 0 if it is no gang.
+    """Number of its pods that must run for it to be of use (``schedulingPolicy.gang.minCount``, ``minMember``); 0 if it is no gang.
 
     None if no one number says it.
     """
@@ -53,7 +53,7 @@ class PodGroup:
     constrained: bool
     """The scheduler also places it by a constraint on topology, or with claims of the group, which are not modelled."""
     together: bool = False
-    """Its pods may be disrupted all at once only: ``disruptionMode: all`` (1.36: ``PodGroup``), however many have to run."""
+    """Its pods may only be disrupted all at once: ``disruptionMode: all`` (1.36: ``PodGroup``), however many have to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,7 +485,7 @@ class Snapshot:
     buffers: tuple[Buffer, ...] | None = None
     """The CapacityBuffers, by namespace and name; None where they were not read."""
     finished: Snapshot | None = None
-    """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
+    """The same cluster with only the pods that have ended; None if they were not requested.
 
     They hold nothing, count nowhere, and nothing replaces them.
     """

@@ -111,7 +111,7 @@ _STARTUP_TAINTS = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
-"""How the keys of taints begin that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
+"""Prefixes of the keys of taints that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
 STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """How the keys of taints begin that show a node's state: set and removed by the cluster itself, a cordon among them."""
 _NOT_READY_TAINTS = frozenset(

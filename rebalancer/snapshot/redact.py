@@ -87,7 +87,7 @@ _GROUPS = _words("apps autoscaling batch extensions policy")
 _KINDS = _words(
     "CronJob DaemonSet Deployment Job Node Pod ReplicaSet ReplicationController StatefulSet PodTemplate"
 )
-"""Kinds that stay also where no API group stands beside them."""
+"""Kinds that stay readable also without an API group beside them."""
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?", re.ASCII)
 _KUBELET = re.compile(r"v?\d+\.\d+(\.\d+)?", re.ASCII)
 _EVERYWHERE = _words(

@@ -221,7 +221,7 @@ class ClusterState(ClassCounts):
         self.terminating_pods: list[TerminatingPod] = []
         self._hidden: list[TerminatingPod] = []
         self._inverses: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
-        """What takes back each change since :meth:`keep_inverses`, in order; None before it."""
+        """The inverse of each change since :meth:`keep_inverses`, in order; None before it."""
         self.version = 0
         """Grows with every change."""
         self.changed: list[int] = []

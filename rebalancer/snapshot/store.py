@@ -44,7 +44,7 @@ ONCE_EMPTY = frozenset(
 )
 """Kinds of which an empty list is not the same as none."""
 ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind}
-"""Kinds that are there only if they were asked for."""
+"""Kinds that a file has only on request."""
 
 CAPTURED_AT = "rebalancer/captured-at"
 VERSION = "rebalancer/server-version"

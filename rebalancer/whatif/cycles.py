@@ -166,11 +166,11 @@ class _Simulated:
         return uid not in self._world.terminating()
 
     def pause_of(self, uid: str) -> float:  # noqa: ARG002
-        """Return that no controller waits: cycles have no seconds."""
+        """Return 0: in cycles no controller waits."""
         return 0.0
 
     def recreates_group(self, namespace: str, name: str) -> bool:  # noqa: ARG002
-        """Return that a LeaderWorkerSet starts whole groups again, as it does by default."""
+        """Return True: a LeaderWorkerSet starts whole groups again, as it does by default."""
         return True
 
     def still_waits(self, uid: str) -> str | None:

@@ -14,7 +14,7 @@ from rebalancer.machines.capacity.state import decode
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION
-from tests.unit.commands.draining import FAST
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import ClusterClock, ServedRunner
 
 ENABLED = "k8s.io/cluster-autoscaler/enabled"

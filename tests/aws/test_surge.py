@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import replace_nodes
 from rebalancer.machines.aws.groups import (
@@ -32,12 +32,14 @@ from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.support.clocks import Once
+from tests.support.clocks import FastClock, Once
 from tests.support.killing import Killed, Killing
-from tests.unit.commands.draining import FAST, Drained, is_cordoned
+from tests.support.worlds import FAST
+from tests.unit.commands.draining import Drained, is_cordoned
 
 WEB = 6
 SIZE = 4
+SPEED = 4.0
 WRITES = ("set_size", "terminate", "write_note", "suspend", "resume")
 
 
@@ -111,12 +113,13 @@ class Ground:
             "outdated": None if options.get("take_back") else "template",
             "surge": 1,
             "output": "json",
-            "timeout": 120.0,
+            "timeout": 120.0 * SPEED,
+            "request_timeout": 120.0 * SPEED,
             "pause": 0.0,
             "ignore_daemonsets": True,
             **options,
         }
-        environment = Environment(SystemClock(), {"POD_NAME": by}, out, err, stop)
+        environment = Environment(FastClock(SPEED), {"POD_NAME": by}, out, err, stop)
         end = threading.Event()
         watcher = threading.Thread(target=self.watch, args=[end])
         watcher.start()
@@ -205,8 +208,7 @@ dying = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptio
 
 
 @dying
-@pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
-@pytest.mark.parametrize("seed", ["same name", "other names"])
+@pytest.mark.parametrize(("after", "seed"), [(False, "same name"), (True, "other names")])
 def test_killed_at_each_write_the_next_process_goes_on(cloud, tmp_path, monkeypatch, after, seed):
     """Each process does some writes: those of one name go on at once, those of a name each take over first."""
     monkeypatch.setattr(surging, "STALE", 0.0)

@@ -1,4 +1,4 @@
-"""A cloud beside a control plane, as docs/replace-nodes.md has it: moto, whose instances become KWOK's nodes by themselves.
+"""A cloud beside a control plane, as docs/replace.md has it: moto, whose instances become KWOK's nodes by themselves.
 
 What a kubelet's version is the image says from which its instance was launched, as on EKS.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.resources import files as resources
 
 from rebalancer.registry import Registry
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, strategy_pages
 from tests.support.cli import call
 
 FOLDER = DOCS / "images" / "strategies"
@@ -30,10 +30,10 @@ _PAGE = """<svg xmlns="http://www.w3.org/2000/svg" class="pods" viewBox="0 0 {wi
 
 def files() -> Iterator[tuple[str, bytes]]:
     """Yield the path in the repository and the content of each picture."""
-    for page in sorted((DOCS / "strategies").glob("*.md")):
-        if page.stem != "README" and Registry.installed()[page.stem].scales is None:
-            path = (FOLDER / f"{page.stem}.svg").relative_to(ROOT)
-            yield str(path), picture(page.stem, page.read_text(encoding="utf-8")).encode()
+    for name, page in strategy_pages().items():
+        if Registry.installed()[name].scales is None:
+            path = (FOLDER / f"{name}.svg").relative_to(ROOT)
+            yield str(path), picture(name, page.text).encode()
 
 
 def picture(strategy: str, page: str) -> str:

@@ -23,7 +23,7 @@ from rebalancer.report.summary import LEGEND
 from rebalancer.scheduler.profile import KNOWN_VERSIONS
 from tests.chart.test_rights import FEATURES, FOLLOWS, READS, RELEASE
 from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, strategy_pages
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -96,11 +96,11 @@ def strategies() -> str:
         Registry.installed(),
         load_policy(None, Registry.installed()).policy,
     )
-    rows = []
+    rows, links = [], strategy_pages()
     for name in registry:
         text = plain((type(registry.strategy(name)).__doc__ or "").split("\n\n")[0])
         on = "yes" if name in default.strategies else "no"
-        rows.append((f"[`{name}`]({name}.md)", text, on))
+        rows.append((f"[`{name}`]({links[name].link})", text, on))
     return table(("strategy", "what it does", "in the built-in policy"), rows)
 
 

@@ -81,7 +81,16 @@ def test_every_program_is_known() -> None:
     named = {
         program(each) for page in pages() for each in commands(page.read_text(encoding="utf-8"))
     }
-    assert named == {"rebalancer", "make", "helm", "pip", "kubectl", "export", *_ELSEWHERE}
+    assert named == {
+        "rebalancer",
+        "make",
+        "helm",
+        "pip",
+        "kubectl",
+        "export",
+        "source",
+        *_ELSEWHERE,
+    }
 
 
 @pytest.fixture

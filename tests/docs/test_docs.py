@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.kube import access
 from rebalancer.plan.plan import Code
 from rebalancer.registry import Registry
 from tests.docs import example, strategy_pictures
-from tests.docs.pages import DOCS, ROOT, pages, rewritten
+from tests.docs.pages import DOCS, ROOT, pages, rewritten, strategy_pages
 from tests.docs.pictures import SEEN, html_report, seen, terminal
+from tests.docs.rights import ROWS
 from tests.docs.write import write
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -104,21 +106,27 @@ def test_troubleshooting_leads_to_every_code_of_a_pod_that_stays_and_to_no_other
 
 
 def test_every_strategy_has_a_page_and_no_other_has() -> None:
-    named = {page.stem for page in (DOCS / "strategies").glob("*.md")} - {"README"}
+    pages_of = strategy_pages()
     installed = {
         one.name
         for one in Registry.installed().list_metadata()
         if one.distribution == "kube-rebalancer"
     }
-    assert named == installed
-    for name in named:
-        text = (DOCS / "strategies" / f"{name}.md").read_text(encoding="utf-8")
+    assert set(pages_of) == installed
+    for name, (_, text) in pages_of.items():
         assert f"<!-- written: options {name} -->" in text
         assert "<!-- written: output " in text
         assert f"](../images/strategies/{name}.svg)" in text or scales(name)
 
 
-def test_readme_is_short_and_begins_with_the_pictures() -> None:
+def test_the_table_of_rights_has_every_rule_that_the_code_knows() -> None:
+    known = {
+        rule for name, rules in vars(access).items() if name.endswith("_RULES") for rule in rules
+    }
+    assert known - {rule for _, rules, _ in ROWS for rule in rules} == set()
+
+
+def test_readme_is_short_and_begins_with_a_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 149
     images = [link for link in _LINK.findall(text) if "/images/" in link]

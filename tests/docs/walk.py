@@ -26,7 +26,7 @@ from tests.controlplane import ControlPlane, Options
 from tests.controlplane.build import binary
 from tests.docs.pages import DOCS, ROOT
 
-WALKS = (DOCS / "replace-nodes.md",)
+WALKS = (DOCS / "replace.md",)
 _STEP = re.compile(r'(<!-- ran(?: at "([^"\n]+)")?: ([^\n]+?) -->\n)(.*?)(<!-- end -->)', re.DOTALL)
 _PATIENCE = 300.0
 """Seconds for one command: on a machine that does much else, many times what it needs."""

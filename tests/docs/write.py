@@ -5,6 +5,7 @@ import os
 from rebalancer.report.metrics import as_markdown
 from tests.docs import tables
 from tests.docs.pages import ROOT
+from tests.docs.rights import needs
 from tests.support.cli import call
 
 _TABLES = {
@@ -13,6 +14,7 @@ _TABLES = {
     "metrics": as_markdown,
     "kubernetes": tables.kubernetes,
     "policy-keys": tables.policy_keys,
+    "needs": needs,
     "rights": tables.rights,
     "strategies": tables.strategies,
     "words": tables.words,

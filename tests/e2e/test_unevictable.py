@@ -22,6 +22,7 @@ from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
 from tests.e2e.served import PATIENT, Server, leaving
 from tests.support.killed_processes import signal_at
+from tests.support.worlds import rolling_update
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES, *RESTART_RULES)
 RESTART = "--set=method.unevictable=restart"
@@ -32,8 +33,7 @@ REPLICAS = 3
 
 def rolling(name, replicas=REPLICAS, *, surge=1, unavailable=0, **more):
     made = objects.deployment(name, replicas, labels={"app": name}, **more)
-    pace = {"maxSurge": surge, "maxUnavailable": unavailable}
-    made["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": pace}
+    made["spec"]["strategy"] = rolling_update(surge, unavailable)
     return made
 
 

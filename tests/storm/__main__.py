@@ -6,7 +6,14 @@ import sys
 import time
 from pathlib import Path
 
-from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, storm_parser
+from tests.storm.arguments import (
+    folder_of,
+    parse_seeds,
+    play_seeds,
+    say,
+    share_seeds,
+    storm_parser,
+)
 from tests.storm.invariants import violations
 from tests.storm.results import row_of
 from tests.storm.run import Ground, ground
@@ -16,11 +23,13 @@ from tests.storm.schedule import scenario, served
 def main() -> int:
     """Play the scenarios of the seeds; return 1 if anything was violated."""
     chosen = _parser().parse_args()
+    seeds = parse_seeds(chosen.seeds, chosen.runs)
+    if chosen.at_once > 1:
+        return share_seeds("tests.storm", seeds, chosen.at_once)
     folder = folder_of(chosen)
     begun = time.monotonic()
     with ground(folder) as stage:
         say(f"the control plane is ready after {time.monotonic() - begun:.0f} s; outputs: {folder}")
-        seeds = parse_seeds(chosen.seeds, chosen.runs)
         return play_seeds(seeds, chosen, lambda seed: _holds(stage, seed, chosen))
 
 

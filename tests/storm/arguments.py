@@ -1,6 +1,7 @@
 """The command line of both storms: which seeds are played, how often, and where what they say is kept."""
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +22,13 @@ def storm_parser(program: str, description: str | None, seeds: str) -> argparse.
         metavar="N",
         help="play a seed that violated something up to N times more: real processes on a busy machine",
     )
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="play so many at a time, each on a control plane of its own: a run waits more than it works",
+    )
     parser.add_argument("--source", type=Path, help="play another tree than the installed one")
     parser.add_argument("--keep", metavar="FOLDER", help="where the runs' outputs are kept")
     parser.add_argument(
@@ -35,7 +43,27 @@ def parse_seeds(text: str, runs: int | None) -> list[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         seeds += range(int(first), int(last or first) + 1)
-    return seeds if runs is None else list(range(seeds[0], seeds[0] + runs))
+    return list(range(seeds[0], seeds[0] + runs)) if runs else seeds
+
+
+def share_seeds(module: str, seeds: Sequence[int], at_once: int) -> int:
+    """Play the seeds in that many processes of ``python -m module``, with our other arguments; return the worst exit code."""
+    begun = time.monotonic()
+    shares = [seeds[number::at_once] for number in range(at_once)]
+    players = [
+        # What is named last counts.
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", module, *sys.argv[1:]),
+                *("--at-once=1", "--runs=0", f"--seeds={','.join(map(str, share))}"),
+            ]
+        )
+        for share in shares
+        if share
+    ]
+    codes = [player.wait() for player in players]
+    say(f"{len(seeds)} seeds by {len(players)} in {time.monotonic() - begun:.0f} s")
+    return max(codes, default=1)
 
 
 def folder_of(chosen: argparse.Namespace) -> Path:

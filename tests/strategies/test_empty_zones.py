@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.testing.snapshots import ZONE, node, spread, workload
+from tests.support.worlds import require_nodes
 from tests.unit.planner.conftest import plan_of
 
 NODES = [node("a1", "a"), node("b1", "b")]
@@ -35,14 +36,6 @@ def web(**more):
 LACKS = "Deployment/default/web over topology.kubernetes.io/zone (hard): a 1, b 1: c has no node"
 
 
-def within(*zones, operator="In"):
-    asked = {"key": ZONE, "operator": operator, "values": list(zones)}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
-    return {
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    }
-
-
 @pytest.mark.parametrize(
     ("objects", "cannot"),
     [
@@ -61,9 +54,9 @@ def within(*zones, operator="In"):
         ),
         # Its pods want nothing of that zone.
         ([volume("c"), *web(nodeSelector={ZONE: "a"})], []),
-        ([volume("c"), *web(**within("a", "b"))], []),
-        ([volume("c"), *web(**within("c", operator="NotIn"))], []),
-        ([volume("c"), *web(**within("b", "c"))], None),
+        ([volume("c"), *web(**require_nodes(ZONE, "a", "b"))], []),
+        ([volume("c"), *web(**require_nodes(ZONE, "c", operator="NotIn"))], []),
+        ([volume("c"), *web(**require_nodes(ZONE, "b", "c"))], None),
         # Rules over other domains, and workloads without any.
         (
             [

@@ -29,6 +29,7 @@ from tests.strategies.failed_pods import (
     rules_of,
 )
 from tests.strategies.pod_states import ago, condition, ended
+from tests.support.worlds import read_rules
 
 
 def test_a_failed_pod_whose_replica_set_has_made_another_is_removed():
@@ -42,8 +43,7 @@ def test_a_failed_pod_whose_replica_set_has_made_another_is_removed():
 
 
 def test_nothing_is_read_or_done_without_the_strategy():
-    text = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {duplicates: {}}\n"
-    of = RunRules(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
+    of = read_rules("strategies: {duplicates: {}}")
     assert of.finished == frozenset()
     snapshot = snapshot_of([*nodes(), *workload("web", ["n1", "n2"]), failed()])
     assert snapshot.finished is None

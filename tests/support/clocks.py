@@ -35,6 +35,19 @@ class HandClock(SystemClock):
         return NOON + self.seconds
 
 
+class FastClock(SystemClock):
+    """Runs ``speed`` times as fast as the system's, so that pauses and deadlines of the program pass sooner."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+
+    def now(self) -> float:
+        return super().now() * self._speed
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds / self._speed)
+
+
 class LeapingClock(SystemClock):
     """Leaps over every deadline when ``come`` is set."""
 

@@ -146,7 +146,7 @@ class Page:
 
 
 class Pager:
-    """Answers list requests, and keeps the versions of lists of which pages are still to come."""
+    """Answers list requests, and keeps the versions of lists until their last page is sent."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -120,7 +120,7 @@ _WARMED = "Warmed:"
 """How the target lifecycle states of machines begin that are in a warm pool, or go there."""
 
 OURS = "imds/"
-"""What the ids of these notices begin with."""
+"""Prefix of the ids of these notices."""
 
 _OVER = ("completed", "canceled")
 """States of a scheduled event that calls for nothing any more; EC2 also writes them before its description."""
@@ -286,7 +286,7 @@ class Agent:
         self._stop, self._say = stop, say
         self._notices = InstanceNotices(imds)
         self._written: NodeNotice | None = None
-        """What stands on the node, as far as is known."""
+        """The notice on the node, as far as is known."""
         self._looked: float | None = None
         """Time of the clock at which the node was seen to be so; None: never."""
         self._trouble = ""

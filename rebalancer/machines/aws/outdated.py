@@ -59,7 +59,7 @@ def differ_by_template(group: Mapping[str, Any], ec2: Callable[[], Any]) -> froz
 
 
 def differ_by_image(group: Mapping[str, Any], ec2: Callable[[], Any]) -> frozenset[str]:
-    """Return the ids of the instances whose image is none that the group launches now; unknown ones are not among them.
+    """Return the ids of the instances whose image the group does not launch any more, without those whose image is unknown.
 
     Raises:
         ProviderError: the group names no image. What boto3 raises passes.

@@ -58,7 +58,7 @@ _CODES = (
     ("INSTANCE_REBOOT", "instance-reboot"),
     ("SYSTEM_REBOOT", "system-reboot"),
 )
-"""What stands in the code of a Health event -> the code that the instance's metadata has for it."""
+"""Part of the code of a Health event -> the code for it in the instance's metadata."""
 _OTHER_CODE = "system-maintenance"
 _OVER = ("[canceled]", "[cancelled]", "[completed]")
 
@@ -328,7 +328,7 @@ class _Held:
     hidden_until: float
     """Unix seconds."""
     others: bool
-    """Whether it also names machines that are none of ours, for which it is to stay."""
+    """Whether it also names machines of others, for which it must stay in the queue."""
     hook_heard: float = 0.0
     """Unix seconds of the last heartbeat."""
 

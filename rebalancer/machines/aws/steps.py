@@ -93,7 +93,7 @@ class Lambda:
 
 
 _FIFO = ".fifo"
-"""What the names of FIFO topics end with, and no other's."""
+"""Suffix of the names of FIFO topics, and of no others."""
 _MAX_GROUP = 128
 _MAX_SUBJECT = 99
 """Characters; SNS takes fewer than 100, in ASCII and without line ends."""

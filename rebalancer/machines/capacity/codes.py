@@ -120,7 +120,7 @@ class GroupCode(enum.StrEnum):
     COOLDOWN = "InCooldown"
     """A new node would take it, but the group cools down after a scale-out."""
     NO_HELP = "DidNotHelp"
-    """A new node would take it, but the group's last machines came in another zone, or as others than it needs."""
+    """A new node would take it, but the group's last machines came in another zone, or as another type."""
     NO_TEMPLATE = "NoTemplate"
     """It has no live node, and nothing says what a new one would be."""
     FILTERED = "Filtered"

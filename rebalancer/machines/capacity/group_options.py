@@ -24,7 +24,7 @@ class GroupOptions:
     """The options of a group; None: as the policy says."""
 
     threshold: float | None = None
-    """Nodes of which so much or more is requested stay; so with 0 all do."""
+    """Share from which on a node stays if as much of it is requested; with 0 all nodes stay."""
     gpu_threshold: float | None = None
     """The same of nodes with GPUs."""
     unneeded_for: timedelta | None = None

@@ -45,7 +45,7 @@ class Ceiling:
         self._templates = templates
         self._have: Counter[str] = Counter()
         self._unknown = ""
-        """A group that has machines which are no nodes, and of which nobody says what they have."""
+        """A group with machines that are no nodes yet, and whose resources are unknown."""
         for name in self._most:
             self._have[name] = int(_count_in_wholes(snapshot, name).sum())
         for group, sizes in sizes_of(snapshot, groups).items():

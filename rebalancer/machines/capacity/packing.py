@@ -70,7 +70,7 @@ class Packing:
         self.state = ClusterState(self.snapshot)
         self._candidates = list(candidates)
         self._tries = 1 + 2 * (len({one.zone for one in candidates}) - 1)
-        """So many nodes are opened for one pod: the next ones are in other zones, as far as the group has some."""
+        """Number of nodes that are opened for one pod: the next ones are in other zones, as far as the group has some."""
         self._first = len(snapshot.nodes) + len(before)
         self._open = 0
         self._dropped = np.zeros(len(self.snapshot.nodes), bool)
@@ -247,7 +247,7 @@ class PendingPod:
     message: str
     """Why no node takes it now, as the scheduler says it, or what else is the matter."""
     node: str | None = None
-    """The node that is there and has room for it."""
+    """The existing node that has room for it."""
 
 
 def pending_pods(
@@ -304,7 +304,7 @@ def _why_none(packing: Packing, cls: int) -> str:
 def _find_room(packing: Packing, cls: int, *, is_chunk: bool) -> int | None:
     """Return the node on which the scheduler would place a pod, and that runs it; None if there is none.
 
-    A chunk of a buffer is on the node of which most is taken already: few nodes are to be kept for buffers.
+    A chunk of a buffer goes to the fullest node, so that few nodes are kept for buffers.
     """
     snapshot, model, state = packing.snapshot, packing.model, packing.state
     fits = np.flatnonzero(packing.feasible(cls))

@@ -123,7 +123,7 @@ class ScaleOutPlan:
     """The increases of groups for the pending pods."""
 
     increases: tuple[GroupIncrease, ...]
-    """In the order in which they were chosen; a group may stand in several."""
+    """In the order in which they were chosen; a group may be in several."""
     pods: tuple[PodVerdict, ...]
     """In the scheduler's order."""
     no_help: NoHelps = field(default_factory=dict)
@@ -580,7 +580,7 @@ class _Planner:
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
         self._fitting: dict[str, frozenset[int]] = {}
-        """Group -> the classes of which a pod could be on an empty new node of it, as far as it was asked for."""
+        """Group -> the classes whose pods could run on an empty new node of it, as far as that was asked for."""
         self.unhelped = Unhelped(
             snapshot,
             groups,
@@ -671,7 +671,7 @@ class _Planner:
         )
 
     def _find_fitting(self, group: NodeGroup) -> frozenset[int]:
-        """Return the pending classes of which a pod could be on an empty new node of a group, in some zone."""
+        """Return the pending classes whose pods could run on an empty new node of a group, in some zone."""
         known = self._fitting.get(group.name)
         template = self._templates[group.name]
         if known is None and template is not None:

@@ -31,7 +31,7 @@ class ScalerContext:
     """The input of a scaler."""
 
     strategy: str
-    """As it stands in the policy."""
+    """As written in the policy."""
     params: Any
     """The strategy's options."""
     report: CapacityReport

@@ -68,7 +68,7 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     suspended: str = ""
     """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
     unknown_since: _Moment = 0
-    """Since when it has machines of which none is a node of this cluster."""
+    """Since when none of its machines is a node of this cluster."""
     asked: _Count = 0
     """The size that was requested last, until the provider shows it; 0: none."""
     asked_at: _Moment = 0
@@ -157,12 +157,12 @@ def note_decrease(state: GroupState) -> GroupState:
 
 
 def note_request(state: GroupState, size: int, now: float) -> GroupState:
-    """Return the state of a group of which a larger size is about to be requested."""
+    """Return the state of a group whose larger size is about to be requested."""
     return msgspec.structs.replace(state, asked=size, asked_at=now)
 
 
 def note_seen(state: GroupState, desired: int | None, now: float) -> GroupState:
-    """Return the state of a group of which the provider says the size ``desired`` now."""
+    """Return the state of a group whose size is now ``desired`` according to the provider."""
     if desired is not None and state.find_unseen(desired, now):
         return state
     return msgspec.structs.replace(state, asked=0, asked_at=0)

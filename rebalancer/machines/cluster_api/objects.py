@@ -35,7 +35,7 @@ Raw = Mapping[str, Any]
 
 
 def read_path(of: Raw, *keys: str) -> Any:
-    """Return what stands at a path of keys; None where a part of it is missing."""
+    """Return the value at a path of keys; None where a part of it is missing."""
     value: Any = of
     for key in keys:
         if not isinstance(value, Mapping) or (value := value.get(key)) is None:

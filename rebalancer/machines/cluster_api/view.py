@@ -151,7 +151,7 @@ class ScalableGroup:
         return ""
 
     def _hold(self, named: Mapping[str, Machine]) -> Iterator[tuple[str, str]]:
-        """Yield (instance, why it cannot be ended, and no other, in words) for those of which that is so."""
+        """Yield (instance, why this very machine cannot be ended) for those that cannot."""
         others = [one.name for one in self.staying if self._is_marked_by_others(one)]
         order, counts = self._order(), self._counts(self.staying)
         occupied = [one for one in order if counts[one.uid]]

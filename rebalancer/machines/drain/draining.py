@@ -29,7 +29,7 @@ _PAUSE = 5.0
 _MAX_PAUSE = 30.0
 """Between rounds in which nothing could go: each reads the whole cluster."""
 _FAILURES = 10
-"""So many looks or rounds in a row may fail: an API server that is restarted comes back."""
+"""Number of looks or rounds that may fail in a row: an API server that is restarted comes back."""
 
 
 @dataclass(frozen=True, slots=True)

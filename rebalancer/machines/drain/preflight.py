@@ -26,7 +26,7 @@ class DrainVerdict(enum.StrEnum):
     DRAINABLE = "drainable"
     """Its pods can go now, as far as is known."""
     WAITS = "waits"
-    """For work that comes to an end, for pods that are terminating, or for a rollout that will replace them."""
+    """Waits for work that comes to an end, for terminating pods, or for a rollout that will replace them."""
     BLOCKED = "blocked"
     """By a PodDisruptionBudget that allows nothing now."""
     NO_ROOM = "no-room"

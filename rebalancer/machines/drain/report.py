@@ -16,9 +16,9 @@ from rebalancer.report.document import ReportDocument
 from rebalancer.snapshot.model import Snapshot
 
 _SHOWN = 5
-"""So many pods of a node are shown per reason."""
+"""Maximum number of pods of a node that are shown per reason."""
 _LANDINGS = 3
-"""So many landings of a pod are shown, the most probable first."""
+"""Maximum number of landings of a pod that are shown, the most probable first."""
 
 
 @dataclass(frozen=True, slots=True)

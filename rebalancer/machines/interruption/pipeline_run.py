@@ -73,7 +73,7 @@ class PipelineContext:
     kept: KeptTexts
     """What steps keep beside the record on the node."""
     sources: frozenset[str]
-    """Names of the sources in the policy: what stands on a node of others is not acted on."""
+    """Names of the sources in the policy: notices of other sources on a node are ignored."""
     plan: Callable[[], None]
     """See StepContext."""
     say: Callable[[str], None]
@@ -235,7 +235,7 @@ class PipelineRun:
 
     pipeline: PipelineContext
     node: str
-    """Name of the Node; empty where the machine is none."""
+    """Name of the Node; empty if the machine has no Node."""
     uid: str
     """Of the Node: with another one of its name this has nothing to do."""
     instance: str

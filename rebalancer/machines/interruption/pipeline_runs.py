@@ -155,7 +155,7 @@ def _is_back(node: Node, state: PipelineState) -> bool:
 
 
 _MAX_ENDED = 1000
-"""So many ended interruptions are known by their ids, should they be received again."""
+"""Number of ended interruptions whose ids are kept, in case they are received again."""
 _ATTEMPTS = 3
 _PAUSE = 2.0
 _READ = 10.0

@@ -35,7 +35,7 @@ from rebalancer.signals.state import PipelineState, RecordedInterruption, StepSt
 _LASTS = 90 * 86400.0
 """Seconds after which what is kept of a machine is dropped, if others are kept: it was not given back, and has gone."""
 _MAX_MACHINES = 300
-"""Machines of which something is kept: the oldest go first."""
+"""Maximum number of machines in the record: the oldest are removed first."""
 _MAX_STORED_BYTES = MAX_BYTES * 9 // 10
 _MAX_TURN = 1.0
 """Seconds for which a write waits for that of another machine's run: one that gets no answer must not hold up the others."""

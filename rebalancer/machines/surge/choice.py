@@ -32,7 +32,7 @@ class MachineChoice:
     all_of_notes: bool = False
     """Choose in groups with a note alone, all of their old nodes, to take it back."""
     old: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Group -> name of each chosen node -> its uid; a group with a note is there even where no node of it is chosen."""
+    """Group -> name of each chosen node -> its uid; it also has each group with a note, even if none of its nodes is chosen."""
     under_way: frozenset[str] = frozenset()
     """Groups that have a note."""
     notes: list[str] = field(default_factory=list)

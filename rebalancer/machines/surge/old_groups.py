@@ -68,7 +68,7 @@ class OldGroups:
     def find_left(
         self, group: str, instances: Collection[str], ended: Collection[str]
     ) -> list[str]:
-        """Return the old machines that are in the group still, ``node (instance)``; ``ended``: whose end was requested."""
+        """Return the old machines that are still in the group, as ``node (instance)``; ``ended``: machines whose end was requested."""
         old = self.nodes(group)
         return [
             f"{node} ({instance})"

@@ -35,7 +35,7 @@ from rebalancer.providers.contract import NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
 
 _FAILURES = 10
-"""So many looks in a row may fail."""
+"""Number of looks that may fail in a row."""
 
 
 class Cluster(Protocol):

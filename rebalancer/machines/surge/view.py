@@ -99,7 +99,7 @@ class GroupView:
         ]
 
     def unknown(self, before: Collection[str]) -> list[MachineView]:
-        """Return the machines of which the provider does not say yet when they were launched; ``before``: see :meth:`new`."""
+        """Return the machines whose launch time the provider does not say yet; ``before``: see :meth:`new`."""
         return [one for one in self.machines if one.instance not in before and one.launched is None]
 
     def why_not(self, node: str, note: GroupNote, closed: Collection[str]) -> str | None:

@@ -184,7 +184,7 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move], *, ordered: bool = Fals
 
 
 def _controllers_of_gangs(snapshot: Snapshot, uids: Collection[str]) -> dict[NamedController, str]:
-    """Return the controllers of those of the pods that are of gangs: who owns a gang may make them again with it."""
+    """Return the controllers of the pods that belong to gangs: the owner of a gang may recreate them with it."""
     return {
         (
             of.namespace,

@@ -2,17 +2,21 @@
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, storm_parser
+from tests.storm.arguments import (
+    folder_of,
+    parse_seeds,
+    play_seeds,
+    say,
+    share_seeds,
+    storm_parser,
+)
 from tests.storm.machines.invariants import violations
 from tests.storm.machines.play import CLOUD, PROVIDERS, Stage, stage
-
-_PROGRAM = (sys.executable, "-m", "tests.storm.machines")
 
 
 def main() -> int:
@@ -23,7 +27,7 @@ def main() -> int:
     hits: Counter[str] = Counter()
     seeds = parse_seeds(chosen.seeds, chosen.runs)
     if chosen.at_once > 1:
-        return _share(seeds, chosen.at_once)
+        return share_seeds("tests.storm.machines", seeds, chosen.at_once)
     with stage(folder, chosen.provider) as made:
         if chosen.short:
             seeds = [seed for seed in seeds if not made.scenario(seed).hits_long]
@@ -31,23 +35,6 @@ def main() -> int:
         code = play_seeds(seeds, chosen, lambda seed: _holds(made, seed, chosen, hits))
     say(f"faults that came to bear: {dict(sorted(hits.items()))}")
     return code
-
-
-def _share(seeds: list[int], at_once: int) -> int:
-    """Let so many processes play the seeds, each with a control plane and a cloud of its own: a run waits more than it works."""
-    begun = time.monotonic()
-    shares = [seeds[number::at_once] for number in range(at_once)]
-    players = [
-        subprocess.Popen(
-            # What is named last counts.
-            [*_PROGRAM, *sys.argv[1:], "--at-once=1", f"--seeds={','.join(map(str, share))}"]
-        )
-        for share in shares
-        if share
-    ]
-    codes = [player.wait() for player in players]
-    say(f"{len(seeds)} seeds by {len(players)} in {time.monotonic() - begun:.0f} s")
-    return max(codes, default=1)
 
 
 def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str]) -> bool:
@@ -91,9 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--short", action="store_true", help="leave out what stops a process for minutes"
-    )
-    parser.add_argument(
-        "--at-once", type=int, default=1, metavar="N", help="play so many at a time"
     )
     return parser
 

@@ -3,8 +3,7 @@
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,21 +11,8 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.drain import DrainOptions, drain
-from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster
 from tests.support.killing import Killed, Killing
-
-FAST = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05, job=2.0, job_backoff=0.1)
-
-
-@contextmanager
-def nodes(*names: str, timings: Durations = FAST, **more: Any) -> Iterator[EmbeddedCluster]:
-    """An embedded cluster with these nodes."""
-    with EmbeddedCluster(timings=timings) as cluster:
-        for name in names:
-            cluster.add_node(name, f"zone-{name}", **more)
-        cluster.settle()
-        yield cluster
 
 
 class Drained:

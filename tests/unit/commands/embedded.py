@@ -12,13 +12,13 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.flags import reference
 from rebalancer.commands.run import run_once
-from rebalancer.embedded.engine import Durations
 from rebalancer.machines.capacity import MachineScaler
 from rebalancer.run.context import run_context
 from rebalancer.run.one_run import run_on
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
+from tests.support.worlds import FAST
 
 MEMORY = "default/memory"
 NOW_POLICY = """
@@ -32,9 +32,7 @@ strategies: {anti-affinity: {}}
 @contextmanager
 def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
     """Three replicas of each name that want a zone each, two zones, and a third that has just joined."""
-    with EmbeddedCluster(
-        timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    ) as cluster:
+    with EmbeddedCluster(timings=FAST) as cluster:
         for zone in "ab":
             cluster.add_node(f"n-{zone}", zone)
         cluster.settle()

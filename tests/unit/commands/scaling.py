@@ -14,7 +14,7 @@ from rebalancer.machines.capacity import of_run as commands
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.objects import EmbeddedCluster, node
 from rebalancer.wire.marks import SCALE_IN
-from tests.unit.commands.draining import FAST
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import ServedRunner
 
 TICK = 120.0

@@ -9,11 +9,11 @@ import pytest
 
 from rebalancer.cli import command
 from rebalancer.commands.run import asks
-from rebalancer.embedded.engine import Durations
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.objects import node as cluster_node
 from tests.support.cli import begin
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
 UNASKED = "add --yes"
@@ -189,8 +189,7 @@ strategies: {consolidation: {minNodeAge: 0s}}
 
 
 def test_on_a_terminal_nodes_are_marked_after_a_yes_where_no_pod_moves(tmp_path):
-    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    with EmbeddedCluster(timings=timings) as cluster:
+    with EmbeddedCluster(timings=FAST) as cluster:
         cluster.apply(cluster_node("n0"))
         cluster.settle()
         cluster.apply(deployment("web", 2, cpu="200m"))

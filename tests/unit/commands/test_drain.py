@@ -20,7 +20,8 @@ from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import LeapingClock, Once
-from tests.unit.commands.draining import FAST, Terminal, drained, is_cordoned, nodes, pods_on
+from tests.support.worlds import FAST, embedded_nodes
+from tests.unit.commands.draining import Terminal, drained, is_cordoned, pods_on
 from tests.unit.report.test_report_bars import WIPED
 
 
@@ -37,7 +38,7 @@ def annotation(cluster, node):
 
 
 def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(deployment("web", 6), daemonset("agent"))
         cluster.settle()
         before = len(pods_on(cluster, "n1"))
@@ -61,7 +62,7 @@ def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
 
 
 def test_a_terminal_shows_bars_around_the_same_lines():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(deployment("web", 6))
         cluster.settle()
         shown, plain = drained(cluster, "n1", err=Terminal()), drained(cluster, "n2")
@@ -76,7 +77,7 @@ def test_a_terminal_shows_bars_around_the_same_lines():
 
 
 def test_an_annotation_that_cannot_be_taken_away_is_not_called_done():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(deployment("web", 2))
         cluster.settle()
         # The cordon is written, and nothing after it.
@@ -89,7 +90,7 @@ def test_an_annotation_that_cannot_be_taken_away_is_not_called_done():
 
 
 def test_several_nodes_are_cordoned_before_one_is_emptied():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(deployment("web", 6))
         cluster.settle()
         done = drained(cluster, "n1", "n2")
@@ -118,7 +119,7 @@ def test_several_nodes_are_cordoned_before_one_is_emptied():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_needs_a_flag_refuses_the_drain_and_nothing_is_changed(made, flag, code):
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(made)
         cluster.settle()
         done = drained(cluster, "n1", "n2", without_landing=True)
@@ -138,7 +139,7 @@ LLM = deployment("llm", 2, pod_annotations={"pod-group-name": "llm"})
 
 
 def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(LLM)
         cluster.settle()
         before = {pod["metadata"]["uid"] for pod in cluster.objects("Pod")}
@@ -154,7 +155,7 @@ def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too():
 
 @pytest.mark.parametrize(("wait", "fate"), [(0.0, "evict"), (60.0, "wait")])
 def test_a_dry_run_checks_batch_that_is_evicted_at_once_as_other_pods(wait, fate):
-    with nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
         cluster.apply(job("sum"))
         cluster.settle()
         node = cluster.objects("Pod")[0]["spec"]["nodeName"]
@@ -165,7 +166,7 @@ def test_a_dry_run_checks_batch_that_is_evicted_at_once_as_other_pods(wait, fate
 
 
 def test_a_dry_run_names_the_pods_of_a_gang_on_other_nodes():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(LLM)
         cluster.settle()
         where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.objects("Pod")}
@@ -194,7 +195,7 @@ class Withdrawing(io.StringIO):
 
 
 def test_a_gang_that_does_not_come_back_is_named_and_is_no_success():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(LLM)
         cluster.settle()
         (node, *_) = (pod["spec"]["nodeName"] for pod in cluster.objects("Pod"))
@@ -214,7 +215,7 @@ def test_a_gang_that_does_not_come_back_is_named_and_is_no_success():
     ],
 )
 def test_a_budget_has_to_let_all_of_a_gang_go_at_once(budget, code):
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(LLM, pdb("llm", {"app": "llm"}, **budget))
         cluster.settle()
         done = drained(cluster, "n1")
@@ -228,7 +229,7 @@ def test_a_budget_has_to_let_all_of_a_gang_go_at_once(budget, code):
 
 
 def test_pods_without_room_elsewhere_refuse_the_drain_unless_their_landing_does_not_matter():
-    with nodes("n1", "n2", cpu="1") as cluster:
+    with embedded_nodes("n1", "n2", cpu="1") as cluster:
         cluster.apply(deployment("web", 4, cpu="400m"))
         cluster.settle()
         done = drained(cluster, "n1")
@@ -242,7 +243,7 @@ def test_pods_without_room_elsewhere_refuse_the_drain_unless_their_landing_does_
 
 
 def test_a_budget_that_allows_nothing_now_is_waited_for():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         cluster.apply(deployment("web", 3), pdb("web", {"app": "web"}, maxUnavailable=1))
         cluster.settle()
         done = drained(cluster, "n1", "n2")
@@ -251,7 +252,7 @@ def test_a_budget_that_allows_nothing_now_is_waited_for():
 
 
 def test_a_budget_that_never_allows_anything_refuses_the_drain():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(deployment("web", 2), pdb("web", {"app": "web"}, minAvailable=2))
         cluster.settle()
         done = drained(cluster, "n1")
@@ -261,7 +262,7 @@ def test_a_budget_that_never_allows_anything_refuses_the_drain():
 
 
 def test_two_budgets_on_one_pod_refuse_the_drain():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         labels = {"app": "web"}
         cluster.apply(deployment("web", 2), pdb("a", labels, minAvailable=1))
         cluster.apply(pdb("b", labels, minAvailable=1))
@@ -272,7 +273,7 @@ def test_two_budgets_on_one_pod_refuse_the_drain():
 
 
 def test_batch_pods_are_waited_for_and_never_evicted():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.cordon(["n2"])
         cluster.apply(job("sums"), pdb("sums", {"job": "sums"}, minAvailable=65535))
         cluster.settle()
@@ -289,7 +290,7 @@ def test_batch_pods_are_waited_for_and_never_evicted():
 
 
 def test_batch_that_does_not_end_in_time_is_named_or_evicted_by_order():
-    with nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
         cluster.cordon(["n2"])
         cluster.apply(job("sums", job_spec={"backoffLimit": 9}))
         cluster.settle()
@@ -305,7 +306,7 @@ def test_batch_that_does_not_end_in_time_is_named_or_evicted_by_order():
 
 
 def test_a_drain_that_times_out_says_on_the_node_who_and_why_or_gives_it_back():
-    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
         cluster.apply(job("sums"))
         cluster.settle()
         over = LeapingClock(Once(lambda: is_cordoned(cluster, "n1")))
@@ -331,7 +332,7 @@ def test_a_drain_that_times_out_says_on_the_node_who_and_why_or_gives_it_back():
 
 
 def test_a_cordon_that_was_there_before_is_not_taken_away():
-    with nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", "n2", timings=replace(FAST, job=600.0)) as cluster:
         cluster.apply(job("sums"))
         cluster.settle()
         name = (pods_on(cluster, "n1") and "n1") or "n2"
@@ -343,7 +344,7 @@ def test_a_cordon_that_was_there_before_is_not_taken_away():
 
 
 def test_a_dry_run_changes_nothing():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(deployment("web", 4), pdb("web", {"app": "web"}, minAvailable=1))
         cluster.settle()
         for kind in ("client", "server"):
@@ -361,7 +362,7 @@ def test_a_dry_run_changes_nothing():
 
 
 def test_only_selected_pods_go():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(deployment("web", 2), deployment("db", 2))
         cluster.settle()
         done = drained(cluster, "n1", pod_selector="app=web")
@@ -371,7 +372,7 @@ def test_only_selected_pods_go():
 
 
 def test_nodes_are_selected_by_labels_and_what_is_wrong_is_said():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         selected = drained(cluster, selector="kubernetes.io/hostname=n1", dry_run="client")
         assert selected.verdicts == {"n1": "drainable"}
         assert drained(cluster, "n9").code == 2
@@ -382,7 +383,7 @@ def test_nodes_are_selected_by_labels_and_what_is_wrong_is_said():
 
 
 def test_a_signal_ends_it_in_good_order():
-    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
         cluster.apply(job("sums"))
         cluster.settle()
         stop = Once(lambda: is_cordoned(cluster, "n1"))
@@ -396,7 +397,7 @@ def test_a_signal_ends_it_in_good_order():
 @pytest.mark.parametrize("minutes", [1, 60])
 def test_who_holds_the_lease_is_said_once_and_that_it_may_be_a_serve(minutes, monkeypatch):
     monkeypatch.setattr(rounds, "_TURN", 0.1)
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         now = cluster.clock.now()
         spec = {
             "holderIdentity": "host-7",
@@ -419,7 +420,7 @@ def test_who_holds_the_lease_is_said_once_and_that_it_may_be_a_serve(minutes, mo
 
 def test_the_time_of_a_drain_is_over_also_while_another_process_has_the_lease(monkeypatch):
     monkeypatch.setattr(rounds, "_TURN", 0.1)
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         spec = {
             "holderIdentity": "host-7",
             "renewTime": rfc3339(cluster.clock.now()),
@@ -500,7 +501,7 @@ def test_the_end_of_a_drain_is_written_on_several_nodes_at_once(monkeypatch):
         return finish(*arguments, **more)
 
     monkeypatch.setattr(cordon, "finish", together)
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         done = drained(cluster, "n1", "n2")
         assert done.code == 0, done.err
         for name in ("n1", "n2"):
@@ -508,7 +509,7 @@ def test_the_end_of_a_drain_is_written_on_several_nodes_at_once(monkeypatch):
 
 
 def test_settings_of_flags_reach_the_drain():
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         wrong = drained(cluster, "n1", settings=("no.such=1",))
         assert wrong.code == 2
         assert "unknown key" in wrong.err
@@ -523,7 +524,7 @@ def test_a_drain_predicts_by_the_configmap_that_the_policy_names(tmp_path):
         "scheduler: {fromConfig: {configMap: default/scheduler}}\n"
     )
     kind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(
             deployment("web", 2),
             {

@@ -10,7 +10,8 @@ from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, job, pdb
 from tests.support.clocks import Once
 from tests.support.killing import Killed, Killing
-from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
+from tests.support.worlds import FAST, embedded_nodes
+from tests.unit.commands.draining import drained, is_cordoned, pods_on
 
 OLD = ("n1", "n2")
 # The threads of a process that was killed end, too.
@@ -32,7 +33,7 @@ def crowded(cluster):
 
 
 def test_a_drain_that_is_killed_after_any_write_is_gone_on_with_by_the_next(monkeypatch):
-    with nodes(*OLD, "n3", "n4") as cluster:
+    with embedded_nodes(*OLD, "n3", "n4") as cluster:
         crowded(cluster)
         kills, done = 0, None
         killing = Killing(monkeypatch)
@@ -55,7 +56,7 @@ def test_a_drain_that_is_killed_after_any_write_is_gone_on_with_by_the_next(monk
 
 
 def test_it_stays_known_after_a_kill_who_cordoned_the_node(monkeypatch):
-    with nodes(*OLD, timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes(*OLD, timings=replace(FAST, job=600.0)) as cluster:
         cluster.cordon(["n2"])
         cluster.apply(job("sums"))
         cluster.settle()
@@ -76,7 +77,7 @@ def test_it_stays_known_after_a_kill_who_cordoned_the_node(monkeypatch):
 @pytest.mark.parametrize("cordoned", [True, False])
 def test_a_drain_goes_on_with_a_killed_one_only_while_the_node_is_cordoned(cordoned):
     """Else people have taken the node back since, and batch work is waited for anew."""
-    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
         cluster.apply(job("sums"))
         cluster.settle()
         left = {"by": "killed", "why": "", "at": "2026-01-01T00:00:00Z", "cordoned": True}
@@ -89,7 +90,7 @@ def test_a_drain_goes_on_with_a_killed_one_only_while_the_node_is_cordoned(cordo
 
 
 def test_a_drain_that_ends_after_its_node_was_uncordoned_leaves_nothing_on_it():
-    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
         cluster.apply(job("sums"))
         cluster.settle()
 
@@ -104,7 +105,7 @@ def test_a_drain_that_ends_after_its_node_was_uncordoned_leaves_nothing_on_it():
 
 
 def test_two_drains_at_once_empty_the_nodes_and_evict_nothing_else():
-    with nodes(*OLD, "n3", "n4") as cluster:
+    with embedded_nodes(*OLD, "n3", "n4") as cluster:
         crowded(cluster)
         there = {name for node in OLD for name in pods_on(cluster, node)}
         with ThreadPoolExecutor(2) as pool:

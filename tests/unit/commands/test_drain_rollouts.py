@@ -11,7 +11,8 @@ from rebalancer.machines.drain import draining, rounds
 from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
-from tests.unit.commands.draining import drain_until_done, drained, nodes, pods_on
+from tests.support.worlds import embedded_nodes, rolling_update
+from tests.unit.commands.draining import drain_until_done, drained, pods_on
 from tests.unit.commands.ready import ReadyPods, let_be_ready
 
 RESTART = ("method.unevictable=restart",)
@@ -26,8 +27,7 @@ def short_pauses(monkeypatch):
 
 def rolling(replicas=3, name="web", surge=1, unavailable=0, **more):
     made = deployment(name, replicas, **more)
-    pace = {"maxSurge": surge, "maxUnavailable": unavailable}
-    made["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": pace}
+    made["spec"]["strategy"] = rolling_update(surge, unavailable)
     return made
 
 
@@ -62,7 +62,7 @@ def unready(cluster):
 
 
 def test_all_its_pods_are_replaced_once_and_none_is_missing_meanwhile():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(), closed(), on=("n1", "n2"))
         elsewhere = set(pods_on(cluster, "n2"))
         assert elsewhere
@@ -80,7 +80,7 @@ def test_all_its_pods_are_replaced_once_and_none_is_missing_meanwhile():
 
 
 def test_two_nodes_in_one_drain_restart_it_once():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(4), closed(), on=("n1", "n2"))
         seen = ReadyPods(cluster, "web")
         done = drained(cluster, "n1", "n2", settings=RESTART)
@@ -92,7 +92,7 @@ def test_two_nodes_in_one_drain_restart_it_once():
 
 
 def test_a_dry_run_names_the_pods_elsewhere_and_changes_nothing():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(), closed(), on=("n1", "n2"))
         (other, *_) = pods_on(cluster, "n2")
         text = drained(cluster, "n1", settings=RESTART, dry_run="client", output="table").out
@@ -112,7 +112,7 @@ def test_a_dry_run_names_the_pods_elsewhere_and_changes_nothing():
 
 
 def test_what_a_restart_would_leave_with_fewer_pods_is_refused_and_says_why():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         start(
             cluster,
             statefulset("db", 2),
@@ -133,7 +133,7 @@ def test_what_a_restart_would_leave_with_fewer_pods_is_refused_and_says_why():
 
 
 def test_a_pod_elsewhere_that_only_a_flag_lets_go_keeps_the_rollout_from_being_restarted():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         web = rolling()
         web["spec"]["template"]["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
         start(cluster, web, closed(), on=("n1", "n2"))
@@ -143,7 +143,7 @@ def test_a_pod_elsewhere_that_only_a_flag_lets_go_keeps_the_rollout_from_being_r
 
 
 def test_a_rollout_that_could_never_end_is_not_begun():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         apart = {
             "podAntiAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -163,7 +163,7 @@ def test_a_rollout_that_could_never_end_is_not_begun():
 
 @pytest.mark.parametrize("more", [{"paused": True}, {"replicas": 4}])
 def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatch):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(), closed())
 
         def changed(client, snapshot, checks):
@@ -179,7 +179,7 @@ def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatc
 
 
 def test_a_foreign_rollout_is_awaited_and_nothing_evicted_meanwhile():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         lame = rolling(2)
         start(cluster, lame, closed())
         stuck = rolling(2, pod_annotations={NEVER_READY: "true"})
@@ -201,7 +201,7 @@ def test_a_foreign_rollout_is_awaited_and_nothing_evicted_meanwhile():
 
 
 def test_new_pods_that_do_not_become_ready_leave_all_old_ones_where_they_serve():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         lame = rolling(2, pod_annotations={NEVER_READY: "true"})
         start(cluster, lame)
         for name in pods_on(cluster, "n1"):
@@ -223,7 +223,7 @@ def test_new_pods_that_do_not_become_ready_leave_all_old_ones_where_they_serve()
 
 
 def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkeypatch):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(), closed(), on=("n1", "n2"))
         seen = ReadyPods(cluster, "web")
         drain_until_done(monkeypatch, cluster, "n1", settings=RESTART, timeout=600.0)
@@ -233,7 +233,7 @@ def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkey
 
 
 def test_without_a_landing_it_is_restarted_once_by_order_and_serves_until_there_is_room():
-    with nodes("n1", "n2", cpu="1") as cluster:
+    with embedded_nodes("n1", "n2", cpu="1") as cluster:
         big = deployment("big", 1, cpu="900m", nodeSelector={"kubernetes.io/hostname": "n2"})
         cluster.apply(big)
         cluster.settle()

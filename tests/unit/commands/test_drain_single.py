@@ -10,7 +10,8 @@ from rebalancer.machines.drain import draining, rounds
 from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
-from tests.unit.commands.draining import drain_until_done, drained, is_cordoned, nodes, pods_on
+from tests.support.worlds import embedded_nodes
+from tests.unit.commands.draining import drain_until_done, drained, is_cordoned, pods_on
 from tests.unit.commands.ready import ReadyPods, let_be_ready
 
 RESTART = ("method.singleReplicas=restart",)
@@ -45,7 +46,7 @@ def restarts(cluster, name):
     ("settings", "least", "how"), [(RESTART, 1, "restarted"), ((), 0, "evicted")]
 )
 def test_its_only_pod_is_replaced_before_it_goes_where_the_policy_says_so(settings, least, how):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, deployment("web", 1))
         seen = ReadyPods(cluster, "web")
         done = drained(cluster, "n1", settings=settings)
@@ -56,7 +57,7 @@ def test_its_only_pod_is_replaced_before_it_goes_where_the_policy_says_so(settin
 
 
 def test_a_budget_that_never_allows_its_eviction_does_not_hold_the_node():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
         assert drained(cluster, "n1").verdicts == {"n1": "never-satisfiable"}
         seen = ReadyPods(cluster, "web")
@@ -67,7 +68,7 @@ def test_a_budget_that_never_allows_its_eviction_does_not_hold_the_node():
 
 def test_several_single_replicas_go_beside_pods_that_are_evicted():
     names = [f"s{number}" for number in range(4)]
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, *(deployment(name, 1) for name in names), deployment("many", 3))
         seen = ReadyPods(cluster, *names)
         done = drained(cluster, "n1", settings=RESTART)
@@ -80,7 +81,7 @@ def test_several_single_replicas_go_beside_pods_that_are_evicted():
 def test_a_dry_run_says_how_each_goes_and_what_leaves_a_gap():
     recreated = deployment("old", 1)
     recreated["spec"]["strategy"] = {"type": "Recreate"}
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, deployment("web", 1), recreated, statefulset("db", 1))
         text = drained(cluster, "n1", settings=RESTART, dry_run="client", output="table").out
         lines = {
@@ -108,7 +109,7 @@ def test_a_dry_run_says_how_each_goes_and_what_leaves_a_gap():
 
 
 def test_a_gang_with_a_single_replica_goes_pod_by_pod_and_only_by_order():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         gang = {"pod-group-name": "llm"}
         fill(cluster, *(deployment(name, 1, pod_annotations=gang) for name in ("head", "tail")))
         assert drained(cluster, "n1", dry_run="client").verdicts == {"n1": "drainable"}
@@ -123,7 +124,7 @@ def test_a_gang_with_a_single_replica_goes_pod_by_pod_and_only_by_order():
 
 @pytest.mark.parametrize("more", [{"paused": True}, {"replicas": 2}])
 def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatch):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, deployment("web", 1))
 
         def changed(client, snapshot, checks):
@@ -141,7 +142,7 @@ def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatc
 def test_a_rollout_that_a_person_forbids_goes_only_by_force():
     kept = deployment("web", 1)
     kept["metadata"]["annotations"] = {"rebalancer/evict": "false"}
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, kept)
         assert drained(cluster, "n1", settings=RESTART).verdicts == {"n1": "refused"}
         seen = ReadyPods(cluster, "web")
@@ -160,7 +161,7 @@ def never_ready_again(cluster):
 
 
 def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_where_it_serves():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         never_ready_again(cluster)
         seen = ReadyPods(cluster, "web")
         over = LeapingClock(Once(lambda: restarts(cluster, "web") is not None))
@@ -187,7 +188,7 @@ def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_where_it_serves
 
 
 def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkeypatch):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
         seen = ReadyPods(cluster, "web")
         drain_until_done(monkeypatch, cluster, "n1", settings=RESTART, timeout=600.0)
@@ -197,7 +198,7 @@ def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkey
 
 
 def test_what_has_no_landing_is_started_elsewhere_before_it_goes_too():
-    with nodes("n1", "n2", cpu="1") as cluster:
+    with embedded_nodes("n1", "n2", cpu="1") as cluster:
         fill_all = deployment("big", 1, cpu="900m", nodeSelector={"kubernetes.io/hostname": "n2"})
         cluster.apply(fill_all)
         cluster.settle()

@@ -11,9 +11,9 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import StoppedError
 from rebalancer.commands.marks import show_marks
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.embedded.engine import Durations
 from rebalancer.run.options import ClusterFlags
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
 POLICY = """
@@ -36,8 +36,7 @@ DEAD, LIVE = mark("steer.20200101T000000Z.dead"), mark("steer.20991231T000000Z.l
 @contextmanager
 def crowded(taints=()):
     """Two web pods on n0; n1, which is emptier than n2 and n3, would take any replacement, and holds one already."""
-    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    with EmbeddedCluster(timings=timings) as cluster:
+    with EmbeddedCluster(timings=FAST) as cluster:
         cluster.apply(node("n0", zone="a"))
         cluster.settle()
         labels = {"app": "web"}
@@ -179,8 +178,7 @@ strategies: {taints: {}, consolidation: {minNodeAge: 0s}}
 
 
 def test_nodes_that_cannot_be_marked_are_not_emptied_and_the_run_says_so(tmp_path):
-    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    with EmbeddedCluster(timings=timings) as cluster:
+    with EmbeddedCluster(timings=FAST) as cluster:
         cluster.apply(*(node(f"n{i}", zone="a") for i in range(3)))
         cluster.apply(deployment("web", 2, cpu="200m"))
         cluster.settle()

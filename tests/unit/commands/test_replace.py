@@ -25,8 +25,9 @@ from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import LeapingClock, Once
 from tests.support.volumes import attachment
+from tests.support.worlds import FAST, embedded_nodes
 from tests.unit.commands.called import called
-from tests.unit.commands.draining import FAST, Drained, Terminal, is_cordoned, nodes, pods_on
+from tests.unit.commands.draining import Drained, Terminal, is_cordoned, pods_on
 from tests.unit.report.test_report_bars import WIPED
 
 OLD = {"generation": "old"}
@@ -76,7 +77,7 @@ def writes_to(path):
 
 
 def test_old_nodes_are_emptied_and_handed_on_one_after_the_other(tmp_path):
-    with nodes("n1", "n2", "n3", "n4") as cluster:
+    with embedded_nodes("n1", "n2", "n3", "n4") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=2))
         cluster.settle()
@@ -101,7 +102,7 @@ def test_old_nodes_are_emptied_and_handed_on_one_after_the_other(tmp_path):
 
 
 def test_a_node_that_was_uncordoned_is_replaced_from_the_beginning(tmp_path):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 4))
         cluster.settle()
@@ -118,7 +119,7 @@ def test_a_node_that_was_uncordoned_is_replaced_from_the_beginning(tmp_path):
 
 
 def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path):
-    with nodes("n1", "n2", "n3", "n4") as cluster:
+    with embedded_nodes("n1", "n2", "n3", "n4") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=2))
         cluster.settle()
@@ -151,7 +152,7 @@ def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path)
 
 def test_nodes_that_another_one_removed_while_it_had_the_lease_are_not_missed():
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "turns"}}
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         now = rfc3339(cluster.clock.now()).replace("Z", ".000000Z")
         held = {"holderIdentity": "other", "renewTime": now, "leaseDurationSeconds": 600}
@@ -184,7 +185,7 @@ def test_nodes_with_batch_work_come_last(tmp_path):
                     cluster.apply({**ended, "status": {"phase": "Succeeded"}})
             return super().write(text)
 
-    with nodes("n1", "n2", "n3", timings=replace(FAST, job=600.0)) as cluster:
+    with embedded_nodes("n1", "n2", "n3", timings=replace(FAST, job=600.0)) as cluster:
         two_old_nodes(cluster)
         cluster.cordon(["n2", "n3"])
         cluster.apply(job("sums"))
@@ -197,7 +198,7 @@ def test_nodes_with_batch_work_come_last(tmp_path):
 
 
 def test_what_the_new_nodes_do_not_hold_refuses_it_and_says_how_many_are_missing():
-    with nodes("n1", "n2", cpu="2") as cluster:
+    with embedded_nodes("n1", "n2", cpu="2") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 6, cpu="600m"))
         cluster.settle()
@@ -216,7 +217,7 @@ def test_what_the_new_nodes_do_not_hold_refuses_it_and_says_how_many_are_missing
 def test_machines_are_promised_only_where_room_is_what_lacks():
     """A pod in each of three zones, by a required rule: another machine like the one of the third would hold none more."""
     rule = {"labels": {"app": "web"}, "affinity": require_apart({"app": "web"}, ZONE)}
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 3, **rule))
         cluster.settle()
@@ -240,7 +241,7 @@ def test_what_is_missing_is_a_sentence(missing, note):
 
 
 def test_a_hook_that_fails_ends_it_with_its_words():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         done = replaced(cluster, then=shlex.join([sys.executable, "-c", "raise SystemExit('no')"]))
         assert done.code == 4
@@ -250,7 +251,7 @@ def test_a_hook_that_fails_ends_it_with_its_words():
 
 def test_what_the_rounds_note_stands_in_the_report_once():
     """Each old node has one pod, and is emptied in a round of its own; all events are refused."""
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 3))
         cluster.settle()
@@ -275,7 +276,7 @@ print(json.dumps(said))
 
 def test_a_credential_plugin_runs_once_for_all_rounds(tmp_path):
     """On EKS each run of it is a process of a second: aws eks get-token."""
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 3))
         cluster.settle()
@@ -306,7 +307,7 @@ def test_a_machine_is_removed_only_once_the_volumes_of_its_node_are_detached(tmp
                 cluster.delete("VolumeAttachment", "detaching")
             return super().write(text)
 
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(attachment("n1"), {**attachment("n3"), "metadata": {"name": "elsewhere"}})
         done = replaced(cluster, err=Err(), then=writes_to(removed))
@@ -316,7 +317,7 @@ def test_a_machine_is_removed_only_once_the_volumes_of_its_node_are_detached(tmp
 
 
 def test_a_volume_that_is_never_detached_is_waited_for_two_minutes(tmp_path):
-    with nodes("n1", "n3") as cluster:
+    with embedded_nodes("n1", "n3") as cluster:
         cluster.apply(
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": OLD}}
         )
@@ -330,7 +331,7 @@ def test_a_volume_that_is_never_detached_is_waited_for_two_minutes(tmp_path):
 
 
 def test_without_a_hook_that_removes_machines_no_volume_is_waited_for():
-    with nodes("n1", "n3") as cluster:
+    with embedded_nodes("n1", "n3") as cluster:
         cluster.apply(
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": OLD}}
         )
@@ -344,7 +345,7 @@ def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
     policy.write_text(
         "{apiVersion: rebalancer/v1, kind: Policy, windows: [{allow: '0 0 29 2 *', for: 1m}], strategies: {}}"
     )
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 2))
         cluster.settle()
@@ -356,7 +357,7 @@ def test_nothing_is_begun_outside_the_windows_of_the_policy(tmp_path):
 
 @pytest.mark.parametrize("more", [{}, {"dry_run": "client"}])
 def test_where_no_node_is_old_there_is_nothing_to_do(more):
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         done = replaced(cluster, selector=None, older_than=3000 * 86_400.0, output="table", **more)
         assert done.code == 0, done.err
         lines = done.out.strip().splitlines()
@@ -378,7 +379,7 @@ def test_where_no_node_is_old_there_is_nothing_to_do(more):
     ],
 )
 def test_what_is_wrong_is_said(options, says):
-    with nodes("n1") as cluster:
+    with embedded_nodes("n1") as cluster:
         done = replaced(cluster, **options)
         assert done.code == 2
         assert says in done.err
@@ -416,7 +417,7 @@ class Reinstalled:
 
 @pytest.mark.parametrize("labels", [{}, OLD])
 def test_a_machine_that_comes_back_under_its_name_is_left_alone(monkeypatch, labels):
-    with nodes("n1", "n2", "n3", "n4") as cluster:
+    with embedded_nodes("n1", "n2", "n3", "n4") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 6))
         cluster.settle()
@@ -429,7 +430,7 @@ def test_a_machine_that_comes_back_under_its_name_is_left_alone(monkeypatch, lab
 
 
 def test_pods_of_a_node_that_came_under_the_name_while_it_was_emptied_stay(monkeypatch):
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         old = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": OLD}}
         cluster.apply(old, deployment("web", 3))
         cluster.settle()
@@ -455,7 +456,7 @@ def test_pods_of_a_node_that_came_under_the_name_while_it_was_emptied_stay(monke
 
 
 def test_a_node_that_is_not_old_any_more_is_given_back():
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         cluster.apply(deployment("web", 3))
         cluster.settle()
@@ -482,7 +483,7 @@ def test_a_node_that_is_not_old_any_more_is_given_back():
 def test_a_policy_without_strategies_is_no_reason_to_say_that_nothing_moves(tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
-    with nodes("n1", "n2", "n3") as cluster:
+    with embedded_nodes("n1", "n2", "n3") as cluster:
         two_old_nodes(cluster)
         done = replaced(cluster, policy_path=str(policy), dry_run="client")
         assert (done.code, done.report["warnings"]) == (0, [])

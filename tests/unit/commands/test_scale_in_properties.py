@@ -133,7 +133,7 @@ _LATE_EACH_TIME = [Step(0, "well", None, uncordons=False, late=True)] * 6
 """Every node is empty, but a pod comes to each just before its machine would be terminated: hardly ever drawn by chance."""
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_STEPS)
 @example(_LATE_EACH_TIME)
 def test_no_machine_with_pods_ends_and_each_node_is_ended_or_opened(steps):

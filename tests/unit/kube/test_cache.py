@@ -21,12 +21,11 @@ from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import cache as cached
-from rebalancer.kube import watch as watched
 from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import Client, connect
 from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import Kept, read_cluster
-from rebalancer.kube.transport import Limits
+from rebalancer.kube.transport import FollowLimits, Limits
 from rebalancer.kube.view import RunView, view_first, view_now
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import PodFlag, Snapshot, Usage
@@ -584,7 +583,7 @@ class Noted:
 
 @contextmanager
 def lasting(cluster: EmbeddedCluster, noted: Noted) -> Iterator[ClusterCache]:
-    limits = Limits(first_wait=0.01)
+    limits = Limits(first_wait=0.01, follow=QUICK)
     client = connect(kubeconfig=cluster.kubeconfig, environ={}, limits=limits)
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
@@ -592,14 +591,8 @@ def lasting(cluster: EmbeddedCluster, noted: Noted) -> Iterator[ClusterCache]:
         yield cache
 
 
-@pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have streams end after a second, and what fails tried again soon."""
-    monkeypatch.setattr(watched, "_MAX_STREAM", 1.0)
-    monkeypatch.setattr(watched, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(watched, "_MAX_WAIT", 0.02)
-    monkeypatch.setattr(cached, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(cached, "_MAX_WAIT", 0.02)
+QUICK = FollowLimits(1.0, 0.01, 0.02, first_relist=0.01, longest_relist=0.02)
+"""Streams end after a second, and what fails is tried again soon."""
 
 
 OUTAGES: dict[str, list[Fault]] = {
@@ -615,7 +608,6 @@ OUTAGES: dict[str, list[Fault]] = {
 }
 
 
-@pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("what", OUTAGES)
 def test_without_an_end_a_list_is_followed_again_after_each_outage(
     cluster: EmbeddedCluster, what: str
@@ -635,7 +627,6 @@ def test_without_an_end_a_list_is_followed_again_after_each_outage(
     assert bool(noted.failed) == ("for long" in what or "no list" in what)
 
 
-@pytest.mark.usefixtures("quickly")
 def test_what_is_not_received_is_said_with_its_reason_while_it_lasts(
     cluster: EmbeddedCluster,
 ) -> None:
@@ -652,7 +643,6 @@ def test_what_is_not_received_is_said_with_its_reason_while_it_lasts(
     assert noted.failed == [("nodes", "our account may not watch them")]
 
 
-@pytest.mark.usefixtures("quickly")
 def test_a_list_that_fails_for_a_run_is_followed_again_without_another_run(
     cluster: EmbeddedCluster,
 ) -> None:

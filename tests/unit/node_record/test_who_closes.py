@@ -1,4 +1,4 @@
-"""Two who want one node: each pair of the table in docs/one-node.md, played on an API server."""
+"""Two who want one node: each pair of the table in docs/drain.md, played on an API server."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from tests.unit.machines.interruption.scene import (
     spot,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "one-node.md"
+PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
 NODE = "n-a"
 FAR = NOON + 86_400.0
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer import __version__
 from rebalancer.plan.plan import (
@@ -42,6 +41,7 @@ from rebalancer.report.model import RunReport
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.run.memory.remember import summarize_memory
 from rebalancer.testing.snapshots import node, snapshot_of, workload
+from tests.support.worlds import read_metrics
 
 NOW = 1_700_000_000.0
 
@@ -74,12 +74,7 @@ def report(outcomes=(), *, skips=(), standstill=(), **more):
 
 
 def samples(values):
-    text = generate_latest(registry(values)).decode()
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    return read_metrics(generate_latest(registry(values)).decode())
 
 
 def test_of_a_pod_that_has_ended_no_landing_is_counted():

@@ -10,7 +10,6 @@ import pytest
 
 from rebalancer.base.environment import Environment
 from rebalancer.embedded import demo
-from rebalancer.embedded.engine import Durations
 from rebalancer.planner.planning import score as score_cluster
 from rebalancer.report import metrics
 from rebalancer.report.changes import Changes
@@ -22,6 +21,7 @@ from rebalancer.run.context import run_context
 from rebalancer.run.one_run import run_unpublished as _run
 from rebalancer.run.source import open_source
 from rebalancer.testing.objects import EmbeddedCluster
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import ClusterClock, run_options
 
 # A budget, by which a part is left undone; and one that lets all go, where chance decides what comes of it.
@@ -80,9 +80,7 @@ class Tables(HTMLParser):
 
 
 def drifted(seed):
-    cluster = EmbeddedCluster(
-        seed=seed, timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    )
+    cluster = EmbeddedCluster(seed=seed, timings=FAST)
     with cluster:
         demo.many_workloads(cluster)
         demo.zone_lost(cluster)

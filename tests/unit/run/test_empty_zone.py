@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.embedded.engine import Durations
 from rebalancer.run.memory.document import FORGOTTEN_AFTER, NodeCountMemory
 from rebalancer.run.memory.remember import with_zones
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.snapshots import ZONE, node, snapshot_of
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import ClusterClock, Runner
 
 POLICY = """
@@ -33,8 +33,7 @@ OVER_ZONES = {
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
     """Four pods that spread over the zones north and south, two nodes each, and an empty node in west."""
-    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    with EmbeddedCluster(timings=timings) as one:
+    with EmbeddedCluster(timings=FAST) as one:
         labels = {"app.kubernetes.io/name": "kube-rebalancer"}
         of_release = {"name": "till-memory", "labels": labels}
         one.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": of_release})

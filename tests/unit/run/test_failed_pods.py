@@ -10,9 +10,9 @@ from rebalancer.cli import command
 from rebalancer.commands.simulate import SimulateOptions, simulate
 from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.apiserver.kinds import POD
-from rebalancer.embedded.engine import Durations
 from rebalancer.run.options import ClusterFlags
 from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import ClusterClock, Runner
 
 POLICY = """
@@ -28,9 +28,7 @@ strategies:
 @contextmanager
 def failed():
     """Three replicas on one of two nodes, and one that was evicted by its kubelet; its budget allows nothing."""
-    with EmbeddedCluster(
-        timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    ) as cluster:
+    with EmbeddedCluster(timings=FAST) as cluster:
         cluster.add_node("n-a", "a")
         cluster.settle()
         cluster.apply(deployment("web", 3))

@@ -4,11 +4,11 @@ import io
 import json
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.run import run_once
+from tests.support.worlds import read_metrics
 from tests.unit.base.test_sending import SECRET, server
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, run_options, third_zone_joined
 
@@ -23,14 +23,6 @@ def run(cluster, folder, err=None, **options):
     return run_once(run_options(**chosen), environment)
 
 
-def values(text):
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
 def test_a_run_that_acts_pushes_writes_and_gives_notice(tmp_path):
     file = tmp_path / "rebalancer.prom"
     with server() as (url, asked), third_zone_joined("web") as cluster:
@@ -40,7 +32,7 @@ def test_a_run_that_acts_pushes_writes_and_gives_notice(tmp_path):
         assert run(cluster, tmp_path, **options) == ExitCode.DONE
     pushed, notice, pushed_again = asked
     assert (pushed[0], pushed[1]) == ("PUT", "/metrics/job/kube-rebalancer")
-    metrics = values(pushed[3].decode())
+    metrics = read_metrics(pushed[3].decode())
     assert metrics["rebalancer_moves", "evicted"] == 1
     assert metrics["rebalancer_landings", "as-predicted"] == 1
     assert metrics["rebalancer_evictions", "Deployment/default/web"] == 1
@@ -50,14 +42,14 @@ def test_a_run_that_acts_pushes_writes_and_gives_notice(tmp_path):
     assert json.loads(notice[3])["text"] == "kube-rebalancer: acted"
     assert metrics["rebalancer_runs_total", "0"] == 1
     # What only grows is known to each run: nothing is lost where no scrape has seen one.
-    again = values(pushed_again[3].decode())
+    again = read_metrics(pushed_again[3].decode())
     assert again["rebalancer_runs_total", "0"] == 2
     moves = {key: value for key, value in again.items() if key[0] == "rebalancer_moves_total"}
     assert moves == {("rebalancer_moves_total", "default", "evicted", "anti-affinity"): 1}
     assert again["rebalancer_landings_total", "as-predicted"] == 1
     # The second run had nothing to do: it gives no notice.
-    assert values(pushed_again[3].decode())["rebalancer_moves", "evicted"] == 0
-    assert values(file.read_text())["rebalancer_memory_owners", "fine"] == 1
+    assert read_metrics(pushed_again[3].decode())["rebalancer_moves", "evicted"] == 0
+    assert read_metrics(file.read_text())["rebalancer_memory_owners", "fine"] == 1
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -90,7 +82,9 @@ def test_a_run_that_cannot_read_the_cluster_says_so(tmp_path):
         run(None, tmp_path, kubeconfig=str(kubeconfig), metrics_push=url, notify=url)
     pushed, notice = asked
     assert (
-        values(pushed[3].decode())["rebalancer_last_run_exit_code",] == error.value.exit_code == 3
+        read_metrics(pushed[3].decode())["rebalancer_last_run_exit_code",]
+        == error.value.exit_code
+        == 3
     )
     assert json.loads(notice[3])["result"] == "failed"
 
@@ -98,7 +92,7 @@ def test_a_run_that_cannot_read_the_cluster_says_so(tmp_path):
 def test_a_wrong_policy_is_a_failure_too(tmp_path):
     with server() as (url, asked), pytest.raises(PolicyError):
         run(None, tmp_path, metrics_push=url, snapshot_path="x", lease="a/b")
-    assert values(asked[0][3].decode())["rebalancer_last_run_exit_code",] == 2
+    assert read_metrics(asked[0][3].decode())["rebalancer_last_run_exit_code",] == 2
 
 
 @pytest.mark.parametrize("flag", ["metrics_push", "notify"])

@@ -9,7 +9,6 @@ import pytest
 
 from rebalancer.cli import command
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.engine import Durations
 from rebalancer.run.memory.remember import SETTLES_AFTER
 from rebalancer.testing.objects import (
     EmbeddedCluster,
@@ -17,6 +16,7 @@ from rebalancer.testing.objects import (
     prefer_apart,
     require_apart,
 )
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import MEMORY, ClusterClock, Runner
 
 POLICY = """
@@ -33,8 +33,7 @@ MORE = (*VANISHED, "p-a2")
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
     """Two workloads of four pods in two zones of two nodes, and a third zone that has just joined."""
-    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    with EmbeddedCluster(timings=timings) as one:
+    with EmbeddedCluster(timings=FAST) as one:
         one.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}})
         for name in ("p-a1", "p-a2", *VANISHED):
             one.add_node(name, name[2])

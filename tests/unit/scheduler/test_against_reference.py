@@ -15,7 +15,7 @@ from tests.unit.scheduler.worlds import Json, World
 Cluster = tuple[list[Json], list[Json], Json]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(clusters())
 def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> None:
     nodes, standing, new = made
@@ -31,7 +31,7 @@ def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> N
         assert (actual // DEFAULT_WEIGHTS[plugin]).tolist() == expected, plugin
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(clusters())
 def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluster) -> None:
     nodes, standing, new = made
@@ -58,7 +58,7 @@ class _Narrow(SchedulerProfile):
         return min(3, nodes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     clusters(least=2, most=9),
     st.booleans(),

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
@@ -31,6 +30,7 @@ from rebalancer.serve.health import (
 )
 from rebalancer.serve.page import MAX_RUNS, LivePage, Outlook
 from tests.support.clocks import HandClock
+from tests.support.worlds import read_metrics
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
 
@@ -162,14 +162,6 @@ def test_the_report_is_shown_only_where_that_is_switched_on():
     assert "/report" not in Health(HandClock(1000.0), deadline=120).paths()
 
 
-def values_of(text):
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
 def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
     with (
         third_zone_joined("web") as cluster,
@@ -190,7 +182,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
             "evicted",
             "landed",
         ]
-        values = values_of(asked(port, "/metrics")[1])
+        values = read_metrics(asked(port, "/metrics")[1])
         assert values["rebalancer_moves", "evicted"] == 1
         assert values["rebalancer_last_run_exit_code",] == ExitCode.DONE
         assert values["rebalancer_leads",] == 1
@@ -300,11 +292,11 @@ def test_a_process_that_has_just_begun_shows_the_moves_that_are_remembered(repor
 def test_what_led_before_shows_no_numbers_of_its_last_run(report):
     health = Health(HandClock(1000.0), deadline=120)
     health.note_report(report, None, 5.0)
-    assert ("rebalancer_last_run_exit_code",) in values_of(
+    assert ("rebalancer_last_run_exit_code",) in read_metrics(
         health.paths()["/metrics"]().body.decode()
     )
     health.end_term()
-    values = values_of(health.paths()["/metrics"]().body.decode())
+    values = read_metrics(health.paths()["/metrics"]().body.decode())
     assert ("rebalancer_last_run_exit_code",) not in values
     # What was counted by this process goes on being counted.
     assert values["rebalancer_runs_total", "0"] == 1
@@ -391,7 +383,7 @@ def test_answers_may_not_be_framed_or_cached():
 def test_before_the_first_run_there_are_metrics_and_no_report():
     paths = Health(HandClock(1000.0), deadline=120, keeps_report=True).paths()
     assert paths["/report"]().status == 404
-    values = values_of(paths["/metrics"]().body.decode())
+    values = read_metrics(paths["/metrics"]().body.decode())
     assert values["rebalancer_leads",] == 0
     assert ("rebalancer_last_run_exit_code",) not in values
 
@@ -399,6 +391,6 @@ def test_before_the_first_run_there_are_metrics_and_no_report():
 def test_a_run_without_a_report_leaves_its_exit_code():
     health = Health(HandClock(1000.0), deadline=120)
     health.note_failure(GONE, 5.0)
-    values = values_of(health.paths()["/metrics"]().body.decode())
+    values = read_metrics(health.paths()["/metrics"]().body.decode())
     assert values["rebalancer_last_run_exit_code",] == 3
     assert values["rebalancer_last_run_timestamp_seconds",] == 5

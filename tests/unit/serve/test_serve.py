@@ -2,13 +2,14 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.kube import cache, watch
+from rebalancer.kube import transport
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.view import RunView
@@ -121,10 +122,8 @@ def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypat
 @pytest.fixture
 def quickly(monkeypatch):
     """Have streams end after a second, believe the first refusal, and try again soon."""
-    monkeypatch.setattr(watch, "_MAX_STREAM", 1.0)
-    monkeypatch.setattr(watch, "_REFUSALS", 0)
-    monkeypatch.setattr(cache, "_FIRST_WAIT", 0.1)
-    monkeypatch.setattr(cache, "_MAX_WAIT", 0.1)
+    follow = transport.FollowLimits(1.0, refusals=0, first_relist=0.1, longest_relist=0.1)
+    monkeypatch.setattr(transport, "Limits", partial(transport.Limits, follow=follow))
     monkeypatch.setattr(triggers, "GAP", 0.1)
 
 

@@ -3,10 +3,9 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.load import load_text
-from rebalancer.registry import Registry
 from rebalancer.snapshot.selected import grace_periods
 from rebalancer.testing.snapshots import node, snapshot_of, workload
+from tests.support.worlds import read_policy
 
 OBJECTS = [
     node("a", labels={"pool": "spot"}),
@@ -17,8 +16,7 @@ OBJECTS = [
 
 
 def policy(method):
-    text = f"apiVersion: rebalancer/v1\nkind: Policy\nmethod: {method}\nstrategies: {{duplicates: {{}}}}\n"
-    return load_text(text.encode(), "policy", Registry.installed()).policy
+    return read_policy(f"method: {method}\nstrategies: {{duplicates: {{}}}}\n").policy
 
 
 SHOP = "{select: {namespaces: [shop]}, gracePeriod: 20s}"

@@ -246,7 +246,7 @@ DOCUMENTED = re.compile(
     r"|\.(key|topologyKey)$|\.(mismatchLabelKeys|matchLabelKeys)\[\]$"
     r"|\.driver$|\.provisioner$|\.drivers\[\]\.name$"
 )
-"""What docs/record.md says that stays: keys of labels and taints, uids, drivers of volumes."""
+"""What docs/compare.md says that stays: keys of labels and taints, uids, drivers of volumes."""
 
 
 @pytest.mark.parametrize("kind", [one.kind for one in kinds.IN_SNAPSHOTS])

@@ -1,7 +1,7 @@
 """Machines without a provider: objects and groups in, what is said of them out."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from rebalancer.machines.capacity.report import CapacityReport
 from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutPlan, plan_scale_out
 from rebalancer.planner.rules import NO_HISTORY, RunRules
 from rebalancer.policy.load import load_policy
-from rebalancer.providers.contract import NodeGroup
+from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
@@ -63,6 +63,7 @@ class Given:
     """A provider that knows these groups."""
 
     known: Sequence[NodeGroup]
+    templates: Mapping[str, NodeTemplate] = field(default_factory=dict)
 
     def groups(self, nodes):
         return self.known
@@ -71,7 +72,7 @@ class Given:
         return next((one for one in self.known if one.name == name), None)
 
     def template(self, group):
-        return None
+        return self.templates.get(group.name)
 
     def launch_failure(self, group, since):
         return None

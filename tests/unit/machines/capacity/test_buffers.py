@@ -44,9 +44,7 @@ def _look(machines, objects, groups, buffers, policy="", templates=None) -> Seen
     """Ask as a run does whose policy counts buffers."""
     rules = machines.rules(f"{policy}capacity: {{buffers: true}}\n")
     snapshot = replace(snapshot_of(objects), buffers=tuple(buffers))
-    provider: Any = Given(groups)
-    if templates:
-        provider = _Knowing(groups, templates)
+    provider: Any = Given(groups, templates or {})
     seen = assess(
         rules,
         NO_HISTORY,
@@ -57,15 +55,6 @@ def _look(machines, objects, groups, buffers, policy="", templates=None) -> Seen
         lambda *_: NO_INPUTS,
     )
     return Seen(Judged(seen.snapshot, list(seen.nodes)), seen.scale_out)
-
-
-class _Knowing(Given):
-    def __init__(self, groups, templates):
-        super().__init__(groups)
-        self._templates = templates
-
-    def template(self, group):
-        return self._templates.get(group.name)
 
 
 def _full(name, cpu="4"):

@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.testing.snapshots import ZONE, node, spread, workload
+from tests.support.worlds import require_nodes
 
 NODES = [node("o1", "oslo"), node("r1", "riga")]
 
@@ -31,14 +32,6 @@ def claim_in(zone, key=ZONE):
     ]
 
 
-def within(*zones):
-    asked = {"key": ZONE, "operator": "In", "values": list(zones)}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
-    return {
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    }
-
-
 USES = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 
 
@@ -46,8 +39,8 @@ USES = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "dat
     ("spec", "others", "named"),
     [
         ({"nodeSelector": {ZONE: "turku"}}, [], "turku has no node"),
-        (within("turku", "visby"), [], "turku, visby have no node"),
-        (within("oslo", "turku"), [], ""),
+        (require_nodes(ZONE, "turku", "visby"), [], "turku, visby have no node"),
+        (require_nodes(ZONE, "oslo", "turku"), [], ""),
         (USES, claim_in("turku"), "turku has no node"),
         (USES, claim_in("turku", "topology.ebs.csi.aws.com/zone"), "turku has no node"),
         (USES, claim_in("riga"), ""),

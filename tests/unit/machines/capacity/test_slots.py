@@ -15,15 +15,6 @@ from tests.unit.machines.capacity.conftest import Given, group
 _AMOUNTS = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
 
-class _Knowing(Given):
-    def __init__(self, groups, templates):
-        super().__init__(groups)
-        self._templates = templates
-
-    def template(self, group):
-        return self._templates.get(group.name)
-
-
 def _assess(
     machines, objects, groups, slots, *, templates=None, inputs=NO_INPUTS
 ) -> CapacityReport:
@@ -37,7 +28,7 @@ def _assess(
         rules.loaded.policy.capacity,
         snapshot_of(objects),
         "pools",
-        _Knowing(groups, templates or {}),
+        Given(groups, templates or {}),
         lambda *_: inputs,
     )
 

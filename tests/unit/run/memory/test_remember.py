@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Cause, Cost, Method, Status
 from rebalancer.planner.planning import make_plan
-from rebalancer.planner.rules import History, RunRules
-from rebalancer.policy.load import load_text
-from rebalancer.registry import Registry
+from rebalancer.planner.rules import History
 from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document, count_last_hour
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
@@ -25,8 +23,8 @@ from rebalancer.run.memory.remember import (
     term_of,
     zones_of,
 )
-from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
+from tests.support.worlds import read_rules
 from tests.unit.run.memory.outcomes import (
     NOW,
     TERM,
@@ -361,9 +359,7 @@ def test_one_strategy_rests_and_the_others_go_on():
     nodes = [node("n0", "a"), node("n1", "a"), node("n2", "b")]
     web = workload("web", ["n0", "n0"], spec=spread("web"))
     text = "strategies: {duplicates: {}, topology-spread: {}}"
-    policy = f"apiVersion: rebalancer/v1\nkind: Policy\n{text}\n".encode()
-    registry = Registry.installed()
-    rules = RunRules(load_text(policy, "policy", registry), registry, Scope())
+    rules = read_rules(text)
     for resting in ("duplicates", "topology-spread"):
         history = History(resting={resting: {WEB: "it came back"}})
         made = make_plan(

@@ -16,7 +16,6 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command
 from rebalancer.commands.run import run_once
-from rebalancer.embedded.engine import Durations
 from rebalancer.kube import read
 from rebalancer.kube.lists import Listing
 from rebalancer.kube.metrics import MetricsList
@@ -25,6 +24,7 @@ from rebalancer.snapshot.build import Fold
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.times import rfc3339
+from tests.support.worlds import FAST
 from tests.unit.commands.embedded import run_options
 
 MEMORY = "default/memory"
@@ -90,9 +90,7 @@ class Measured:
 @pytest.fixture
 def hot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
     """Four busy pods on one node, and another that has just joined."""
-    with EmbeddedCluster(
-        timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
-    ) as cluster:
+    with EmbeddedCluster(timings=FAST) as cluster:
         cluster.add_node("n-a", "a", cpu="4")
         cluster.settle()
         cluster.apply(
