@@ -109,12 +109,6 @@ class Draft:
             leaves_out=self.leaves_out,
         )
 
-    def fits(self, cls: int) -> Bools:
-        """Return the nodes (N,) that a class may use and that have room for the requests of a replacement."""
-        replacement = self.snapshot.classes[cls].replacement
-        model = self.scheduler.of(replacement)
-        return model.columns.of(self.state, replacement).fits & model.static_mask(replacement)
-
     def _find_exempt(self) -> Bools:
         """Return the pods (P,) exempt from the rule on unsettled owners.
 

@@ -38,9 +38,6 @@ class Effect:
     """Entry and strategy -> expected gain, of what a strategy may not move only the harm."""
 
 
-NO_EFFECT = Effect(np.zeros((_ENTRIES, 0)), (0.0, 0.0, 0.0), {}, {})
-
-
 class Effects:
     """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
 
@@ -175,6 +172,12 @@ class Effects:
         }
         hard, soft, imbalance = self._gain.tolist()
         return Effect(changes, (hard, soft, imbalance), mine, shares)
+
+    @property
+    def gain(self) -> tuple[float, float, float]:
+        """The expected gain of each entry by the newest move."""
+        hard, soft, imbalance = self._gain.tolist()
+        return hard, soft, imbalance
 
     @property
     def best(self) -> tuple[float, float, float]:

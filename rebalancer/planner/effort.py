@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# One move of a round for so many nodes: what so few moves change is little of where the next pods land.
-_NODES_PER_MOVE = 50
+# From so many nodes on, what one move changes is little of where the next pods land.
+_MANY_NODES = 100
 # Share of the largest wave on many nodes: each wave ends with looks at all that is refused, for a few moves at last.
 _FEW = 0.5
 
@@ -14,26 +14,12 @@ _FEW = 0.5
 class Effort:
     """Limits of the search, and of the choice of nodes to empty."""
 
-    together: int = 1
-    """So many moves, which do not touch each other, are judged and made at once: one round."""
-    looked: int = 4
-    """So many times as many candidates, at most, are judged in one pass where moves are made; a quarter more than the round before
-    made. Those that do not move are known for the next rounds."""
-    fewest_at_once: int = 20
-    """So many are judged at once at least, if so many may move together: fewer hardly take less time. On large clusters moves
-    touch each other long before ``together`` is reached, and what was judged beyond that is judged again."""
-    most_at_once: int = 16
-    """So many times as many are judged at once after rounds in which nothing paid."""
-    walked: int = 8
-    """A round looks at so many times as many classes for moves that do not touch each other."""
     in_a_row: int = 4
     """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
     in a row the others wait until a move concerns the class."""
     in_vain: int = 100
     """Pairs for balance alone are judged in the order of what they promise. After so many in a row of which none pays, the
     others wait for the next wave."""
-    again: int = 300
-    """So many refused pairs, the most promising, are looked at again though nothing has changed, once nothing else is left."""
     closely: int = 300
     """So many that promise too little anyway are judged anyway, to show people where they would land."""
     few: float = 0.05
@@ -95,6 +81,5 @@ class Effort:
     @staticmethod
     def of(nodes: int) -> Effort:
         """Return the limits for a cluster with this number of nodes."""
-        together = max(1, nodes // _NODES_PER_MOVE)
         # On few nodes each move makes the next landings more certain: gambles wait until hardly any other move is left.
-        return Effort(together=together) if together == 1 else Effort(together=together, few=_FEW)
+        return Effort() if nodes < _MANY_NODES else Effort(few=_FEW)

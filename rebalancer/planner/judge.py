@@ -13,7 +13,7 @@ from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Cause
-from rebalancer.planner.effects import NO_EFFECT, Effect, Effects
+from rebalancer.planner.effects import Effect, Effects
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
@@ -81,13 +81,13 @@ class Judge:
             cost,
             in_place,
         )
-        effect = effects.show_newest()
-        best = effects.best
+        gain, best = effects.gain, effects.best
         if not code:
-            return Verdict(prediction, effect.gain, best, effect.by_strategy, None)
-        refused = self._refuse(code, prediction, effect, cost)
+            shares = effects.show_newest().by_strategy
+            return Verdict(prediction, gain, best, shares, None)
+        refused = self._refuse(code, prediction, gain, cost)
         vain = tuple(newest.vain[: newest.vain_count])
-        return Verdict(prediction, effect.gain, best, effect.by_strategy, refused, vain)
+        return Verdict(prediction, gain, best, {}, refused, vain)
 
     def _foreign(self, cls: int) -> Any:
         """Return a view of the nodes (N,) that have another operating system than a class asks for; None if there are none."""
@@ -124,7 +124,9 @@ class Judge:
             return None
         return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)
 
-    def _refuse(self, code: int, prediction: Prediction, effect: Effect, cost: float) -> Refusal:
+    def _refuse(
+        self, code: int, prediction: Prediction, gain: tuple[float, ...], cost: float
+    ) -> Refusal:
         """Return why the core refuses the newest move, with the numbers."""
         newest, threshold = self.effects.newest, self._threshold
         if code == _OTHER_SYSTEM:
@@ -134,7 +136,7 @@ class Judge:
         if code == _AVOIDED:
             return Refusal.of(Why.AVOIDED_NODE, share=newest.avoided, landing=prediction)
         if code == _NO_GAIN:
-            return _refuse_trade(prediction, effect)
+            return _refuse_trade(prediction, self.effects.show_newest())
         if code == _RARELY:
             harmless = newest.risk <= TOLERANCE
             least = threshold.harmless if harmless else threshold.better
@@ -144,10 +146,11 @@ class Judge:
             share, most = newest.risk, threshold.worse
             return Refusal.of(Why.OFTEN_WORSE, share=share, most=most, landing=prediction)
         if code == _LITTLE:
-            entry = next(e for e in Entry if abs(effect.gain[e]) > TOLERANCE)
+            entry = next(e for e in Entry if abs(gain[e]) > TOLERANCE)
             least = threshold.pods if entry < Entry.IMBALANCE else threshold.imbalance
-            gain = effect.gain[entry]
-            return Refusal.of(Why.LOW_GAIN, gain=gain, cost=cost, least=least, landing=prediction)
+            return Refusal.of(
+                Why.LOW_GAIN, gain=gain[entry], cost=cost, least=least, landing=prediction
+            )
         why = {_BACK: Why.COMES_BACK, _BREAKS: Why.BREAKS_HARD}.get(code, Why.NONE_EXPECTED)
         return Refusal.of(why, landing=prediction)
 
@@ -158,7 +161,7 @@ class Judge:
         move, newest = Move(pod, cls, cls, -1, nodes), self.effects.newest
         chance = view_of(prediction.probability)
         code = core.find_unwanted(self._demands, move, chance, self._foreign(cls), newest)
-        return self._refuse(code, prediction, NO_EFFECT, 1.0) if code else None
+        return self._refuse(code, prediction, _NOTHING, 1.0) if code else None
 
 
 def _refuse_trade(prediction: Prediction, effect: Effect) -> Refusal:

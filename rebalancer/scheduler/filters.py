@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from rebalancer.scheduler.interpod import InterPod
-from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
@@ -173,7 +172,6 @@ class Filters:
         snapshot: Snapshot,
         placement: NodePlacement,
         resources: Resources,
-        columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
         profile: SchedulerProfile,
@@ -186,7 +184,6 @@ class Filters:
         self._size = len(snapshot.nodes)
         self._placement = placement
         self.resources = resources
-        self._columns = columns
         self._spread = spread
         self._interpod = interpod
         self._ports = ports(snapshot)
@@ -268,7 +265,7 @@ class Filters:
 
     def with_room(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
-        return self.static(cls) & self._columns.of(state, cls).fits
+        return self.static(cls) & self.resources.fits(state, cls)
 
     def full(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that fail only because of other pods' requests: if empty, they would take the pod."""
@@ -359,7 +356,7 @@ class Filters:
     ) -> Iterator[tuple[int, Bools]]:
         """Yield (filter, mask) for the filters that depend on other pods, or on assumed changes of nodes."""
         yield from self._beside_core(state, cls)
-        yield FILTERS.index("NodeResourcesFit"), self._columns.of(state, cls).fits
+        yield FILTERS.index("NodeResourcesFit"), self.resources.fits(state, cls)
         within = self._spread.fits(state, cls) if spread else None
         if within is not None:
             yield FILTERS.index("PodTopologySpread"), within

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
-from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import NodePlacement, Supposed, tolerates
@@ -134,14 +133,8 @@ class SchedulerModel:
         self.resources = Resources(snapshot, profile)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile)
-        self.columns = columns = KeptColumns(
-            self.resources,
-            profile.weights,
-            len(snapshot.nodes),
-            improvement=profile.balances_by_improvement,
-        )
-        parts = (columns, self.spread, self.interpod)
-        self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
+        parts = (self.resources, self.spread, self.interpod)
+        self.filters = Filters(snapshot, self.placement, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources, profile.offered)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
         self._lowering = Lowering(

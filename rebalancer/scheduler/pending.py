@@ -126,14 +126,13 @@ class Pending:
     @contextmanager
     def placed(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
         """Place the pending pods on their nodes within the context, to evaluate terms of the cost."""
-        with state.trying():
-            for taker in takers:
-                state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
-            try:
-                yield
-            finally:
-                for taker in reversed(takers):
-                    state.unplace(taker.pod)
+        for taker in takers:
+            state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
+        try:
+            yield
+        finally:
+            for taker in reversed(takers):
+                state.unplace(taker.pod)
 
     # -- pods that take room ----------------------------------------------------------------------------
 

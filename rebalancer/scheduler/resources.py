@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Floats, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import DEFAULT_SCORED, pod_requests
 from rebalancer.snapshot.state import ClusterState
@@ -145,21 +145,19 @@ class Resources:
         """Return a key that is equal for classes with equal requests."""
         return self._requests[:, cls].tobytes() + self.scored[:, cls].tobytes()
 
-    # -- of many nodes: ``cls`` is the class of the pod for each node (K,), or one class for all (1,) -------------
-
-    def fits(self, state: ClusterState, cls: Int32s, nodes: Int32s) -> Bools:
-        """Return which of ``nodes`` (K,) have room for one more pod of the class."""
-        rows = self._checked[:, None]
-        wanted = self._requests[rows, cls]
-        free = self._allocatable[rows, nodes] - state.used[rows, nodes]
-        room = state.pod_count[nodes] < self._max_pods[nodes]
+    def fits(self, state: ClusterState, cls: int) -> Bools:
+        """Return which nodes (N,) have room for one more pod of the class."""
+        rows = self._checked
+        wanted = self._requests[rows, cls][:, None]
+        free = self._allocatable[rows] - state.used[rows]
+        room = state.pod_count < self._max_pods
         return np.asarray(room & ((wanted <= free) | (wanted <= 0)).all(axis=0))
 
-    def allocation(self, state: ClusterState, cls: Int32s, nodes: Int32s) -> Ints:
-        """Return the score of NodeResourcesFit (K,) of ``nodes``: the weighted mean over the scored resources."""
+    def allocation(self, state: ClusterState, cls: int) -> Ints:
+        """Return the score of NodeResourcesFit of each node (N,): the weighted mean over the scored resources."""
         rows = self._scored_rows
-        allocatable = self._allocatable[rows, nodes]
-        score = self._score(self._with_pod(state, cls, nodes), allocatable)
+        allocatable = self._allocatable[rows[:, 0]]
+        score = self._score(self._with_pod(state, cls), allocatable)
         by_ratio = self._scoring.type == "RequestedToCapacityRatio"
         # What a ratio gives no score for does not count at all.
         counts = self.counted[rows, cls] & (allocatable != 0)
@@ -169,14 +167,14 @@ class Resources:
             return np.floor(total / size + 0.5).astype(np.int64)
         return np.asarray(total // size)
 
-    def _with_pod(self, state: ClusterState, cls: Int32s, nodes: Int32s) -> Ints:
-        """Return the requested amounts (scored resources, K) with one more pod; cpu and memory have default requests."""
-        amounts = np.empty((len(self._scored_rows), len(nodes)), np.int64)
+    def _with_pod(self, state: ClusterState, cls: int) -> Ints:
+        """Return the requested amounts (scored resources, N) with one more pod; cpu and memory have default requests."""
+        amounts = np.empty((len(self._scored_rows), len(self._max_pods)), np.int64)
         for of_row, row in zip(amounts, self._scored_rows[:, 0].tolist(), strict=True):
             if row < len(self.scored):
-                of_row[:] = state.scored_used[row, nodes] + self.scored[row, cls]
+                of_row[:] = state.scored_used[row] + self.scored[row, cls]
             else:
-                of_row[:] = state.used[row, nodes] + self._requests[row, cls]
+                of_row[:] = state.used[row] + self._requests[row, cls]
         return amounts
 
     def _score(self, requested: Ints, allocatable: Ints) -> Ints:
@@ -195,22 +193,20 @@ class Resources:
         rows = self._balanced[:, 0]
         return bool((self._requests[rows, cls] * self.counted[rows, cls]).any())
 
-    def balanced_score(
-        self, state: ClusterState, cls: Int32s, nodes: Int32s, *, improvement: bool
-    ) -> Ints:
-        """Return the BalancedAllocation score (K,) of ``nodes``, for classes that it scores.
+    def balanced_score(self, state: ClusterState, cls: int, *, improvement: bool) -> Ints:
+        """Return the BalancedAllocation score of each node (N,), for a class that it scores.
 
         Until 1.35 the score is the balance with the pod; from 1.36 on it is the ``improvement`` of the balance
         (kubernetes PR 135573).
         """
-        rows, counted = self._balanced, self.counted[self._balanced, cls]
-        pod = self._requests[rows, cls] * counted
-        allocatable, used = self._allocatable[rows, nodes] * counted, state.used[rows, nodes]
+        rows, counted = self._balanced[:, 0], self.counted[self._balanced, cls]
+        pod = self._requests[self._balanced, cls] * counted
+        allocatable, used = self._allocatable[rows] * counted, state.used[rows]
         if not improvement:
             return _balance(used + pod, allocatable)
         both = np.concatenate([used, used + pod], axis=1)
         balance = _balance(both, np.concatenate([allocatable, allocatable], axis=1))
-        before, after = balance[: len(nodes)], balance[len(nodes) :]
+        before, after = balance[: used.shape[1]], balance[used.shape[1] :]
         return _MAX // 2 + (_MAX // 2 + after - before) // 2
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.scheduler.interpod import InterPod
-from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
@@ -24,6 +23,7 @@ from rebalancer.scheduler.profile import (
     VOLUME_BINDING,
     SchedulerProfile,
 )
+from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import SoftSpread, Spread
 from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.scheduler.volumes import VolumeRulebook
@@ -108,14 +108,14 @@ class Scorer:
         snapshot: Snapshot,
         profile: SchedulerProfile,
         placement: NodePlacement,
-        columns: KeptColumns,
+        resources: Resources,
         spread: Spread,
         interpod: InterPod,
         volumes: VolumeRulebook,
     ) -> None:
         self.weights = profile.weights
         self._placement = placement
-        self._columns = columns
+        self._resources, self._improvement = resources, profile.balances_by_improvement
         self._spread = spread
         self._interpod = interpod
         self._images = Images(snapshot, profile)
@@ -123,17 +123,23 @@ class Scorer:
 
     def raw(self, state: ClusterState, cls: int) -> RawScores:
         """Return the raw scores of a class in a state; valid until the state changes."""
-        columns, images = self._columns.of(state, cls), self._images.score(cls)
-        fixed = {NODE_RESOURCES_FIT: columns.allocation, IMAGE_LOCALITY: images}
-        if columns.balanced is not None:
-            fixed[BALANCED_ALLOCATION] = columns.balanced
+        fixed = {
+            NODE_RESOURCES_FIT: self._resources.allocation(state, cls),
+            IMAGE_LOCALITY: self._images.score(cls),
+        }
+        if self._resources.balances(cls):
+            fixed[BALANCED_ALLOCATION] = self._resources.balanced_score(
+                state, cls, improvement=self._improvement
+            )
         if (volumes := self._score_volumes(cls)) is not None:
             fixed[VOLUME_BINDING] = volumes
-        alone = self.find_fixed(cls)
-        total = columns.total if alone is None else columns.total + alone
+        fixed = {name: score for name, score in fixed.items() if self.weights.get(name)}
         return RawScores(
-            fixed={name: score for name, score in fixed.items() if self.weights.get(name)},
-            fixed_total=total,
+            fixed=fixed,
+            fixed_total=sum(
+                (self.weights[name] * score for name, score in fixed.items()),
+                np.zeros(len(self._images.none), np.int64),
+            ),
             taints=self._placement.preferred_taints(cls),
             affinity=self._placement.preferred_affinity(cls),
             interpod=self._interpod.raw(state, cls),

@@ -226,37 +226,9 @@ class ClusterState(ClassCounts):
         """Grows with every change."""
         self.changed: list[int] = []
         """Classes whose pods were moved about, in order, once per change; it only grows."""
-        self.touched: list[int] = []
-        """Nodes on which requests changed, in order, once per change; it only grows."""
-        self._node_stamps = np.zeros(len(snapshot.nodes), np.int64)
-        self._newest_node_stamp = 0
-        self._kept_stamps = np.zeros(len(snapshot.nodes), np.int64)
-        """The same without what :meth:`trying` has taken back."""
-        self._newest_kept_stamp = 0
         self._homes: dict[int, tuple[int, Int32s]] = {}
 
     # -- reading -----------------------------------------------------------------------------------
-
-    def node_stamp(self, node: int) -> int:
-        """Return a number that is equal while no pod leaves ``node`` or is placed there; terminating pods do not affect it."""
-        return int(self._kept_stamps[node])
-
-    @property
-    def newest_node_change(self) -> int:
-        """The newest stamp of all nodes."""
-        return self._newest_kept_stamp
-
-    def changed_since(self, nodes: Int32s, since: int) -> Bools:
-        """Return which of ``nodes`` (K,) have a newer stamp than ``since``."""
-        changed: Bools = self._kept_stamps[nodes] > since
-        return changed
-
-    def resettled(self, since: int) -> tuple[int, Int32s]:
-        """Return the newest change of all nodes, and the nodes, ascending, that have changed ``since``.
-
-        Changes that :meth:`trying` has taken back count, too: terms may have been asked while they stood.
-        """
-        return self._newest_node_stamp, np.flatnonzero(self._node_stamps > since).astype(np.int32)
 
     def home_nodes(self, cls: int) -> Int32s:
         """Return the distinct nodes, ascending, with unmoved pods of ``cls``; read-only."""
@@ -433,27 +405,10 @@ class ClusterState(ClassCounts):
 
     def _take_room(self, requests: Ints, places: int, node: int) -> None:
         self._loads.reserve(requests, places, node)
-        self.touched.append(node)
-        self._stamp(node)
-
-    def _stamp(self, node: int) -> None:
-        self._newest_stamp += 1
-        self._node_stamps[node] = self._newest_node_stamp = self._newest_stamp
-        self._kept_stamps[node] = self._newest_kept_stamp = self._newest_stamp
-
-    @contextmanager
-    def trying(self) -> Iterator[None]:
-        """Hold a state whose changes are all taken back before the end: what was known of nodes before stays valid then."""
-        kept, newest = self._kept_stamps.copy(), self._newest_kept_stamp
-        try:
-            yield
-        finally:
-            self._kept_stamps, self._newest_kept_stamp = kept, newest
 
     def _live(self, cls: int, node: int, sign: int) -> None:
         self.changed.append(cls)
         self._count_change(cls, node, sign, terminating=False)
-        self._stamp(node)
         self._loads.last(cls, node, sign)
 
     def _be_there(self, cls: int, node: int, sign: int) -> None:
@@ -532,7 +487,6 @@ class ClusterState(ClassCounts):
     def _seem_there(self, cls: int, node: int, sign: int) -> None:
         self._count_change(cls, node, sign, terminating=True)
         self._loads.hold(cls, node, sign)
-        self.touched.append(node)
 
 
 class NodeLoads:

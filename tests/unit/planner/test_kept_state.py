@@ -58,12 +58,8 @@ def check_state(state):
 
 
 def check_scheduler(draft):
-    """Columns and predictions of all pods that have not moved."""
+    """Predictions of pods that have not moved."""
     fresh = SchedulerModel(draft.snapshot, draft.scheduler.profile)
-    for cls in range(len(draft.snapshot.classes)):
-        kept, made = (model.columns.of(draft.state, cls) for model in (draft.scheduler, fresh))
-        np.testing.assert_array_equal(kept.fits, made.fits)
-        np.testing.assert_array_equal(kept.total, made.total)
     for pod in draft.state.unmoved().tolist()[::3]:
         kept, made = (m.predict_replacement(draft.state, pod) for m in (draft.scheduler, fresh))
         assert kept.nodes.tolist() == made.nodes.tolist()
