@@ -90,6 +90,9 @@ class MoveLimits:
         """Return whether ``move`` goes next, within what the budgets allow now."""
         return True
 
+    def next_wave(self) -> None:
+        """Note that the moves of the next planned wave follow."""
+
     def admit(self, move: Move, pod: int, shares: Mapping[str, float]) -> Move | Refusal:  # noqa: ARG002
         """Return the move as it may go, and count it; or why it may not. ``shares``: of strategies, in its gain."""
         return move
@@ -131,6 +134,7 @@ def rechecked(draft: Draft, moves: Sequence[Move], limits: MoveLimits) -> list[R
     for move in moves:
         if move.wave != wave:
             draft.state.reap()
+            limits.next_wave()
             wave = move.wave
         if room_is_wanted and not _mends(move):
             verdicts.append(Rechecked(move, Refusal.of(Why.ROOM_IS_WANTED)))

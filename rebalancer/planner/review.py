@@ -73,16 +73,16 @@ class Waves(MoveLimits):
         unit = move.gang
         begun = bool(unit) and unit == self._unit
         if move.wave != self._planned or unit != self._unit:
-            self._next()
+            self.next_wave()
         self._planned, self._unit = move.wave, unit
         if not begun and self._waits(cls, node, move.strategy, ready=ready) is not None:
-            self._next()
+            self.next_wave()
             if (why := self._waits(cls, node, move.strategy, ready=ready)) is not None:
                 return why
         self._spend(cls, node, move.strategy, ready=ready)
         return self._wave
 
-    def _next(self) -> None:
+    def next_wave(self) -> None:
         """Start the next wave, unless this one is empty: waiting would not change what is in flight."""
         if self._taken:
             self._wave, self._taken = self._wave + 1, 0

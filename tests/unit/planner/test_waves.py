@@ -83,3 +83,15 @@ def test_a_quota_must_have_room_for_all_replacements_of_a_wave(used, waves):
         "status": {"hard": {"pods": "6"}, "used": {"pods": used}},
     }
     assert [one if isinstance(one, int) else one[0] for one in placed(WEB, quota)] == waves
+
+
+def test_what_is_judged_for_the_next_planned_wave_has_its_budgets_to_itself():
+    settings = Settings(budgets=Budgets.model_validate(WIDE | {"inFlight": 1}))
+    draft = draft_of([*NODES, *PODS], strategies=["duplicates"], settings=settings)
+    waves, first = Waves(draft, WEB), WEB[0]
+    pods = draft.snapshot.pods
+    place = int(pods.cls[0]), int(pods.node[0]), first.strategy
+    assert waves.place(first) == 1
+    assert draft.allowance.waits(*place) is not None
+    waves.next_wave()
+    assert draft.allowance.waits(*place) is None
