@@ -67,11 +67,16 @@ class Form(Generic[R]):
     entry: Callable[[R], RecordContent]
     owning: Callable[[R, Claims], R]
     """Returns the record that also says that these are its own; what it owns already stays."""
+    former: str = ""
+    """Annotation in which the version before wrote a part of it; each write takes that away."""
+    join: Callable[[R | None, str], R | None] = lambda record, _: record
+    """Returns the record with what ``former`` says."""
 
     def standing(self, node: NodeView) -> R | None:
         """Return the record on a node, for whichever Node it is; None if there is none, or it is malformed."""
-        text = node.annotations.get(self.key)
-        return None if text is None else self.decode(text)
+        text, former = node.annotations.get(self.key), node.annotations.get(self.former)
+        record = None if text is None else self.decode(text)
+        return record if former is None else self.join(record, former)
 
     def read(self, node: NodeView) -> R | None:
         """Return the record on a node if it belongs to this very Node; else None."""
@@ -127,6 +132,9 @@ def change_of(node: NodeView, form: Form[R], write: Write[R]) -> NodeChange | No
         )
         record = form.owning(record, made) if made != Claims() else record
     text = None if record is None else form.encode(record)
-    if change == NodeChange() and node.annotations.get(form.key) == text:
+    written: dict[str, str | None] = {form.key: text}
+    if form.former in node.annotations:
+        written[form.former] = None
+    elif change == NodeChange() and node.annotations.get(form.key) == text:
         return None
-    return replace(change, annotations={**change.annotations, form.key: text})
+    return replace(change, annotations={**change.annotations, **written})

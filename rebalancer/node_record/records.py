@@ -159,7 +159,29 @@ def _encode(record: msgspec.Struct) -> str:
     return msgspec.json.encode(record).decode()
 
 
-DRAINS = Form(DRAIN, lambda text: _decode(text, Order), _encode, _order_entry, _owning_order)
+def _join_stage(order: Order | None, text: str) -> Order | None:
+    """Return the record with a stage that the version before wrote beside it."""
+    stage = _decode(text, Stage)
+    if stage is None or (order is not None and order.uid != stage.uid):
+        return order
+    return at_stage(order, stage) if order is None or order.stage is None else order
+
+
+def at_stage(standing: Order | None, stage: Stage) -> Order:
+    """Return the record with a stage; where none stands any more, one that owns nothing."""
+    lost = Order(stage.by, "it is replaced", rfc3339(stage.at), stage.uid, ended=True, empty=True)
+    return msgspec.structs.replace(standing or lost, stage=stage)
+
+
+DRAINS = Form(
+    DRAIN,
+    lambda text: _decode(text, Order),
+    _encode,
+    _order_entry,
+    _owning_order,
+    former="rebalancer/replace",
+    join=_join_stage,
+)
 SCALE_INS = Form(
     SCALE_IN,
     lambda text: _decode(text, ScaleInRecord),

@@ -15,6 +15,7 @@ from rebalancer.kube.access import (
     MARK_RULES,
     READ_RULES,
 )
+from rebalancer.wire.marks import SCALE_IN
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import PATIENCE, grant
 from tests.e2e.served import runs
@@ -47,20 +48,27 @@ def test_scale_in_waits_for_an_annotation_and_then_for_a_volume_that_is_detached
     # The fixture's process stands still; another one goes on with what stands on the node.
     with runs(*flags) as served:
 
-        def says(text):
+        def ends():
             reports = served()
             warnings.extend(one for report in reports for one in report["warnings"])
-            acts = [act for of in reports for act in of["machines"] if act["node"] == closed]
-            assert text == "is terminated" or "Terminated" not in {act["code"] for act in acts}
-            return any(text in act["message"] for act in acts)
+            return any(
+                (act["node"], act["code"]) == (closed, "Terminated")
+                for report in reports
+                for act in report["machines"]
+            )
 
-        wait_until(lambda: says(f"it is empty, and it is annotated {DELAY}"), 120, "the annotation")
+        def is_seen_empty():
+            assert not ends()
+            there = cluster.api.get(f"/api/v1/nodes/{closed}")["metadata"]["annotations"]
+            return bool(json.loads(there[SCALE_IN]).get("empty"))
+
+        wait_until(is_seen_empty, 120, f"the wait for {DELAY}")
         kubectl("annotate", "node", closed, f"{DELAY}-")
         if may_list:
             for _ in range(3):
-                assert not says("volumes are detached from it")
+                assert not ends()
             cluster.api.delete("/apis/storage.k8s.io/v1/volumeattachments/detaching")
-        wait_until(lambda: says("is terminated"), 60, "the end of its machine")
+        wait_until(ends, 60, "the end of its machine")
     assert any("VolumeAttachments are not waited for" in one for one in warnings) is not may_list
 
 

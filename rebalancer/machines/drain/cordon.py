@@ -20,6 +20,7 @@ from rebalancer.node_record.records import (
     Order,
     ReplacePhase,
     Stage,
+    at_stage,
     empty_record,
     is_nobodys,
     let_go,
@@ -31,7 +32,6 @@ from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
-from rebalancer.wire.times import rfc3339
 
 
 def order_of(node: NodeView) -> Order | None:
@@ -81,16 +81,10 @@ def enter(
             return None
         if order is not None:
             write = _take_over(node, standing, order)
-            return replace(write, record=_at_stage(write.record, stage))
-        return Write(_at_stage(standing, stage))
+            return replace(write, record=at_stage(write.record, stage))
+        return Write(at_stage(standing, stage))
 
     return change_record(client, name, DRAINS, decide, uid=stage.uid) is not None and entered
-
-
-def _at_stage(standing: Order | None, stage: Stage) -> Order:
-    """Return the record with a stage; where none stands any more, one that owns nothing."""
-    lost = Order(stage.by, "it is replaced", rfc3339(stage.at), stage.uid, ended=True, empty=True)
-    return msgspec.structs.replace(standing or lost, stage=stage)
 
 
 def give_back(client: Client, name: str, uid: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from rebalancer.kube.client import connect
@@ -185,3 +186,22 @@ def test_a_node_whose_machine_may_be_ending_is_not_opened(scene: Scene) -> None:
     assert enter(scene.client, "n", removing, may=lambda *_: True)
     assert open_node(scene.client, "n") == "r is removing its machine"
     assert scene.state == (True, True, True)
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_stage_that_the_version_before_wrote_apart_is_read_and_taken_away(
+    scene: Scene, drained: bool
+) -> None:
+    uid = scene.cluster.get("Node", "n")["metadata"]["uid"]
+    stage = Stage(ReplacePhase.REMOVING, "r", 1.0, uid)
+    if drained:
+        scene.drain()
+    scene.people(annotations={"rebalancer/replace": msgspec.json.encode(stage).decode()})
+    assert open_node(scene.client, "n") == "r is removing its machine"
+    done = msgspec.structs.replace(stage, phase=ReplacePhase.DONE)
+    assert not enter(scene.client, "n", done, may=lambda _, before: before is None)
+    assert enter(scene.client, "n", done, may=lambda _, before: before == stage)
+    annotations = scene.cluster.get("Node", "n")["metadata"]["annotations"]
+    assert "rebalancer/replace" not in annotations
+    assert open_node(scene.client, "n") is None
+    assert scene.state == OPEN
