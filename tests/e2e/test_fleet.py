@@ -172,12 +172,12 @@ def test_one_well_one_that_stands_still_one_that_is_gone(cluster, tmp_path):
             {
                 "apiGroups": [""],
                 "resources": ["configmaps"],
-                "resourceNames": [f"{NAME}-fleet"],
+                "resourceNames": [f"{NAME}-fleet", STATUS],
                 "verbs": ["get"],
             }
         )
         home.api.patch(fleet_role, {"rules": rules})
-        data = wait_until(lambda: _report(fleet), 30, "the right to read the list")
+        data = wait_until(lambda: _report(fleet), 30, "the right to read list and records")
         states = [(one["name"], one["state"]) for one in data["clusters"]]
         assert states == [("lost", "failed"), ("still", "stands still"), ("home", "unmet rules")]
         assert lost.url.removeprefix("https://") in data["clusters"][0]["why"]
