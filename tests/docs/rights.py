@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from rebalancer.kube import access
-from rebalancer.kube.buffers import GET_TEMPLATES, LIST_BUFFERS
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.seldom_read import GET_TEMPLATES, LIST_BUFFERS
 from rebalancer.machines.interruption.steps.pods import DELETE
 
 ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (

@@ -546,7 +546,7 @@ def test_what_is_ordered_is_done_whatever_the_mode_of_the_policy(tmp_path, mode)
     path.write_text(
         f"apiVersion: rebalancer/v1\nkind: Policy\nmode: {mode}\nstrategies: {{taints: {{}}}}\n"
     )
-    with nodes("n1", "n2") as cluster:
+    with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(deployment("web", 2))
         cluster.settle()
         done = drained(cluster, "n1", policy_path=str(path))
