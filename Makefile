@@ -191,7 +191,11 @@ $(IMAGE): Containerfile pyproject.toml setup.py $(shell find image rebalancer st
 	$(PYTHON) -m image.oci build/image $@ localhost/kube-rebalancer:dev
 
 install: $(IMAGE)  ## the chart of this checkout on a cluster, with an image that this machine serves; CONTEXT=, ADDRESS=127.0.0.1:5000, HELM_FLAGS=
-	$(PYTHON) -m image.install $(IMAGE) $(if $(CONTEXT),--context=$(CONTEXT)) $(if $(ADDRESS),--address=$(ADDRESS)) -- $(HELM_FLAGS)
+	$(PYTHON) -m image.install $(IMAGE) $(if $(CONTEXT),--context=$(CONTEXT)) $(if $(ADDRESS),--address=$(ADDRESS)) --helm-flags='$(HELM_FLAGS)'
+
+evidence: $(STAMP)  ## docs/evidence.md: hours, goes on where it was stopped; ONLY=room,consolidation MINUTES=10
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
+	$(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
 
 audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json; STRICT=1: what is not judged fails, too
 	@test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit

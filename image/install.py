@@ -1,12 +1,13 @@
 """Installs the chart of this checkout on a cluster, with an image that this machine serves while a first run pulls it.
 
-``python -m image.install ARCHIVE [--context NAME] [--address HOST:PORT] [-- HELM-FLAGS]``; ``make install`` builds the archive, too. The
+``python -m image.install ARCHIVE [--context NAME] [--address HOST:PORT] [--helm-flags=FLAGS]``; ``make install`` builds the archive, too. The
 release only reports; the report of its first run is printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def main() -> int:
     parser.add_argument("--context", default="")
     parser.add_argument("--namespace", default="rebalancing")
     parser.add_argument("--address", default=ADDRESS)
-    parser.add_argument("more", nargs="*", help="flags for helm")
+    parser.add_argument("--helm-flags", default="", help="further flags, in one word")
     given = parser.parse_args()
     programs = {name: shutil.which(name) or "" for name in ("helm", "kubectl")}
     if missing := [name for name, path in programs.items() if not path]:
@@ -39,7 +40,7 @@ def main() -> int:
             values = [f"--set={one}" for one in ("mode=observe", "runNow.enabled=true", *image)]
             flags = ["--create-namespace", *(f"--kube-context={one}" for one in context), *where]
             command = ["upgrade", "--install", RELEASE, str(ROOT / "chart"), *flags, *values]
-            code = _call([programs["helm"], *command, *given.more])
+            code = _call([programs["helm"], *command, *shlex.split(given.helm_flags)])
     except (OSError, ValueError) as error:
         return _fail(f"{given.archive}, {given.address}: {error}")
     if code != 0:

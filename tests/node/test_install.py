@@ -21,11 +21,12 @@ def test_a_checkout_is_installed_by_one_command(ground: Ground, tmp_path):
         (programs / name).symlink_to(binary(name))
     needed = ground.necessities()
     del needed["image"]
+    impatient = {"protect": {"minPodAge": "0s"}}
     values = tmp_path / "values.json"
-    values.write_text(json.dumps({**needed, "schedule": "0 0 29 2 *"}))
+    values.write_text(json.dumps({**needed, "schedule": "0 0 29 2 *", "policy": impatient}))
     command = [sys.executable, "-m", "image.install", str(ground.archive), "--address=127.0.0.1:0"]
     done = subprocess.run(
-        [*command, "--", f"--values={values}"],
+        [*command, f"--helm-flags=--values={values}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
