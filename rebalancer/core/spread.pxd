@@ -3,7 +3,7 @@ from rebalancer.core.rules cimport Move, Rule
 from rebalancer.core.tallies cimport ClassSet, DomainMap, Tally, add, clear, count_role, has_class
 
 cdef Py_ssize_t _ROLES, _PODS, _IMMOBILE, _SUMS, _EXCESS, _DEFICIT, _STUCK, _LACKING, _FEW_FLOORS, _EMPTY
-cdef long long _NEVER
+cdef long long _NEVER, _UNKNOWN
 
 cdef class OpenDomains:
     cdef public const unsigned char[::1] flags

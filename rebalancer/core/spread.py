@@ -22,6 +22,8 @@ _NEVER = 1 << 40
 _SUMS = 4
 _EXCESS, _DEFICIT, _STUCK, _LACKING = 0, 1, 2, 3
 _FEW_FLOORS = 16
+_UNKNOWN = -2
+"""A number of pods that there never is: of a rule without pods, -1 are left when one is supposed to leave."""
 _EMPTY = -2
 """An open domain without any pod."""
 
@@ -40,8 +42,8 @@ class FloorSums:
     """Sums over all domains for each possible floor, with so many pods in all; the floors from the highest down."""
 
     def __init__(self) -> None:
-        self.pods = -1
-        """So many are in all; -1: not computed."""
+        self.pods = _UNKNOWN
+        """So many are in all."""
         self.highest = 0
         self.floors = 0
         """How many floors there are."""
@@ -99,7 +101,7 @@ class EvenRule(Rule):
         self.empty = self.open.number - open_
         self.counting = some + self.empty
         _fill(self, self.now, self.total)
-        self.other.pods = -1
+        self.other.pods = _UNKNOWN
         self.minimum = _find_best(self, self.now, -1, -1)
         self.value = float(self.minimum)
         if self.minimum > 0:
