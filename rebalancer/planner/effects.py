@@ -162,7 +162,8 @@ class Effects:
         changes = np.asarray(self.newest.changes)[: _ENTRIES * landings]
         changes = changes.reshape(_ENTRIES, landings).copy()
         deciding = int(changes.any(axis=1).argmax())
-        values, named = self._shares.tolist(), self._named.tolist()
+        # Without any strategy the core's arrays have an entry all the same.
+        values, named = (of.tolist()[: len(self._keys)] for of in (self._shares, self._named))
         columns = zip(self._keys, values, named, strict=True)
         shares = {key: value for key, value, some in columns if some}
         mine = {
