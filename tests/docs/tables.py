@@ -21,7 +21,6 @@ from rebalancer.policy.model import ENVELOPE
 from rebalancer.registry import Registry
 from rebalancer.report.summary import LEGEND
 from rebalancer.scheduler.profile import KNOWN_VERSIONS
-from tests.chart.test_rights import FEATURES, FOLLOWS, READS, RELEASE
 from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
 from tests.docs.pages import ROOT, strategy_pages
 
@@ -43,19 +42,6 @@ def members(of: type[enum.StrEnum]) -> str:
 def plain(text: str) -> str:
     """Return a docstring as one line of Markdown."""
     return " ".join(text.split()).replace("``", "`")
-
-
-def rights() -> str:
-    """Return what each feature of the chart adds to the rights, and to which account."""
-    rows = []
-    for feature, _, roles in FEATURES:
-        for role, added in sorted(roles.items()):
-            whose = role.removeprefix(RELEASE).removeprefix("rebalancer-kube-rebalancer")
-            account = whose.strip("-") or "run"
-            what = {f"`{one}`" for one in added - READS - FOLLOWS}
-            what |= {"watch on what is listed"} if added >= FOLLOWS else set()
-            rows.append((feature, account, ", ".join(sorted(what))))
-    return table(("feature", "account or role", "adds"), [row for row in rows if row[2]])
 
 
 def kubernetes() -> str:

@@ -15,7 +15,6 @@ _TABLES = {
     "kubernetes": tables.kubernetes,
     "policy-keys": tables.policy_keys,
     "needs": needs,
-    "rights": tables.rights,
     "strategies": tables.strategies,
     "words": tables.words,
 }
