@@ -8,7 +8,7 @@ A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is regist
 
 from __future__ import annotations
 
-from rebalancer.cost.balance import Balance
+from rebalancer.cost.balance import LoadBalance
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
@@ -29,7 +29,6 @@ from rebalancer.wire.pods import PodState
 __all__ = [
     "LEAVING",
     "Ask",
-    "Balance",
     "Candidates",
     "CapGroup",
     "ConflictGroup",
@@ -44,6 +43,7 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
+    "LoadBalance",
     "Params",
     "Percent",
     "PodClass",

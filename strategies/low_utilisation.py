@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.api import (
-    Balance,
     Candidates,
     Gauge,
+    LoadBalance,
     Strategy,
     Streaks,
     Term,
@@ -36,9 +36,9 @@ class MeasuredTerm(UtilisationTerm):
         self._known: NDArray[np.bool_] = usage.known if usage is not None else np.zeros(count, bool)
         self._at = usage.at if usage is not None else 0.0
         self._measured = [
-            (row, Balance.MEASURED.index(name))
+            (row, LoadBalance.MEASURED.index(name))
             for row, name in enumerate(sorted(params.over))
-            if name in Balance.MEASURED and (usage is None or usage.has(name))
+            if name in LoadBalance.MEASURED and (usage is None or usage.has(name))
         ]
         self._texts: tuple[int, dict[int, str]] = (-1, {})
         """Version of the state -> node -> description."""
@@ -46,18 +46,18 @@ class MeasuredTerm(UtilisationTerm):
         self._streaks = self._count_streaks()
         self._lasts = self._lasting()
 
-    def _limits(self) -> Balance.Limits:
+    def _limits(self) -> LoadBalance.Limits:
         limits = super()._limits()
         return replace(limits, usable=limits.usable & self._known) if self._by_usage else limits
 
-    def _measurement(self) -> Balance.Measured:
+    def _measurement(self) -> LoadBalance.Measured:
         usage, demands = self._view.snapshot.usage, self._demands()
         rows = dict(self._measured)
         for row, measured in rows.items():
             if usage is not None:
                 demands[row] = usage.classes[measured]
         every = range(len(self._names))
-        return Balance.Measured(
+        return LoadBalance.Measured(
             rows=[rows.get(row, -1) for row in every],
             demands=demands,
             known=self._known,
@@ -203,7 +203,9 @@ class MeasuredTerm(UtilisationTerm):
         usage = self._view.snapshot.usage
         if usage is None or not self._known.any():
             return None
-        names = [name for name in self._names if name in Balance.MEASURED and not usage.has(name)]
+        names = [
+            name for name in self._names if name in LoadBalance.MEASURED and not usage.has(name)
+        ]
         return f"{' and '.join(names)}: not measured, counts by requests" if names else None
 
     def _why(self) -> str:

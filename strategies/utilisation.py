@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rebalancer.api import (
-    Balance,
     Candidates,
     Direction,
     Entry,
     Gauge,
+    LoadBalance,
     Params,
     Percent,
     Term,
@@ -60,7 +60,7 @@ class LowUtilisationParams(Params):
     @property
     def measured(self) -> bool:
         """Whether measured usage has an effect."""
-        return self.signal != "requests" and not set(Balance.MEASURED).isdisjoint(self.over)
+        return self.signal != "requests" and not set(LoadBalance.MEASURED).isdisjoint(self.over)
 
     @model_validator(mode="after")
     def _same_resources(self) -> LowUtilisationParams:
@@ -112,13 +112,13 @@ class UtilisationTerm(Term):
         self._gap = params.gap if params.gap is not None else widest
 
     @cached_property
-    def _balance(self) -> Balance:
+    def _balance(self) -> LoadBalance:
         """What nodes are now, and what moves change."""
-        return Balance(self._view, self._demands(), self._limits(), self._measurement())
+        return LoadBalance(self._view, self._demands(), self._limits(), self._measurement())
 
-    def _limits(self) -> Balance.Limits:
+    def _limits(self) -> LoadBalance.Limits:
         nodes = self._view.snapshot.nodes
-        return Balance.Limits(
+        return LoadBalance.Limits(
             resources=self._names,
             capacity=self._capacity,
             counts=self._counts,
@@ -129,7 +129,7 @@ class UtilisationTerm(Term):
             usable=self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving,
         )
 
-    def _measurement(self) -> Balance.Measured | None:
+    def _measurement(self) -> LoadBalance.Measured | None:
         """Return how measured use counts; None: requests alone do."""
         return None
 
@@ -213,7 +213,7 @@ class UtilisationTerm(Term):
         """Return the change of the formula (K,) if a pod moves from ``node`` to each destination."""
         return self._balance.delta(cls, node, replacement, destinations)
 
-    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Balance.Rule, float]]:  # noqa: ARG002  # every move
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[LoadBalance.Rule, float]]:  # noqa: ARG002  # every move
         """Return the rule of balance."""
         return [(self._balance.rule, 1.0)]
 

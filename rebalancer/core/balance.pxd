@@ -1,4 +1,4 @@
-from rebalancer.core.rules cimport Move, Rule
+from rebalancer.core.rules cimport PodMove, Rule
 
 cdef double _OVER_WEIGHT, _EVEN_WEIGHT, _ROUNDING, _INFINITE
 cdef long long _PODS
@@ -33,11 +33,11 @@ cdef class BalanceRule(Rule):
     cdef public long long changes
     cdef public double most_even, emptiest
     cdef public Py_ssize_t cls
-    cdef double requested_of(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
-    cdef double used_of(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
+    cdef double find_requested(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
+    cdef double find_used(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
     cdef double share_of(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
     cdef double cost_of(self, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
-    cdef void change(self, Move move, double[::1] out) except *
+    cdef void change(self, PodMove move, double[::1] out) except *
     cdef void begin(self, Py_ssize_t cls) except *
     cdef double gain_at(self, Py_ssize_t node) except? -1
     cdef double relief_at(self, Py_ssize_t node) except? -1

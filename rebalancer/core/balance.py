@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rebalancer.core.rules import Move, Rule
+from rebalancer.core.rules import PodMove, Rule
 from rebalancer.core.views import flags, reals
 
 # Moves are made for nodes above the threshold. Unevenness only breaks ties, so a move that overloads another
@@ -138,7 +138,7 @@ class BalanceRule(Rule):
         """The lowest ``inviting`` of the nodes that the class in question could use."""
         self.cls = -1
 
-    def requested_of(self, row: int, node: int, leaves: int, enters: int) -> float:
+    def find_requested(self, row: int, node: int, leaves: int, enters: int) -> float:
         """Return what is requested of a resource of a node after pods of two classes (-1: none) have left and come."""
         kind = self.thresholds.rows[row]
         amount = 0.0
@@ -152,11 +152,11 @@ class BalanceRule(Rule):
             amount += self.demands[row, enters]
         return amount
 
-    def used_of(self, row: int, node: int, leaves: int, enters: int) -> float:
+    def find_used(self, row: int, node: int, leaves: int, enters: int) -> float:
         """Return the same of what is used; where that is not measured, of what is requested."""
         measured = self.measured
         if measured is None or measured.rows[row] < 0:
-            return self.requested_of(row, node, leaves, enters)
+            return self.find_requested(row, node, leaves, enters)
         amount = float(self.amounts.used[measured.rows[row], node])
         if leaves >= 0:
             amount -= measured.demands[row, leaves]
@@ -168,10 +168,10 @@ class BalanceRule(Rule):
         """Return the share that decides; 0 where the resource does not count."""
         if not self.thresholds.counts[row, node]:
             return 0.0
-        amount = self.requested_of(row, node, leaves, enters)
+        amount = self.find_requested(row, node, leaves, enters)
         measured = self.measured
         if measured is not None and measured.known[node]:
-            used = self.used_of(row, node, leaves, enters)
+            used = self.find_used(row, node, leaves, enters)
             amount = max(amount, used) if measured.larger else used
         return amount / self.thresholds.capacity[row, node]
 
@@ -186,7 +186,7 @@ class BalanceRule(Rule):
                 total += _OVER_WEIGHT * (over * over) + _EVEN_WEIGHT * (uneven * uneven)
         return total
 
-    def change(self, move: Move, out: memoryview[float]) -> None:
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
         """Write the change at each landing. What lands on the node that was left finds it without the pod."""
         node = move.node
         was, left = self.cost_of(node, -1, -1), self.cost_of(node, move.cls, -1)
@@ -239,8 +239,8 @@ class BalanceRule(Rule):
         """Note what is requested and used on a node; return whether that is new."""
         seen, changed = self.seen, False
         for row in range(len(self.thresholds.over)):
-            requested = self.requested_of(row, node, -1, -1)
-            used = self.used_of(row, node, -1, -1)
+            requested = self.find_requested(row, node, -1, -1)
+            used = self.find_used(row, node, -1, -1)
             changed = changed or seen[0, row, node] != requested or seen[1, row, node] != used
             seen[0, row, node] = requested
             seen[1, row, node] = used
@@ -273,7 +273,7 @@ class BalanceRule(Rule):
             return True
         for row in range(len(limits.over)):
             if measured.by_request[row] and limits.counts[row, node]:
-                requested = self.requested_of(row, node, -1, -1)
+                requested = self.find_requested(row, node, -1, -1)
                 if requested / limits.capacity[row, node] > limits.over[row]:
                     return True
         return False

@@ -7,7 +7,7 @@ from rebalancer.core.views import nodes_of_pods
 _LEAST_ROOM = 4
 
 
-class Places:
+class PodNodes:
     """The nodes of the pods of C classes. Each class has a part of one array; the order within a part means nothing."""
 
     def __init__(
@@ -52,7 +52,7 @@ class DomainCounts:
         """Whether pods that terminate count, too."""
 
 
-def add_pod(pods: Places, cls: int, node: int) -> None:
+def add_pod(pods: PodNodes, cls: int, node: int) -> None:
     """Add a pod of a class on a node."""
     if pods.size[cls] == pods.room[cls]:
         _widen(pods, cls)
@@ -60,7 +60,7 @@ def add_pod(pods: Places, cls: int, node: int) -> None:
     pods.size[cls] += 1
 
 
-def remove_pod(pods: Places, cls: int, node: int) -> None:
+def remove_pod(pods: PodNodes, cls: int, node: int) -> None:
     """Remove a pod of a class from a node.
 
     Raises:
@@ -77,7 +77,7 @@ def remove_pod(pods: Places, cls: int, node: int) -> None:
     pods.size[cls] -= 1
 
 
-def count_pods(rule: DomainCounts, pods: Places) -> int:
+def count_pods(rule: DomainCounts, pods: PodNodes) -> int:
     """Count the pods of a rule; return how many have a domain."""
     total = 0
     for domain in range(rule.size + 1):
@@ -101,7 +101,7 @@ def has_pods(rule: DomainCounts) -> bool:
     return False
 
 
-def _widen(pods: Places, cls: int) -> None:
+def _widen(pods: PodNodes, cls: int) -> None:
     """Move the part of a class to the end, with room for twice as many pods."""
     room = max(_LEAST_ROOM, 2 * pods.room[cls])
     if pods.used + room > len(pods.nodes):

@@ -1,4 +1,4 @@
-from rebalancer.core.rules cimport Move, Rule, moves_for, write_changes, write_gains
+from rebalancer.core.rules cimport PodMove, Rule, moves_for, write_changes, write_gains
 
 cdef Py_ssize_t _ENTRIES, _IMBALANCE, _ROOM, _VAIN
 cdef double _TOLERANCE, _UNWANTED_SHARE, _BACK_SHARE
@@ -17,7 +17,7 @@ cdef class RulesOfMove:
     cdef public const long long[::1] term
     cdef public const double[::1] weight
 
-cdef class Effect:
+cdef class MoveEffect:
     cdef public Py_ssize_t landings, vain_count
     cdef public double[::1] changes, broken, gain, best, shares, of_rule, of_term
     cdef public unsigned char[::1] named
@@ -31,44 +31,44 @@ cdef class Demands:
 cpdef void find_effect(
     Terms terms,
     RulesOfMove rules,
-    Move move,
+    PodMove move,
     const double[::1] chance,
     const unsigned char[::1] mine,
     const double[::1] added,
-    Effect effect,
+    MoveEffect effect,
 ) except *
-cdef void _begin(Terms terms, Effect effect, Py_ssize_t landings, const unsigned char[::1] mine) except *
+cdef void _begin(Terms terms, MoveEffect effect, Py_ssize_t landings, const unsigned char[::1] mine) except *
 cdef void _add_rules(
-    RulesOfMove rules, Py_ssize_t first, Py_ssize_t last, Move move, Effect effect, double added
+    RulesOfMove rules, Py_ssize_t first, Py_ssize_t last, PodMove move, MoveEffect effect, double added
 ) except *
 cdef void _add_term(
-    Terms terms, Py_ssize_t term, const double[::1] chance, Effect effect, bint mine
+    Terms terms, Py_ssize_t term, const double[::1] chance, MoveEffect effect, bint mine
 ) except *
-cdef void _sum_up(const double[::1] chance, Effect effect) except *
-cpdef bint find_broken(RulesOfMove guards, Move move, Effect effect) except -1
-cpdef int sign_at(Effect effect, Py_ssize_t place, Py_ssize_t entries) except -2
+cdef void _sum_up(const double[::1] chance, MoveEffect effect) except *
+cpdef bint find_broken(RulesOfMove guards, PodMove move, MoveEffect effect) except -1
+cpdef int sign_at(MoveEffect effect, Py_ssize_t place, Py_ssize_t entries) except -2
 cpdef int judge(
     Demands demands,
     RulesOfMove guards,
-    Move move,
+    PodMove move,
     const double[::1] chance,
     const unsigned char[::1] foreign,
-    Effect effect,
+    MoveEffect effect,
     double cost,
     bint in_place,
 ) except -1
 cpdef int find_unwanted(
     Demands demands,
-    Move move,
+    PodMove move,
     const double[::1] chance,
     const unsigned char[::1] foreign,
-    Effect effect,
+    MoveEffect effect,
 ) except -1
-cdef void _find_vain(Move move, Effect effect) except *
-cdef bint _weigh(Effect effect, const double[::1] chance, Py_ssize_t entries) except -1
-cdef bint _breaks_hard(Effect effect) except -1
-cdef bint _is_loss(Effect effect) except -1
-cdef int _compare(Demands demands, Effect effect, double cost) except -1
+cdef void _find_vain(PodMove move, MoveEffect effect) except *
+cdef bint _weigh(MoveEffect effect, const double[::1] chance, Py_ssize_t entries) except -1
+cdef bint _breaks_hard(MoveEffect effect) except -1
+cdef bint _is_loss(MoveEffect effect) except -1
+cdef int _compare(Demands demands, MoveEffect effect, double cost) except -1
 cpdef void find_promises(
     Terms terms,
     RulesOfMove rules,

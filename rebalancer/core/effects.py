@@ -6,7 +6,7 @@ weighted sum of some rules.
 
 from __future__ import annotations
 
-from rebalancer.core.rules import Move, Rule, moves_for, write_changes, write_gains
+from rebalancer.core.rules import PodMove, Rule, moves_for, write_changes, write_gains
 from rebalancer.core.views import flags, ints, reals
 
 _ENTRIES = 3
@@ -72,7 +72,7 @@ class RulesOfMove:
         """(G,) the weight of each in its term."""
 
 
-class Effect:
+class MoveEffect:
     """The effect of one move with K landings, and room for the next."""
 
     def __init__(self, strategies: int) -> None:
@@ -134,11 +134,11 @@ class Demands:
 def find_effect(
     terms: Terms,
     rules: RulesOfMove,
-    move: Move,
+    move: PodMove,
     chance: memoryview[float],
     mine: memoryview,
     added: memoryview[float],
-    effect: Effect,
+    effect: MoveEffect,
 ) -> None:
     """Write what a move with landings of probability ``chance`` (K,) does to the cost.
 
@@ -158,7 +158,7 @@ def find_effect(
     _sum_up(chance, effect)
 
 
-def _begin(terms: Terms, effect: Effect, landings: int, mine: memoryview) -> None:
+def _begin(terms: Terms, effect: MoveEffect, landings: int, mine: memoryview) -> None:
     """Make room for so many landings, all without a change."""
     effect.landings = landings
     if landings > len(effect.broken):
@@ -176,9 +176,9 @@ def _begin(terms: Terms, effect: Effect, landings: int, mine: memoryview) -> Non
 
 
 def _add_rules(
-    rules: RulesOfMove, first: int, last: int, move: Move, effect: Effect, added: float
+    rules: RulesOfMove, first: int, last: int, move: PodMove, effect: MoveEffect, added: float
 ) -> None:
-    """Write the weighted sum of the changes of some rules into ``Effect.of_term``."""
+    """Write the weighted sum of the changes of some rules into ``MoveEffect.of_term``."""
     for place in range(effect.landings):
         effect.of_term[place] = 0.0
     for index in range(first, last):
@@ -190,7 +190,7 @@ def _add_rules(
 
 
 def _add_term(
-    terms: Terms, term: int, chance: memoryview[float], effect: Effect, mine: int
+    terms: Terms, term: int, chance: memoryview[float], effect: MoveEffect, mine: int
 ) -> None:
     """Add a term to its entry, and to the share of its strategy."""
     entry = terms.entry[term]
@@ -207,7 +207,7 @@ def _add_term(
         effect.named[key] = _HARMED
 
 
-def _sum_up(chance: memoryview[float], effect: Effect) -> None:
+def _sum_up(chance: memoryview[float], effect: MoveEffect) -> None:
     """Round the changes, and find the expected and the best gain of each entry."""
     for entry in range(_ENTRIES):
         mean, least = 0.0, 0.0
@@ -220,8 +220,8 @@ def _sum_up(chance: memoryview[float], effect: Effect) -> None:
         effect.gain[entry], effect.best[entry] = -mean, -least
 
 
-def find_broken(guards: RulesOfMove, move: Move, effect: Effect) -> bool:
-    """Write into ``Effect.broken`` by how much each landing violates satisfied hard rules more; return whether any does.
+def find_broken(guards: RulesOfMove, move: PodMove, effect: MoveEffect) -> bool:
+    """Write into ``MoveEffect.broken`` by how much each landing violates satisfied hard rules more; return whether any does.
 
     What it mends in one makes up for nothing that it breaks in another.
     """
@@ -243,7 +243,7 @@ def find_broken(guards: RulesOfMove, move: Move, effect: Effect) -> bool:
 # -- whether it is enough --------------------------------------------------------------------------------
 
 
-def sign_at(effect: Effect, place: int, entries: int) -> int:
+def sign_at(effect: MoveEffect, place: int, entries: int) -> int:
     """Return whether a landing is worse (1), better (-1) or equal (0) by the first entries."""
     for entry in range(entries):
         change = effect.changes[entry * effect.landings + place]
@@ -255,10 +255,10 @@ def sign_at(effect: Effect, place: int, entries: int) -> int:
 def judge(
     demands: Demands,
     guards: RulesOfMove,
-    move: Move,
+    move: PodMove,
     chance: memoryview[float],
     foreign: memoryview | None,
-    effect: Effect,
+    effect: MoveEffect,
     cost: float,
     in_place: int,
 ) -> int:
@@ -291,10 +291,10 @@ def judge(
 
 def find_unwanted(
     demands: Demands,
-    move: Move,
+    move: PodMove,
     chance: memoryview[float],
     foreign: memoryview | None,
-    effect: Effect,
+    effect: MoveEffect,
 ) -> int:
     """Add up the probability of nodes that are not wanted; return the refusal, or 0."""
     effect.back = effect.leaving = effect.avoided = effect.foreign = 0.0
@@ -315,7 +315,7 @@ def find_unwanted(
     return _AVOIDED if effect.avoided > _UNWANTED_SHARE else _GOOD
 
 
-def _find_vain(move: Move, effect: Effect) -> None:
+def _find_vain(move: PodMove, effect: MoveEffect) -> None:
     """Note a few landings where no rule is fixed."""
     effect.vain_count = 0
     for place in range(effect.landings):
@@ -326,7 +326,7 @@ def _find_vain(move: Move, effect: Effect) -> None:
             effect.vain_count += 1
 
 
-def _weigh(effect: Effect, chance: memoryview[float], entries: int) -> bool:
+def _weigh(effect: MoveEffect, chance: memoryview[float], entries: int) -> bool:
     """Find how probable it is that the cost gets better, or worse; return whether it ever gets better."""
     effect.sure = effect.risk = 0.0
     better = False
@@ -340,7 +340,7 @@ def _weigh(effect: Effect, chance: memoryview[float], entries: int) -> bool:
     return better
 
 
-def _breaks_hard(effect: Effect) -> bool:
+def _breaks_hard(effect: MoveEffect) -> bool:
     """Return whether some landing makes the hard entry worse."""
     for place in range(effect.landings):
         if effect.changes[place] > 0.0:
@@ -348,7 +348,7 @@ def _breaks_hard(effect: Effect) -> bool:
     return False
 
 
-def _is_loss(effect: Effect) -> bool:
+def _is_loss(effect: MoveEffect) -> bool:
     """Return whether the first expected gain that is not 0 is a loss."""
     for entry in range(_ENTRIES):
         if effect.gain[entry] != 0.0:
@@ -356,7 +356,7 @@ def _is_loss(effect: Effect) -> bool:
     return False
 
 
-def _compare(demands: Demands, effect: Effect, cost: float) -> int:
+def _compare(demands: Demands, effect: MoveEffect, cost: float) -> int:
     """Return whether the gain is worth what the eviction costs."""
     for entry in range(_ENTRIES):
         gain = effect.gain[entry]

@@ -10,7 +10,7 @@ from rebalancer.core.windows import Ring
 _NO_CHANCE = 1e-12
 
 
-class Landings:
+class LandingTable:
     """K landings; all arrays have room for N nodes, and more for sorting."""
 
     def __init__(self, nodes: int) -> None:
@@ -29,7 +29,7 @@ class Landings:
         """(N,) the probability of each node in steps of ``_NO_CHANCE``."""
 
 
-def collect(landings: Landings, ring: Ring) -> None:
+def collect(landings: LandingTable, ring: Ring) -> None:
     """Collect the landings that the windows of the ring have come to."""
     size = len(landings.chance)
     for node in range(size):
@@ -58,7 +58,7 @@ def collect(landings: Landings, ring: Ring) -> None:
         )
 
 
-def _sort(landings: Landings) -> None:
+def _sort(landings: LandingTable) -> None:
     """Sort the landings by their probability, largest first; equal ones stay in the order of their nodes (merge sort)."""
     width = 1
     while width < landings.count:
@@ -69,7 +69,7 @@ def _sort(landings: Landings) -> None:
         width *= 2
 
 
-def _merge(landings: Landings, first: int, middle: int, width: int) -> None:
+def _merge(landings: LandingTable, first: int, middle: int, width: int) -> None:
     """Merge two sorted runs of landings: from ``first`` to ``middle``, and the ``width`` after that."""
     order, rounded = landings.order, landings.rounded
     left, right, end = first, middle, min(middle + width, landings.count)

@@ -1,4 +1,4 @@
-from rebalancer.core.counts cimport DomainCounts, Places, count_pods, has_pods
+from rebalancer.core.counts cimport DomainCounts, PodNodes, count_pods, has_pods
 from rebalancer.core.filters cimport (
     HardSpread,
     drop_occupied,
@@ -7,7 +7,7 @@ from rebalancer.core.filters cimport (
     keep_occupied,
     keep_roomy,
 )
-from rebalancer.core.landings cimport Landings, collect
+from rebalancer.core.landings cimport LandingTable, collect
 from rebalancer.core.resources cimport Loads, Requests, Scoring, score
 from rebalancer.core.scores cimport (
     Board,
@@ -26,7 +26,7 @@ cdef class PodArrays:
     cdef public bint first
 
 cdef class ClusterArrays:
-    cdef public Places living, existing
+    cdef public PodNodes living, existing
     cdef public Loads loads
     cdef public Scoring scoring
     cdef public Weights weights
@@ -35,7 +35,7 @@ cdef class ClusterArrays:
     cdef public Board board
     cdef public bint checks_room, checks_spread, checks_pods
     cdef public Ring ring
-    cdef public Landings landings
+    cdef public LandingTable landings
     cdef public unsigned char[::1] feasible
 
 cpdef void predict(ClusterArrays cluster, PodArrays pod) except *

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.core.counts import DomainCounts, Places, count_pods, has_pods
+from rebalancer.core.counts import DomainCounts, PodNodes, count_pods, has_pods
 from rebalancer.core.filters import (
     HardSpread,
     drop_occupied,
@@ -11,7 +11,7 @@ from rebalancer.core.filters import (
     keep_occupied,
     keep_roomy,
 )
-from rebalancer.core.landings import Landings, collect
+from rebalancer.core.landings import LandingTable, collect
 from rebalancer.core.resources import Loads, Requests, Scoring, score
 from rebalancer.core.scores import (
     Board,
@@ -57,8 +57,8 @@ class ClusterArrays:
 
     def __init__(
         self,
-        living: Places,
-        existing: Places,
+        living: PodNodes,
+        existing: PodNodes,
         loads: Loads,
         scoring: Scoring,
         weights: Weights,
@@ -89,7 +89,7 @@ class ClusterArrays:
         self.checks_pods = checks_pods
         """Whether the filter InterPodAffinity is on."""
         self.ring = Ring(len(order))
-        self.landings = Landings(len(order))
+        self.landings = LandingTable(len(order))
         self.feasible = flags(len(order))
         """(N,) the nodes that pass; before the prediction those that pass all filters that are not asked here."""
 

@@ -1,9 +1,9 @@
-from rebalancer.core.counts cimport Places
+from rebalancer.core.counts cimport PodNodes
 from rebalancer.core.tallies cimport ClassSet, DomainMap, Tally, clear, count_role, has_class
 
 cdef Py_ssize_t _ROLES
 
-cdef class Move:
+cdef class PodMove:
     cdef public Py_ssize_t pod, cls, replacement, node
     cdef public const int[::1] nodes
 
@@ -13,10 +13,10 @@ cdef class Rule:
     cdef void read(self) except *
     cdef void begin(self, Py_ssize_t cls) except *
     cdef double gain_at(self, Py_ssize_t node) except? -1
-    cdef void change(self, Move move, double[::1] out) except *
+    cdef void change(self, PodMove move, double[::1] out) except *
 
 cpdef double read(Rule rule) except? -1
-cpdef void write_changes(Rule rule, Move move, double[::1] out) except *
+cpdef void write_changes(Rule rule, PodMove move, double[::1] out) except *
 cpdef void write_gains(Rule rule, Py_ssize_t cls, const int[::1] nodes, double[::1] out) except *
 cpdef bint moves_for(Rule rule, Py_ssize_t cls) except -1
 
@@ -25,13 +25,13 @@ cdef class AskedRule(Rule):
     cdef void read(self) except *
     cdef void begin(self, Py_ssize_t cls) except *
     cdef double gain_at(self, Py_ssize_t node) except? -1
-    cdef void change(self, Move move, double[::1] out) except *
+    cdef void change(self, PodMove move, double[::1] out) except *
 
 cdef void _copy(const double[::1] values, double[::1] out) except *
 
 cdef class SeparableRule(Rule):
     cdef public list roles
-    cdef public Places pods
+    cdef public PodNodes pods
     cdef public DomainMap domains
     cdef public Tally tally
     cdef public long long total, hopeless
@@ -43,7 +43,7 @@ cdef class SeparableRule(Rule):
         self, Py_ssize_t domain, Py_ssize_t role, long long more, Py_ssize_t other, long long others
     ) except? -1
     cdef double gain_at(self, Py_ssize_t node) except? -1
-    cdef void change(self, Move move, double[::1] out) except *
+    cdef void change(self, PodMove move, double[::1] out) except *
 
 cdef class CapRule(SeparableRule):
     cdef public long long cap
@@ -59,11 +59,11 @@ cdef class AttractionRule(SeparableRule):
 
 cdef class PriceRule(Rule):
     cdef public ClassSet classes
-    cdef public Places pods
+    cdef public PodNodes pods
     cdef public DomainMap nodes
     cdef public Tally tally
     cdef public const double[::1] price
     cdef public double least, paid, hopeless
     cdef void read(self) except *
     cdef double gain_at(self, Py_ssize_t node) except? -1
-    cdef void change(self, Move move, double[::1] out) except *
+    cdef void change(self, PodMove move, double[::1] out) except *

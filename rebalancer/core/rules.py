@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.core.counts import Places
+from rebalancer.core.counts import PodNodes
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally, clear, count_role, has_class
 
 _ROLES = 4
 
 
-class Move:
+class PodMove:
     """One pod that leaves its node, and the nodes where its replacement may land."""
 
     def __init__(self, pod: int, cls: int, replacement: int, node: int, nodes: memoryview) -> None:
@@ -48,7 +48,7 @@ class Rule:
         """Return the most that one mover can gain by leaving the node."""
         return 0.0
 
-    def change(self, move: Move, out: memoryview[float]) -> None:
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
         """Write the change of the value at each landing into ``out`` (K,)."""
 
 
@@ -58,7 +58,7 @@ def read(rule: Rule) -> float:
     return rule.value
 
 
-def write_changes(rule: Rule, move: Move, out: memoryview[float]) -> None:
+def write_changes(rule: Rule, move: PodMove, out: memoryview[float]) -> None:
     """Read a rule, and write its change at each landing of a move into ``out`` (K,)."""
     rule.read()
     rule.change(move, out)
@@ -98,7 +98,7 @@ class AskedRule(Rule):
         gain: float = self.asked.gain_at(node) if self.value > 0.0 else 0.0
         return gain
 
-    def change(self, move: Move, out: memoryview[float]) -> None:
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
         """Ask for the changes."""
         _copy(self.asked.change(move), out)
 
@@ -116,7 +116,7 @@ class SeparableRule(Rule):
         self,
         movers: ClassSet,
         roles: list[ClassSet],
-        pods: Places,
+        pods: PodNodes,
         domains: DomainMap,
         tally: Tally,
     ) -> None:
@@ -192,7 +192,7 @@ class SeparableRule(Rule):
                 least = min(least, self.cover_with(domain, role, -1, -1, 0))
         return float(now - least)
 
-    def change(self, move: Move, out: memoryview[float]) -> None:
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
         """Write the change of the value at each landing."""
         of_node, floor = self.domains.of_node, max(0, self.total - self.hopeless)
         source = of_node[move.node]
@@ -221,7 +221,7 @@ class CapRule(SeparableRule):
         self,
         movers: ClassSet,
         roles: list[ClassSet],
-        pods: Places,
+        pods: PodNodes,
         domains: DomainMap,
         tally: Tally,
         cap: int,
@@ -241,7 +241,7 @@ class ConflictRule(SeparableRule):
         self,
         movers: ClassSet,
         roles: list[ClassSet],
-        pods: Places,
+        pods: PodNodes,
         domains: DomainMap,
         tally: Tally,
         *,
@@ -278,7 +278,7 @@ class PriceRule(Rule):
     def __init__(
         self,
         classes: ClassSet,
-        pods: Places,
+        pods: PodNodes,
         nodes: DomainMap,
         tally: Tally,
         price: memoryview[float],
@@ -316,7 +316,7 @@ class PriceRule(Rule):
             return 0.0
         return min(self.price[node], self.value)
 
-    def change(self, move: Move, out: memoryview[float]) -> None:
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
         """Write the change of the value at each landing."""
         now = self.paid - self.hopeless
         left = 0.0

@@ -1,5 +1,5 @@
-from rebalancer.core.counts cimport Places
-from rebalancer.core.rules cimport Move, Rule
+from rebalancer.core.counts cimport PodNodes
+from rebalancer.core.rules cimport PodMove, Rule
 from rebalancer.core.tallies cimport ClassSet, DomainMap, Tally, add, clear, count_role, has_class
 
 cdef Py_ssize_t _ROLES, _PODS, _IMMOBILE, _SUMS, _EXCESS, _DEFICIT, _STUCK, _LACKING, _FEW_FLOORS, _EMPTY
@@ -16,7 +16,7 @@ cdef class FloorSums:
 
 cdef class EvenRule(Rule):
     cdef public ClassSet classes
-    cdef public Places pods
+    cdef public PodNodes pods
     cdef public DomainMap domains
     cdef public Tally tally
     cdef public OpenDomains open
@@ -32,7 +32,7 @@ cdef class EvenRule(Rule):
     cdef bint is_emptier(self, Py_ssize_t domain, Py_ssize_t other) except -1
     cdef double gain_at(self, Py_ssize_t node) except? -1
     cdef long long find_minimum(self, Py_ssize_t left, Py_ssize_t entered) except? -1
-    cdef void change(self, Move move, double[::1] out) except *
+    cdef void change(self, PodMove move, double[::1] out) except *
 
 cdef void _fill(EvenRule rule, FloorSums sums, long long total) except *
 cdef void _add_domain(

@@ -10,8 +10,8 @@ unsatisfiable, its value is the number of moves that bring the counts as near as
 
 from __future__ import annotations
 
-from rebalancer.core.counts import Places
-from rebalancer.core.rules import Move, Rule
+from rebalancer.core.counts import PodNodes
+from rebalancer.core.rules import PodMove, Rule
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally, add, clear, count_role, has_class
 from rebalancer.core.views import ints
 
@@ -58,7 +58,7 @@ class EvenRule(Rule):
         self,
         movers: ClassSet,
         classes: ClassSet,
-        pods: Places,
+        pods: PodNodes,
         domains: DomainMap,
         tally: Tally,
         open_: OpenDomains,
@@ -163,7 +163,7 @@ class EvenRule(Rule):
             _fill(self, self.other, pods)
         return _find_best(self, self.other, left, entered)
 
-    def change(self, move: Move, out: memoryview[float]) -> None:
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
         """Write the change of the value at each landing."""
         of_node = self.domains.of_node
         source = -1

@@ -1,4 +1,4 @@
-from rebalancer.core.counts cimport Places
+from rebalancer.core.counts cimport PodNodes
 
 cdef Py_ssize_t _ROLES
 
@@ -16,6 +16,6 @@ cdef class Tally:
 cpdef bint has_class(ClassSet some, Py_ssize_t cls) except -1
 cpdef void clear(Tally tally) except *
 cpdef long long count_role(
-    Tally tally, Py_ssize_t role, ClassSet some, Places pods, DomainMap domains
+    Tally tally, Py_ssize_t role, ClassSet some, PodNodes pods, DomainMap domains
 ) except -1
 cpdef void add(Tally tally, Py_ssize_t domain, Py_ssize_t role, long long amount) except *

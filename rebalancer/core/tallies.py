@@ -5,7 +5,7 @@ Only domains that hold pods are touched, so that a rule of three pods costs the 
 
 from __future__ import annotations
 
-from rebalancer.core.counts import Places
+from rebalancer.core.counts import PodNodes
 from rebalancer.core.views import ints
 
 _ROLES = 4
@@ -64,7 +64,7 @@ def clear(tally: Tally) -> None:
     tally.used = 0
 
 
-def count_role(tally: Tally, role: int, some: ClassSet, pods: Places, domains: DomainMap) -> int:
+def count_role(tally: Tally, role: int, some: ClassSet, pods: PodNodes, domains: DomainMap) -> int:
     """Add the pods of some classes to one role; return how many have a domain."""
     total = 0
     for index in range(len(some.classes)):

@@ -16,7 +16,7 @@ from rebalancer.core.balance import (
     update,
     write_relief,
 )
-from rebalancer.core.rules import Move, write_changes
+from rebalancer.core.rules import PodMove, write_changes
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Candidates
 from rebalancer.cost.view import View
@@ -24,7 +24,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import MEASURED
 
 
-class Balance:
+class LoadBalance:
     """What over-used and uneven nodes cost, and which pods could leave them."""
 
     MEASURED = MEASURED
@@ -135,11 +135,11 @@ class Balance:
         """Return the change (K,) if a pod moves from ``node`` to each destination."""
         changes = np.zeros(len(destinations))
         nodes = view_of(np.ascontiguousarray(destinations, np.int32))
-        write_changes(self.rule, Move(-1, cls, replacement, node, nodes), view_of(changes))
+        write_changes(self.rule, PodMove(-1, cls, replacement, node, nodes), view_of(changes))
         return changes
 
 
-def _lower(view: View, limits: Balance.Limits) -> Thresholds:
+def _lower(view: View, limits: LoadBalance.Limits) -> Thresholds:
     known = view.snapshot.resources
     rows = [
         -2 if name == "pods" else known.index(name) if name in known else -1
@@ -157,7 +157,7 @@ def _lower(view: View, limits: Balance.Limits) -> Thresholds:
     )
 
 
-def _lower_measured(measured: Balance.Measured) -> Measurement:
+def _lower_measured(measured: LoadBalance.Measured) -> Measurement:
     return Measurement(
         view_of(np.array(measured.rows, np.int64)),
         _reals(measured.demands),

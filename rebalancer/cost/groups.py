@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.core.rules import Move, Rule, read, write_changes, write_gains
+from rebalancer.core.rules import PodMove, Rule, read, write_changes, write_gains
 from rebalancer.core.spread import FloorSums
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally
 from rebalancer.core.views import view_of
@@ -154,5 +154,5 @@ class RuledGroup:
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
         changes = np.zeros(len(destinations))
         nodes = view_of(np.ascontiguousarray(destinations, np.int32))
-        write_changes(self.rule, Move(-1, cls, replacement, node, nodes), view_of(changes))
+        write_changes(self.rule, PodMove(-1, cls, replacement, node, nodes), view_of(changes))
         return changes

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.core.counts import Places
+from rebalancer.core.counts import PodNodes
 from rebalancer.core.rules import AttractionRule, CapRule, ConflictRule, read
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally
 from rebalancer.cost.groups import Domains, Room, RuledGroup, class_set
@@ -37,7 +37,7 @@ class _SeparableGroup(RuledGroup):
         """``roles``: disjoint sets of classes. A domain's potential is a function of their counts."""
         self._view, self.domains, self._roles = view, domains, roles
 
-    def _given(self) -> tuple[ClassSet, list[ClassSet], Places, DomainMap, Tally]:
+    def _given(self) -> tuple[ClassSet, list[ClassSet], PodNodes, DomainMap, Tally]:
         """Return what all rules of this kind are made of."""
         roles = [class_set(of) for of in self._roles]
         movers = roles[0] if self.movers is self._roles[0] else class_set(self.movers)

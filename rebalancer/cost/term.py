@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from rebalancer.core.rules import AskedRule, Move, Rule
+from rebalancer.core.rules import AskedRule, PodMove, Rule
 from rebalancer.core.tallies import ClassSet
 from rebalancer.core.views import view_of
 from rebalancer.cost.streaks import Streaks
@@ -367,7 +367,7 @@ class AskedTerm:
         """Return the gain at a node."""
         return self._gains.get(node, 0.0)
 
-    def change(self, move: Move) -> Floats:
+    def change(self, move: PodMove) -> Floats:
         """Return the change (K,) at each landing."""
         nodes = np.asarray(move.nodes)
         if self._term.cause is not Cause.PLACE:
@@ -399,7 +399,7 @@ class _AskedGroup:
         """Return the gain at a node."""
         return float(gains_at(self._group, np.array([node], np.int32))[0])
 
-    def change(self, move: Move) -> Floats:
+    def change(self, move: PodMove) -> Floats:
         """Return the change (K,) at each landing."""
         nodes = np.asarray(move.nodes)
         return self._group.delta(move.cls, move.node, move.replacement, nodes)

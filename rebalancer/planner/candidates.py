@@ -42,7 +42,7 @@ class Promise:
         return any(self.promised[:2])
 
 
-class Candidates:
+class CandidateRows:
     """The candidates, best first, while pods move."""
 
     def __init__(

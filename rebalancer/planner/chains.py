@@ -16,7 +16,7 @@ import numpy as np
 
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
@@ -40,7 +40,7 @@ class ChainWaves:
         self,
         draft: Draft,
         chains: Chains,
-        candidates: Candidates,
+        candidates: CandidateRows,
         examination: Examination,
         commit: Commit,
     ) -> None:

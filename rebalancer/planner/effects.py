@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.core import effects as core
-from rebalancer.core.rules import Move
+from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
@@ -19,7 +19,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _ENTRIES = len(Entry)
 _MINE = 1
-"""In ``core.Effect.named``: the strategy may move the pod."""
+"""In ``core.MoveEffect.named``: the strategy may move the pod."""
 _KEPT = 8192
 """Of so many moves between classes the rules are kept."""
 
@@ -65,7 +65,7 @@ class Effects:
         self._nothing = np.zeros(len(terms))
         self._rules: dict[tuple[int, int], core.RulesOfMove] = {}
         self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
-        self.newest = core.Effect(len(self.strategies))
+        self.newest = core.MoveEffect(len(self.strategies))
         # Views of its arrays: each look at a field of the core makes a new one.
         self._gain, self._best, self._shares, self._named = map(
             np.asarray,
@@ -116,7 +116,7 @@ class Effects:
         )
         return gains, leading
 
-    def find(self, pod: int, node: int, prediction: Prediction) -> Move:
+    def find(self, pod: int, node: int, prediction: Prediction) -> PodMove:
         """Have the core find the effect of moving ``pod`` off ``node``; it is in ``newest``, until the next is asked for."""
         if not prediction.takers:
             return self._find(pod, node, prediction, self._nothing)
@@ -131,7 +131,7 @@ class Effects:
         """Return of each term (T,) a value that changes as its potential does while pods of ``classes`` come."""
         return np.array([weighted.term.value_for(classes) for weighted in self._terms], float)
 
-    def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> Move:
+    def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> PodMove:
         move = self._move(pod, node, prediction.nodes)
         core.find_effect(
             self.lowered,
@@ -144,10 +144,10 @@ class Effects:
         )
         return move
 
-    def _move(self, pod: int, node: int, nodes: Int32s) -> Move:
+    def _move(self, pod: int, node: int, nodes: Int32s) -> PodMove:
         cls = int(self._view.state.cls_of[pod])
         replacement = self._view.snapshot.classes[cls].replacement
-        return Move(pod, cls, replacement, node, view_of(nodes))
+        return PodMove(pod, cls, replacement, node, view_of(nodes))
 
     # -- for people --------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Effects:
         """Return whether some landing would violate a satisfied hard rule."""
         return self._break(self._move(pod, node, prediction.nodes))
 
-    def _break(self, move: Move) -> bool:
+    def _break(self, move: PodMove) -> bool:
         return core.find_broken(self.guards_of(move.cls, move.replacement), move, self.newest)
 
     def on_nodes(self, pod: int, node: int, nodes: Int32s) -> Floats:

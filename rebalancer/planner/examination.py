@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rebalancer.cost.term import Gauge
 from rebalancer.plan.plan import Cause, Code
-from rebalancer.planner.candidates import Candidates, Promise
+from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
@@ -39,7 +39,7 @@ class Examination:
         draft: Draft,
         terms: Sequence[WeightedTerm],
         judge: Judge,
-        candidates: Candidates,
+        candidates: CandidateRows,
         effort: Effort,
     ) -> None:
         self._draft, self._candidates = draft, candidates

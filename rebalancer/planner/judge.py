@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.core import effects as core
-from rebalancer.core.rules import Move
+from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
@@ -158,7 +158,7 @@ class Judge:
         """Return a refusal if the replacement of ``pod`` may land on a node to avoid; else None."""
         cls = self._view.snapshot.classes[self._view.snapshot.pods.cls[pod]].replacement
         nodes = view_of(prediction.nodes)
-        move, newest = Move(pod, cls, cls, -1, nodes), self.effects.newest
+        move, newest = PodMove(pod, cls, cls, -1, nodes), self.effects.newest
         chance = view_of(prediction.probability)
         code = core.find_unwanted(self._demands, move, chance, self._foreign(cls), newest)
         return self._refuse(code, prediction, _NOTHING, 1.0) if code else None

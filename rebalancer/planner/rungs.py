@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from rebalancer.planner.candidates import Candidates, Promise
+from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
@@ -36,7 +36,7 @@ class Rungs:
 
     def __init__(
         self,
-        candidates: Candidates,
+        candidates: CandidateRows,
         examination: Examination,
         commit: Commit,
         effort: Effort,

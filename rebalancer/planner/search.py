@@ -16,7 +16,7 @@ import numpy as np
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
@@ -136,7 +136,7 @@ class _Pass:
         self.rests = False
         """Whether the plan ends because of that."""
         judge = Judge(draft.view, terms, guard, draft.settings.threshold)
-        self.candidates = Candidates(draft, terms, judge.effects, effort)
+        self.candidates = CandidateRows(draft, terms, judge.effects, effort)
         self.examination = Examination(draft, terms, judge, self.candidates, effort)
         commit = Commit(draft, terms, observed, most_landings)
         self._rungs = Rungs(self.candidates, self.examination, commit, effort, self._goes_on)

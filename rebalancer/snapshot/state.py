@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.core.counts import Places, add_pod, remove_pod
+from rebalancer.core.counts import PodNodes, add_pod, remove_pod
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import MEASURED, PodFlag, Pods, Snapshot
 
@@ -184,13 +184,13 @@ class ClassCounts:
         self._stamps[cls] = stamp
 
 
-def _places(pods: Pods, some: Bools, classes: int) -> Places:
+def _places(pods: Pods, some: Bools, classes: int) -> PodNodes:
     """Return where ``some`` (P,) of the pods are, in the order of their classes."""
     order = np.argsort(pods.cls[some], kind="stable")
     size = np.bincount(pods.cls[some], minlength=classes).astype(np.int64)
     nodes = pods.node[some][order].astype(np.int32)
     start = np.cumsum(size) - size
-    return Places(start.data, size.data, size.copy().data, nodes.data)
+    return PodNodes(start.data, size.data, size.copy().data, nodes.data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def test_scale_in_waits_for_an_annotation_and_then_for_a_volume_that_is_detached
     cluster.apply([attachment(closed)])
     rules = (*RULES, *(ATTACHMENT_RULES if may_list else ()))
     flags = (f"--policy={tmp_path / 'policy.yaml'}", f"--kubeconfig={grant(cluster, rules)}")
-    warnings = []
+    warnings: list[str] = []
     # The fixture's process stands still; another one goes on with what stands on the node.
     with runs(*flags) as served:
 

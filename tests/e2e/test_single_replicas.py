@@ -4,6 +4,7 @@ import json
 import signal
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -241,7 +242,7 @@ def test_scale_in_leaves_no_gap(cluster, tmp_path, monkeypatch):
             method={"singleReplicas": "restart"},
         )
         kubeconfig = grant(cluster, (*RESTARTS, *MARK_RULES))
-        moves = []
+        moves: list[dict[str, Any]] = []
 
         with (
             watched(cluster) as seen,

@@ -41,6 +41,9 @@ class _Sources:
 
 def on_source(*names: str) -> list[ModuleType]:
     """Return copies of modules, which ask the interpreted core."""
+    # What they import is there before, so that nothing else gets the interpreted core.
+    for name in (*(f"rebalancer.core.{path.stem}" for path in _FOLDER.glob("*.pxd")), *names):
+        importlib.import_module(name)
     with _without_core(names):
         return [importlib.import_module(name) for name in names]
 

@@ -101,7 +101,7 @@ def balance_of(build: Build, view: View) -> Any:
     nodes, requests = view.snapshot.nodes, view.snapshot.requests
     counts = np.ones((3, len(nodes)), bool)
     counts[1, 0] = False
-    limits = build.balance.Balance.Limits(
+    limits = build.balance.LoadBalance.Limits(
         resources=["cpu", "memory", "pods"],
         capacity=np.vstack([nodes.allocatable[:2], nodes.max_pods]).astype(float),
         counts=counts,
@@ -112,7 +112,7 @@ def balance_of(build: Build, view: View) -> Any:
         usable=np.arange(len(nodes)) % 3 > 0,
     )
     demands = np.vstack([requests[:2], np.ones((1, requests.shape[1]))])
-    return build.balance.Balance(view, demands, limits).rule
+    return build.balance.LoadBalance(view, demands, limits).rule
 
 
 def say(build: Build, rule: Any, view: View, drawn: Drawn) -> list[Any]:
@@ -126,7 +126,7 @@ def say(build: Build, rule: Any, view: View, drawn: Drawn) -> list[Any]:
         for replacement in (drawn.some[-1], drawn.others[-1]):
             for node in every.tolist():
                 changes = np.zeros(len(every))
-                move = build.rules.Move(0, cls, replacement, node, every.data)
+                move = build.rules.PodMove(0, cls, replacement, node, every.data)
                 build.rules.write_changes(rule, move, changes.data)
                 said.append(changes.tolist())
     return said
@@ -189,7 +189,7 @@ def test_what_a_rule_says_of_a_move_is_what_happens(made: Cluster, data: st.Data
         nodes, change = np.array([target], np.int32), np.zeros(1)
         before = COMPILED.rules.read(rule)
         given.append(_given(rule))
-        move = COMPILED.rules.Move(pod, cls, replacement, node, nodes.data)
+        move = COMPILED.rules.PodMove(pod, cls, replacement, node, nodes.data)
         COMPILED.rules.write_changes(rule, move, change.data)
         expected.append(before + change[0])
     state.evict(pod)

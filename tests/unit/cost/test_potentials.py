@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.core.counts import Places
+from rebalancer.core.counts import PodNodes
 from rebalancer.core.rules import ConflictRule, read
 from rebalancer.core.spread import EvenRule, FloorSums, OpenDomains
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally
@@ -26,7 +26,7 @@ def _places(*nodes_of_class):
     size = _ints([len(nodes) for nodes in nodes_of_class])
     nodes = np.array([node for nodes in nodes_of_class for node in nodes], np.int32)
     start = np.cumsum(size) - size
-    return Places(view_of(start), view_of(size), view_of(size.copy()), view_of(nodes))
+    return PodNodes(view_of(start), view_of(size), view_of(size.copy()), view_of(nodes))
 
 
 def _each_its_domain(number):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
@@ -54,7 +54,7 @@ class Scene:
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
         effort = Effort()
         judge = Judge(draft.view, draft.terms, guard_term(draft.view), settings.threshold)
-        self.candidates = Candidates(draft, draft.terms, judge.effects, effort)
+        self.candidates = CandidateRows(draft, draft.terms, judge.effects, effort)
         self.freed = []
         self.examination = Examination(draft, draft.terms, judge, self.candidates, effort)
         commit = Commit(draft, draft.terms, False, None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
@@ -38,7 +38,7 @@ class Scene:
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
         view = self.draft.view
         effects = Effects(view, self.draft.terms, guard_term(view))
-        self.candidates = Candidates(self.draft, self.draft.terms, effects, Effort())
+        self.candidates = CandidateRows(self.draft, self.draft.terms, effects, Effort())
         promise = self.candidates.promise(self.pair)
         assert promise is not None
         self.promise = promise

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.planner.candidates import Candidates
+from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
@@ -93,7 +93,7 @@ def named(rows):
 def check_candidates(candidates, draft):
     """What rules promise; balance is asked about when it is a pair's turn."""
     judge = Judge(draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold)
-    afresh = Candidates(draft, draft.enforced, judge.effects, Effort())
+    afresh = CandidateRows(draft, draft.enforced, judge.effects, Effort())
     kept, fresh = (dict(of.promises()) for of in (candidates, afresh))
     for pair in {*kept, *fresh}:
         if candidates._stale[pair[0]]:

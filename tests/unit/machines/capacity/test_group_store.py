@@ -1,7 +1,10 @@
 """What is stored of groups: read back as it was written, in few bytes, by one process at a time."""
 
+from contextlib import closing
+
 import pytest
 
+from rebalancer.kube.client import connect
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.machines.capacity.state import (
     KEY,
@@ -59,7 +62,7 @@ def test_what_interruptions_store_beside_it_stays():
                 "data": {**beside, KEY: "{"},
             }
         )
-        with cluster.client() as client:
+        with closing(connect(kubeconfig=cluster.kubeconfig, environ={})) as client:
             store = GroupStore(ConfigMapStore(client, "default", "machines"), warned.append)
             assert store.load() == {}
             assert "back-offs of groups start again" in warned[0]

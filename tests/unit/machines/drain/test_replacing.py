@@ -96,8 +96,12 @@ class Process:
         self.step()
 
 
+def run_alone(process: Any, pace, stop, world):
+    return replace_each(process, pace, stop, "a", lambda: world.now)
+
+
 def run(world, **process):
-    made = Process(world, **process)
+    made: Any = Process(world, **process)
     stop = Stop(SystemClock())
     pace = ReplacementPace(world.most, 0.0, float("inf"))
     return replace_each(made, pace, stop, made.by, lambda: world.now), made.calls
@@ -215,7 +219,7 @@ def test_nothing_is_begun_while_the_window_is_closed():
 def test_work_that_does_not_end_in_time_is_named():
     world = World(1, {"n1": 99, "n2": 99, "n3": 99})
     stop = Stop(SystemClock())
-    why = replace_each(Process(world), ReplacementPace(1, 0.0, 0.0), stop, "a", lambda: world.now)
+    why = run_alone(Process(world), ReplacementPace(1, 0.0, 0.0), stop, world)
     assert why == "work did not end in time: n1: a Job"
     assert world.removed == []
 
@@ -224,6 +228,6 @@ def test_work_that_does_not_end_in_time_is_named():
 def test_after_so_many_nodes_the_rest_is_left(most):
     world = World(most)
     pace = ReplacementPace(most, 0.0, float("inf"), pause_after=2)
-    assert replace_each(Process(world), pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert run_alone(Process(world), pace, Stop(SystemClock()), world) is None
     assert world.removed == ["n1", "n2"]
     assert set(world.stages) == {"n1", "n2"}
