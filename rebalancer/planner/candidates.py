@@ -188,7 +188,8 @@ class CandidateRows:
         for cls in np.flatnonzero(self._stale).tolist():
             self._ask(cls)
         if again:
-            self._looked[:] = -1
+            # Where nothing at all has moved since, the answer is the same.
+            self._looked[self._looked < self.moves] = -1
         core.open_all(self._book, self.moves)
 
     def head(self) -> int | None:

@@ -45,7 +45,7 @@ _LADDER_WITH_MARKS = (
     _GAMBLES,
 )
 # Where marks may choose landings, they do so before pods move for balance alone.
-_ONCE_MORE = (Rung(again=True, joins=True), Rung(again=True, only_certain=False, joins=True))
+_ONCE_MORE = (Rung(again=True, only_certain=False, joins=True),)
 
 
 @dataclass(frozen=True, slots=True)

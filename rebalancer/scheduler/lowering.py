@@ -75,8 +75,12 @@ class Lowering:
         self._topologies = Topologies(snapshot.nodes.labels)
         self._counted_in = ArrayCache(len(snapshot.nodes))
         self._lowered: dict[int, _Lowered] = {}
+        self._marked: set[int] = set()
+        """Classes that were lowered with taints that are only supposed."""
         self._rooms: list[Ints] = []
         self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
+        sizes = range(len(snapshot.nodes) + 3)
+        self._logarithms = np.array([go_log(float(domains + 2)) for domains in sizes])
         self._numbers = np.arange(len(snapshot.nodes), dtype=np.int64)
         self._state: ClusterState | None = None
         self._rows = _ROWS
@@ -107,11 +111,12 @@ class Lowering:
             lowered = self._lowered[cls] = self._lower(cls)
         if state is not self._state:
             self._enter(state)
-        if self._placement.supposed.is_any:
+        supposed = self._placement.supposed.is_any
+        if supposed or cls in self._marked:
             lowered.pod.preferences.taints = view_of(self._placement.preferred_taints(cls))
             # The next prediction may suppose something else.
-            self._lowered.pop(cls, None)
-        if lowered.unusual or self._placement.supposed.is_any:
+            (self._marked.add if supposed else self._marked.discard)(cls)
+        if lowered.unusual or supposed:
             self._feasible[:] = self._filters.passing_apart(state, cls)
         else:
             self._feasible[:] = lowered.static
@@ -122,7 +127,6 @@ class Lowering:
         self._state = state
         profile, nodes = self._profile, self._snapshot.nodes
         weights = profile.weights
-        logarithms = np.array([go_log(float(domains + 2)) for domains in range(len(nodes) + 3)])
         self._cluster = ClusterArrays(
             state.living,
             state.existing,
@@ -142,7 +146,7 @@ class Lowering:
             ),
             view_of(search_order(nodes)),
             profile.nodes_to_find(len(nodes)),
-            Board(len(nodes), self._rows, view_of(logarithms)),
+            Board(len(nodes), self._rows, view_of(self._logarithms)),
             checks_room=self._filters.checks(NODE_RESOURCES_FIT),
             checks_spread=self._filters.checks(POD_TOPOLOGY_SPREAD),
             checks_pods=self._filters.checks(INTER_POD_AFFINITY),
