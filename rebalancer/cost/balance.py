@@ -76,7 +76,8 @@ class LoadBalance:
     ) -> None:
         """``demands`` (Q, C): what a pod of each class requests."""
         self._view = view
-        self._masks: dict[int, tuple[Any, Bools]] = {}
+        self._masks: dict[int, Any] = {}
+        """Class -> see :meth:`_mask_of`."""
         state = view.state
         amounts = Amounts(
             view_of(state.lasting),
@@ -93,13 +94,14 @@ class LoadBalance:
         )
 
     def _mask_of(self, cls: int) -> Any:
-        """Return a view of the nodes (N,) that the replacement of a class could ever use."""
-        usable = self._view.usable(self._view.snapshot.classes[cls].replacement)
-        made = self._masks.get(id(usable))
+        """Return a view of the nodes (N,) that the replacement of a class could ever use; one for all equal masks."""
+        made = self._masks.get(cls)
         if made is None:
-            # The array whose identity is the key is kept beside it.
-            made = self._masks[id(usable)] = view_of(np.ascontiguousarray(usable)), usable
-        return made[0]
+            usable = self._view.shared(
+                self._view.usable(self._view.snapshot.classes[cls].replacement)
+            )
+            made = self._masks[cls] = view_of(usable)
+        return made
 
     def inviting(self) -> Floats:
         """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it takes no pods."""

@@ -117,9 +117,12 @@ class Room:
         return made
 
 
-def class_set(classes: Int32s) -> ClassSet:
-    """Return classes as the core reads them."""
-    return ClassSet(view_of(np.sort(classes).astype(np.int32)))
+def class_set(view: View, classes: Int32s) -> ClassSet:
+    """Return classes as the core reads them; equal ones are the same object."""
+    made = view.made.get(identity := ("classes", classes.tobytes()))
+    if not isinstance(made, ClassSet):
+        made = view.made[identity] = ClassSet(view_of(np.sort(classes).astype(np.int32)))
+    return made
 
 
 class RuledGroup:

@@ -47,7 +47,7 @@ class PriceGroup(RuledGroup):
     def _lower(self) -> PriceRule:
         view, price = self._view, np.ascontiguousarray(self._price, np.float64)
         return PriceRule(
-            class_set(self.members),
+            class_set(self._view, self.members),
             view.state.living,
             Domains.nodes(view).lowered,
             Room.of(view).tally,

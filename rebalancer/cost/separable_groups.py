@@ -39,8 +39,8 @@ class _SeparableGroup(RuledGroup):
 
     def _given(self) -> tuple[ClassSet, list[ClassSet], PodNodes, DomainMap, Tally]:
         """Return what all rules of this kind are made of."""
-        roles = [class_set(of) for of in self._roles]
-        movers = roles[0] if self.movers is self._roles[0] else class_set(self.movers)
+        roles = [class_set(self._view, of) for of in self._roles]
+        movers = roles[0] if self.movers is self._roles[0] else class_set(self._view, self.movers)
         tally = Room.of(self._view).tally
         return movers, roles, self._view.state.living, self.domains.lowered, tally
 

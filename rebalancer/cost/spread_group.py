@@ -19,6 +19,7 @@ from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.wire.objects import TopologySpreadConstraint
 
+_NONE_IMMOBILE = view_of(np.zeros(0, np.int64))
 # So many domains are named.
 _SHOWN = 6
 # So many reasons why pods cannot be moved are.
@@ -67,16 +68,18 @@ class SpreadGroup(RuledGroup):
         return shared
 
     def _lower(self) -> EvenRule:
-        room, members = Room.of(self._view), class_set(self.members)
-        immobile = np.array(sorted(self._immobile.items()), np.int64).reshape(-1)
+        room, members = Room.of(self._view), class_set(self._view, self.members)
+        immobile = _NONE_IMMOBILE
+        if self._immobile:
+            immobile = view_of(np.array(sorted(self._immobile.items()), np.int64).reshape(-1))
         return EvenRule(
-            members if self.movers is self.members else class_set(self.movers),
+            members if self.movers is self.members else class_set(self._view, self.movers),
             members,
             self._view.state.living,
             self.domains.lowered,
             room.tally,
             self._takers,
-            view_of(immobile),
+            immobile,
             self._max_skew,
             room.sums,
             too_few=self._too_few,

@@ -49,7 +49,7 @@ class CandidateRows:
         self, draft: Draft, terms: Sequence[WeightedTerm], effects: Effects, effort: Effort
     ) -> None:
         self._draft, self._terms, self._effects, self._effort = draft, terms, effects, effort
-        self._nodes, classes = max(1, len(draft.snapshot.nodes)), len(draft.snapshot.classes)
+        self._nodes = max(1, len(draft.snapshot.nodes))
         self._cooling = self._in_cool_down()
         self._cost, self._rank, place = self._order()
         self._code, self._rows = self._lay_out(place)
@@ -72,7 +72,9 @@ class CandidateRows:
         self.moves = 0
         self._related: dict[int, Int32s] = {}
         self._moved = view_of(draft.state.moved)
-        for cls in range(classes):
+        # Rules that hold are not lowered: of most classes nothing is promised.
+        named = [of.term.candidates().cls for of in terms]
+        for cls in np.unique(np.concatenate([np.zeros(0, np.int32), *named])).tolist():
             self._ask(cls)
 
     # -- the table ----------------------------------------------------------------------------------
