@@ -14,16 +14,16 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.scheduler.explain import missing_zone
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, freeze
-from rebalancer.snapshot.empty_zones import (
+from rebalancer.snapshot.marks import to_be_empty
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.selected import Selected
+from rebalancer.snapshot.state import ClusterState, Runs
+from rebalancer.snapshot.zones import (
     ZONE,
     may_use_zone,
     zones_with_nodes,
     zones_without_nodes,
 )
-from rebalancer.snapshot.marks import to_be_empty
-from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.selected import Selected
-from rebalancer.snapshot.state import ClusterState, Runs
 
 _MOST_TRIED = 100
 """Of so many pods at most is looked whether they keep their own replacements away from better nodes."""

@@ -23,7 +23,7 @@ from rebalancer.planner.findings import (
     policy_warnings,
 )
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.safety import closed_zones, lost_pods, not_judged, standstill
+from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy
@@ -35,6 +35,7 @@ from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.pod_groups import groups_of_use
 from rebalancer.snapshot.protect import NAMES, Scope, bits_of, not_understood, protect
+from rebalancer.snapshot.zones import closed_zones
 from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
 from rebalancer.wire.objects import ObjectMeta
 

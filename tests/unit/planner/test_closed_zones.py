@@ -7,10 +7,10 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import RunRules
-from rebalancer.planner.safety import closed_zones
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
+from rebalancer.snapshot.zones import closed_zones
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
@@ -50,14 +50,26 @@ THREE = zones(x=3, y=3, z=3)
         (THREE, ("z0", "z1", "z2"), "NotReady", "zone z (of 3 nodes 3 NotReady, with 3 pods) is "),
         (THREE, ("z0", "z1", "z2"), "going", "zone z (of 3 nodes 3 about to go, with 3 pods) is "),
         # Most of it.
-        (THREE, ("z0", "z1"), "cordoned", "zone z (of 3 nodes 2 cordoned, with 2 pods) is "),
+        (THREE, ("z0", "z1"), "cordoned", "zone z (of 3 nodes 2 cordoned, with 3 pods) is "),
         # Nodes of one zone, or several, that somebody works on one by one.
         (THREE, ("z0",), "cordoned", ""),
         (THREE, ("x0", "y0", "z0"), "cordoned", ""),
         # Half of each zone, as where all nodes are replaced by others.
         (zones(x=4, y=4), ("x0", "x1", "y0", "y1"), "cordoned", ""),
-        # The only node of a zone.
-        (zones(x=1, y=1, z=1), ("z0",), "cordoned", ""),
+        # The only node of a zone, among few zones; among many, zones are racks.
+        (
+            zones(x=1, y=1, z=1),
+            ("z0",),
+            "cordoned",
+            "zone z (of 1 node 1 cordoned, with 1 pod) is ",
+        ),
+        (
+            zones(x=4, y=4, z=1),
+            ("z0",),
+            "NotReady",
+            "zone z (of 1 node 1 NotReady, with 1 pod) is ",
+        ),
+        (zones(**dict.fromkeys("abcdefghijk", 1)), ("k0",), "cordoned", ""),
         # Nothing is open.
         (zones(x=3), ("x0", "x1", "x2"), "cordoned", ""),
         (zones(x=2, y=2), ("x0", "x1", "y0", "y1"), "cordoned", ""),
