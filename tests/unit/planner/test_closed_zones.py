@@ -159,3 +159,68 @@ def test_no_node_is_begun_to_be_emptied_and_no_room_is_made():
     assert opened.emptied
     shut = plan_of(policy, [*closed(THREE, ("z0", "z1", "z2")), *pods]).plan
     assert (shut.moves, shut.emptied) == ((), ())
+
+
+def web_budget(least, healthy):
+    """A PodDisruptionBudget over the pods of web, with what its controller has counted."""
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": max(0, healthy - least),
+            "currentHealthy": healthy,
+            "desiredHealthy": least,
+            "expectedPods": healthy,
+        },
+    }
+
+
+# Where the pods of web are, how many of them its budget asks for, whether z is closed, how many may go at once.
+SERVING = {
+    "all serve": (["x0", "x1", "y0", "y1", "z0", "z1"], 4, False, 2),
+    "those in z do not": (["x0", "x1", "y0", "y1", "z0", "z1"], 4, True, 0),
+    "one more than is asked for serves": (["x0", "x1", "y0", "y1", "z0", "z1"], 3, True, 1),
+    "too few serve already": (["x0", "y0", "z0", "z1", "z2"], 3, True, 0),
+    "none is in z": (["x0", "x1", "x2", "y0", "y1", "y2"], 4, True, 2),
+}
+
+
+@pytest.mark.parametrize("case", SERVING)
+def test_pods_in_a_closed_zone_are_none_that_a_budget_may_count_on(case):
+    places, least, shut, at_once = SERVING[case]
+    nodes = zones(x=9, y=9, z=3)
+    nodes |= {name: node(name, name[0], taints=GOING) for name in ("x0", "x1", "y0")}
+    objects = closed(nodes, ("z0", "z1", "z2") if shut else ())
+    kept = workload("kept", ["z0", "z1"])
+    pods = workload("web", places)
+    budgets = "budgets: {perOwner: 100%, inFlight: 100%, perRun: 100%}"
+    plan = plan_of(
+        f"{budgets}\nstrategies: {{leaving: {{}}}}",
+        [*objects, *pods, *kept, web_budget(least, len(places))],
+    ).plan
+    moves = [move for move in plan.moves if move.owner == "Deployment/default/web"]
+    first = [move for move in moves if move.wave == min(one.wave for one in moves)]
+    assert len(first) == at_once
+    said = {skip.message for skip in plan.skips if "closed zone" in skip.message}
+    assert bool(said) == (shut and not at_once)
+
+
+def test_what_does_not_serve_may_leave_a_closed_zone():
+    nodes = closed(THREE, ("z0", "z1", "z2"))
+    nodes[-1] = node("z2", "z", taints=GOING)
+    pods = [*workload("web", ["x0", "x1", "y0", "y1", "z1", "z2"]), web_budget(4, 6)]
+    (move,) = plan_of("strategies: {leaving: {}}", [*nodes, *pods]).plan.moves
+    assert move.node == "z2"
+
+
+@pytest.mark.parametrize(("shut", "at_once"), [((), 3), (("z0", "z1", "z2"), 2)])
+def test_a_share_of_an_owner_is_one_of_the_pods_that_serve(shut, at_once):
+    names = ("x0", "x1", "y0", "y1")
+    going = {name: node(name, name[0], taints=GOING) for name in names}
+    nodes = closed(zones(x=6, y=6, z=3) | going, shut)
+    budgets = "budgets: {perOwner: 50%, inFlight: 100%, perRun: 100%}"
+    pods = workload("web", [*names, "z0", "z1"])
+    plan = plan_of(f"{budgets}\nstrategies: {{leaving: {{}}}}", [*nodes, *pods]).plan
+    assert sum(move.wave == 1 for move in plan.moves) == at_once
