@@ -11,6 +11,7 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, UnmetRule
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.report.zone_loss import ZoneReport, report_zones
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 
@@ -71,6 +72,12 @@ class RunReport:
         if self.read_again is not None:
             return self.read_again.scores
         return None if self.acted else self.plan.before
+
+    @cached_property
+    def zones(self) -> ZoneReport:
+        """The zones, and what is lost with each: as the run has left the cluster, if it was read again."""
+        now = self.read_again
+        return report_zones(self.snapshot if now is None else now.snapshot)
 
     def domain_of(self, node: str) -> str | None:
         """Return the zone of a node; None if it has none, or is not in the snapshot."""

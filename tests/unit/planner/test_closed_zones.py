@@ -1,5 +1,6 @@
 """A zone is closed, as in a zonal shift: meanwhile only hard rules and nodes that go move pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.zones import closed_zones
+from rebalancer.snapshot.zones import closed_zones, list_zones
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
@@ -224,3 +225,30 @@ def test_a_share_of_an_owner_is_one_of_the_pods_that_serve(shut, at_once):
     pods = workload("web", [*names, "z0", "z1"])
     plan = plan_of(f"{budgets}\nstrategies: {{leaving: {{}}}}", [*nodes, *pods]).plan
     assert sum(move.wave == 1 for move in plan.moves) == at_once
+
+
+@pytest.mark.parametrize(
+    ("shut", "places", "states"),
+    [
+        ((), ["x0", "y0", "z0"], ["open", "open", "open"]),
+        ((), ["x0", "y0"], ["open", "open", "back"]),
+        ((), [], ["open", "open", "open"]),
+        (("z0", "z1", "z2"), ["x0", "y0", "z0", "z1"], ["open", "open", "closed"]),
+        (("z0", "z1", "z2"), ["x0", "y0"], ["open", "open", "open"]),
+    ],
+)
+def test_each_zone_has_one_state(shut, places, states):
+    given = [*closed(THREE, shut), *workload("all", places)]
+    assert [zone.state.value for zone in list_zones(snapshot_of(given))] == states
+    assert [zone.state.value for zone in list_zones(snapshot_of(reversed(given)))] == states
+
+
+def test_a_zone_without_nodes_that_earlier_runs_have_seen_is_empty():
+    before = snapshot_of([*THREE.values(), *workload("all", ["x0", "y0"])])
+    given = list_zones(replace(before, earlier_zones=("w", "x")))
+    assert [(zone.name, zone.state.value) for zone in given] == [
+        ("w", "empty"),
+        ("x", "open"),
+        ("y", "open"),
+        ("z", "back"),
+    ]
