@@ -21,6 +21,7 @@ from rebalancer.snapshot.state import ClusterState, Runs
 from rebalancer.snapshot.zones import (
     ZONE,
     may_use_zone,
+    owners_to_refill,
     zones_with_nodes,
     zones_without_nodes,
 )
@@ -270,7 +271,8 @@ class View:
 
         By owner and node, then by what their replacements request and where these may run. Only of pods that are
         equal in all of it the highest ordinal goes first, as when a StatefulSet scales in or rolls out. So it does
-        not matter which pod of an owner is on which node, or has which volume.
+        not matter which pod of an owner is on which node, or has which volume. While a zone is back, owners with all pods in
+        one zone come first.
         """
         made = self.made.get("rank of equals")
         if not isinstance(made, np.ndarray):
@@ -351,7 +353,10 @@ def _rank_equals(view: View) -> Int32s:
     of_class[owned] = first[owners[owned]]
     owner = of_class[pods.cls]
     content = _number_contents(view, owner * (len(snapshot.nodes) + 1) + pods.node)
-    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner))
+    keys = [np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner]
+    if (urgent := owners_to_refill(snapshot)).any():
+        keys.append(~(owned & urgent[owners])[pods.cls])
+    order = np.lexsort(keys)
     rank = np.empty(len(pods), np.int32)
     rank[order] = np.arange(len(pods), dtype=np.int32)
     return rank

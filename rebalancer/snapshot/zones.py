@@ -101,6 +101,23 @@ def closed_nodes(snapshot: Snapshot) -> Bools:
     return np.isin(zone_of, [index for index, name in enumerate(names) if name in closed])
 
 
+def owners_to_refill(snapshot: Snapshot) -> Bools:
+    """Return the owners (O,) with several pods, all of them in one zone, while a zone is back: they are most at risk."""
+    owners = np.zeros(len(snapshot.owners), bool)
+    if not any(zone.state is ZoneState.BACK for zone in list_zones(snapshot)):
+        return owners
+    pods, (zone_of, _) = snapshot.pods, snapshot.nodes.labels.zones()
+    living = np.flatnonzero(pods.living & ~snapshot.per_node)
+    owner = np.array([cls.owner for cls in snapshot.classes], np.int64)[pods.cls[living]]
+    zone = zone_of[pods.node[living]][owner >= 0]
+    owner = owner[owner >= 0]
+    lowest, highest = np.full(len(owners), len(zone_of)), np.full(len(owners), -1)
+    np.minimum.at(lowest, owner, zone)
+    np.maximum.at(highest, owner, zone)
+    several = np.bincount(owner, minlength=len(owners)) > 1
+    return several & (lowest == highest) & (highest >= 0)
+
+
 def closed_zones(snapshot: Snapshot) -> str:
     """Return a sentence on the zones that are closed while pods are there; empty if there are none."""
     closed = [str(zone) for zone in list_zones(snapshot) if zone.state is ZoneState.CLOSED]

@@ -252,3 +252,18 @@ def test_a_zone_without_nodes_that_earlier_runs_have_seen_is_empty():
         ("y", "open"),
         ("z", "back"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("alone", "others"), [("alpha", ["beta", "gamma"]), ("omega", ["beta", "gamma"])]
+)
+def test_once_a_zone_is_back_what_stands_in_one_zone_alone_goes_first(alone, others):
+    nodes = zones(x=3, y=3, z=3)
+    pods = [*workload(alone, ["x0", "x1", "x2"], spec=spread(alone))]
+    for name in others:
+        pods += workload(name, ["x0", "x1", "y0", "y1"], spec=spread(name))
+    budgets = "budgets: {perRun: 1}"
+    (move,) = plan_of(
+        f"{budgets}\nstrategies: {{topology-spread: {{}}}}", [*nodes.values(), *pods]
+    ).plan.moves
+    assert move.owner == f"Deployment/default/{alone}"
