@@ -170,11 +170,11 @@ def record_of(report: RunReport, exit_code: int, at: float) -> ClusterRecord:
         unmet=Summary(report).unmet_now,
         planned=len(report.outcomes),
         standstill=tuple(map(shorten, report.standstill[:4])),
-        lost_with_zone=_lost_with_zone(report),
+        lost_with_zone=_count_lost_by_zone(report),
     )
 
 
-def _lost_with_zone(report: RunReport) -> dict[str, int]:
+def _count_lost_by_zone(report: RunReport) -> dict[str, int]:
     lost = {shorten(loss.zone): len(loss.lost) for loss in report.zones.losses if loss.lost}
     return dict(sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:_MAX_ZONES])
 

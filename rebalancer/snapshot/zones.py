@@ -59,7 +59,13 @@ class Zone:
 
 
 def list_zones(snapshot: Snapshot) -> tuple[Zone, ...]:
-    """Return all zones by name, with their states.
+    """Return all zones by name, with their states."""
+    empty = (Zone(name, ZoneState.EMPTY) for name in zones_without_nodes(snapshot))
+    return tuple(sorted([*_with_nodes(snapshot), *empty], key=lambda zone: zone.name))
+
+
+def _with_nodes(snapshot: Snapshot) -> list[Zone]:
+    """Return the zones that have nodes, by name.
 
     A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
     elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few. Load balancers may
@@ -69,22 +75,22 @@ def list_zones(snapshot: Snapshot) -> tuple[Zone, ...]:
     zone_of, names = nodes.labels.zones()
     shut = nodes.unschedulable | ~nodes.ready | nodes.leaving
     number = _movable_on(snapshot)
-    with_nodes = np.unique(zone_of[zone_of >= 0]).tolist()
-    are_shut = {zone: 2 * shut[zone_of == zone].mean() > 1 for zone in with_nodes}
-    few = len(with_nodes) <= _FEW_ZONES
-    made = [Zone(name, ZoneState.EMPTY) for name in zones_without_nodes(snapshot)]
-    for zone in with_nodes:
+    present = np.unique(zone_of[zone_of >= 0]).tolist()
+    are_shut = {zone: 2 * shut[zone_of == zone].mean() > 1 for zone in present}
+    few, some_open = len(present) <= _FEW_ZONES, not all(are_shut.values())
+    made: list[Zone] = []
+    for zone in present:
         mine = zone_of == zone
         size, pods = int(mine.sum()), int(number[mine].sum())
         held = int((mine & shut & (number > 0)).sum())
         enough = held >= _FEWEST_CLOSED or (held == size and few)
         why, state = "", ZoneState.OPEN
-        if are_shut[zone] and enough and not all(are_shut.values()):
+        if are_shut[zone] and enough and some_open:
             state, why = ZoneState.CLOSED, _why_shut(snapshot, mine & shut)
         elif not (are_shut[zone] or pods) and number.any():
             state = ZoneState.BACK
         made.append(Zone(names[zone], state, size, pods, why))
-    return tuple(sorted(made, key=lambda zone: zone.name))
+    return sorted(made, key=lambda zone: zone.name)
 
 
 def _movable_on(snapshot: Snapshot) -> Ints:
@@ -96,7 +102,7 @@ def _movable_on(snapshot: Snapshot) -> Ints:
 
 def closed_nodes(snapshot: Snapshot) -> Bools:
     """Return the nodes (N,) of closed zones, whose pods are taken not to serve."""
-    closed = {zone.name for zone in list_zones(snapshot) if zone.state is ZoneState.CLOSED}
+    closed = {zone.name for zone in _with_nodes(snapshot) if zone.state is ZoneState.CLOSED}
     zone_of, names = snapshot.nodes.labels.zones()
     return np.isin(zone_of, [index for index, name in enumerate(names) if name in closed])
 
@@ -104,7 +110,7 @@ def closed_nodes(snapshot: Snapshot) -> Bools:
 def owners_to_refill(snapshot: Snapshot) -> Bools:
     """Return the owners (O,) with several pods, all of them in one zone, while a zone is back: they are most at risk."""
     owners = np.zeros(len(snapshot.owners), bool)
-    if not any(zone.state is ZoneState.BACK for zone in list_zones(snapshot)):
+    if not any(zone.state is ZoneState.BACK for zone in _with_nodes(snapshot)):
         return owners
     pods, (zone_of, _) = snapshot.pods, snapshot.nodes.labels.zones()
     living = np.flatnonzero(pods.living & ~snapshot.per_node)
@@ -120,7 +126,7 @@ def owners_to_refill(snapshot: Snapshot) -> Bools:
 
 def closed_zones(snapshot: Snapshot) -> str:
     """Return a sentence on the zones that are closed while pods are there; empty if there are none."""
-    closed = [str(zone) for zone in list_zones(snapshot) if zone.state is ZoneState.CLOSED]
+    closed = [str(zone) for zone in _with_nodes(snapshot) if zone.state is ZoneState.CLOSED]
     if not closed:
         return ""
     zones_are, are = ("zone", "is") if len(closed) == 1 else ("zones", "are")
