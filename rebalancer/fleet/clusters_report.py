@@ -153,7 +153,7 @@ def _zone_loss(record: ClusterRecord) -> str:
     zone, lost = max(
         record.lost_with_zone.items(), key=lambda item: (item[1], item[0]), default=("", 0)
     )
-    return f"{lost:,} ({zone})" if zone else "0"
+    return f"{lost:,} ({shorten(zone)})" if zone else "0"
 
 
 def as_data(report: FleetReport) -> dict[str, Any]:
