@@ -353,10 +353,9 @@ def _rank_equals(view: View) -> Int32s:
     of_class[owned] = first[owners[owned]]
     owner = of_class[pods.cls]
     content = _number_contents(view, owner * (len(snapshot.nodes) + 1) + pods.node)
-    keys = [np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner]
-    if (urgent := owners_to_refill(snapshot)).any():
-        keys.append(~(owned & urgent[owners])[pods.cls])
-    order = np.lexsort(keys)
+    urgent = owners_to_refill(snapshot)
+    later = ~(owned & urgent[owners])[pods.cls] if urgent.any() else np.zeros(len(pods), bool)
+    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner, later))
     rank = np.empty(len(pods), np.int32)
     rank[order] = np.arange(len(pods), dtype=np.int32)
     return rank

@@ -68,8 +68,8 @@ def _with_nodes(snapshot: Snapshot) -> list[Zone]:
     """Return the zones that have nodes, by name.
 
     A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
-    elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few. Load balancers may
-    send such pods nothing any more while they stay Ready, as in a zonal shift.
+    elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few, unless it is about to
+    go: then its pods are moved. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
     """
     nodes = snapshot.nodes
     zone_of, names = nodes.labels.zones()
@@ -83,7 +83,8 @@ def _with_nodes(snapshot: Snapshot) -> list[Zone]:
         mine = zone_of == zone
         size, pods = int(mine.sum()), int(number[mine].sum())
         held = int((mine & shut & (number > 0)).sum())
-        enough = held >= _FEWEST_CLOSED or (held == size and few)
+        whole = few and held == size and not nodes.leaving[mine].all()
+        enough = held >= _FEWEST_CLOSED or whole
         why, state = "", ZoneState.OPEN
         if are_shut[zone] and enough and some_open:
             state, why = ZoneState.CLOSED, _why_shut(snapshot, mine & shut)

@@ -70,6 +70,7 @@ THREE = zones(x=3, y=3, z=3)
             "NotReady",
             "zone z (of 1 node 1 NotReady, with 1 pod) is ",
         ),
+        (zones(x=4, y=4, z=1), ("z0",), "going", ""),
         (zones(**dict.fromkeys("abcdefghijk", 1)), ("k0",), "cordoned", ""),
         # Nothing is open.
         (zones(x=3), ("x0", "x1", "x2"), "cordoned", ""),
