@@ -14,6 +14,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.zone_loss import ZoneReport, report_zones
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
     from rebalancer.planner.planning import ClusterNow
@@ -55,6 +56,8 @@ class RunReport:
     """Whether the question follows whether to carry the plan out."""
     read_again: ClusterNow | None = None
     """The cluster as the run has left it; None where nothing was tried, or it could not be read again."""
+    scope: Scope = field(default_factory=Scope)
+    """The pods that flags (-n, -l, --select) ask for."""
 
     @property
     def acted(self) -> bool:
@@ -77,7 +80,7 @@ class RunReport:
     def zones(self) -> ZoneReport:
         """The zones, and what is lost with each: as the run has left the cluster, if it was read again."""
         now = self.read_again
-        return report_zones(self.snapshot if now is None else now.snapshot)
+        return report_zones(self.snapshot if now is None else now.snapshot, self.scope)
 
     def domain_of(self, node: str) -> str | None:
         """Return the zone of a node; None if it has none, or is not in the snapshot."""

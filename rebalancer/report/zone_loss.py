@@ -10,8 +10,11 @@ import numpy as np
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope, in_scope
+from rebalancer.snapshot.selected import select_pods
 from rebalancer.snapshot.zones import Zone, closed_nodes, list_zones
 
+_ALL = Scope()
 _SEVERAL = 2
 _NAMED = 3
 
@@ -98,8 +101,8 @@ def _largest(one: WorkloadZones) -> tuple[int, str]:
     return -one.pods, one.workload
 
 
-def report_zones(snapshot: Snapshot) -> ZoneReport:
-    """Return the zones of a cluster, and what is lost with each.
+def report_zones(snapshot: Snapshot, scope: Scope = _ALL) -> ZoneReport:
+    """Return the zones of a cluster, and what is lost with each; only of workloads with pods that flags in ``scope`` ask for.
 
     A pod serves if it is Ready, does not end, and is not in a closed zone. Pods that run to completion, that are bound to
     their node, or that have no controller are not counted.
@@ -107,7 +110,10 @@ def report_zones(snapshot: Snapshot) -> ZoneReport:
     table, names = _count_serving(snapshot)
     below = _find_below(snapshot, table, names)
     of_owner: dict[int, Ints] = {}
+    asked = _owners_in(snapshot, scope) if scope.flags else None
     for cls in np.flatnonzero(table.any(axis=1)).tolist():
+        if asked is not None and snapshot.classes[cls].owner not in asked:
+            continue
         if (owner := _serving_owner(snapshot, cls)) >= 0:
             of_owner[owner] = of_owner[owner] + table[cls] if owner in of_owner else table[cls]
     made = [
@@ -120,6 +126,14 @@ def report_zones(snapshot: Snapshot) -> ZoneReport:
         for owner, row in of_owner.items()
     ]
     return ZoneReport(list_zones(snapshot), sorted(made, key=lambda one: one.workload))
+
+
+def _owners_in(snapshot: Snapshot, scope: Scope) -> set[int]:
+    """Return the owners of pods that flags ask for."""
+    picked = select_pods(snapshot, scope.select)
+    cls = snapshot.pods.cls if picked is None else snapshot.pods.cls[picked.pods(snapshot)]
+    classes = (snapshot.classes[one] for one in np.unique(cls).tolist())
+    return {one.owner for one in classes if in_scope(scope, one)}
 
 
 def _count_serving(snapshot: Snapshot) -> tuple[Ints, list[str]]:

@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.report.zone_loss import report_zones, workload_data
+from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, workload
 
 NODES = [node(f"{zone}{i}", zone) for zone in "pqr" for i in range(2)]
@@ -83,3 +84,21 @@ def test_a_line_names_the_zone_and_the_largest_workloads():
         " Deployment/default/w2 and 2 more); 1 workload falls below its PodDisruptionBudget"
         " (Deployment/default/x)"
     )
+
+
+@pytest.mark.parametrize(
+    ("scope", "named"),
+    [
+        (Scope(), ["Deployment/shop/till", "Deployment/lab/rat"]),
+        (Scope(namespace="lab"), ["Deployment/lab/rat"]),
+        (Scope(namespace="none"), []),
+    ],
+)
+def test_with_flags_only_what_they_ask_for_is_named(scope, named):
+    pods = [
+        *workload("till", ["p0", "p1"], namespace="shop"),
+        *workload("rat", ["p0", "p0"], namespace="lab"),
+    ]
+    zones = report_zones(snapshot_of([*NODES, *pods]), scope)
+    assert sorted(one.workload for one in zones.workloads) == sorted(named)
+    assert [len(loss.lost) for loss in zones.notable] == ([len(named)] if named else [])
