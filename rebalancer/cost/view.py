@@ -14,16 +14,17 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.scheduler.explain import missing_zone
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, freeze
-from rebalancer.snapshot.empty_zones import (
-    ZONE,
-    may_use_zone,
-    zones_with_nodes,
-    zones_without_nodes,
-)
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState, Runs
+from rebalancer.snapshot.zones import (
+    ZONE,
+    may_use_zone,
+    owners_to_refill,
+    zones_with_nodes,
+    zones_without_nodes,
+)
 
 _MOST_TRIED = 100
 """Of so many pods at most is looked whether they keep their own replacements away from better nodes."""
@@ -270,7 +271,8 @@ class View:
 
         By owner and node, then by what their replacements request and where these may run. Only of pods that are
         equal in all of it the highest ordinal goes first, as when a StatefulSet scales in or rolls out. So it does
-        not matter which pod of an owner is on which node, or has which volume.
+        not matter which pod of an owner is on which node, or has which volume. While a zone is back, owners with all pods in
+        one zone come first.
         """
         made = self.made.get("rank of equals")
         if not isinstance(made, np.ndarray):
@@ -351,7 +353,9 @@ def _rank_equals(view: View) -> Int32s:
     of_class[owned] = first[owners[owned]]
     owner = of_class[pods.cls]
     content = _number_contents(view, owner * (len(snapshot.nodes) + 1) + pods.node)
-    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner))
+    urgent = owners_to_refill(snapshot)
+    later = ~(owned & urgent[owners])[pods.cls] if urgent.any() else np.zeros(len(pods), bool)
+    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner, later))
     rank = np.empty(len(pods), np.int32)
     rank[order] = np.arange(len(pods), dtype=np.int32)
     return rank

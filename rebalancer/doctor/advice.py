@@ -20,10 +20,10 @@ from rebalancer.doctor.workloads import RolledWorkload
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import HOSTNAME, ZONE
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
-from rebalancer.snapshot.empty_zones import may_use_zone, zones_without_nodes
 from rebalancer.snapshot.labels import matches_labels
 from rebalancer.snapshot.model import MEASURED, DisruptionBudget, Snapshot
 from rebalancer.snapshot.state import NodeLoads
+from rebalancer.snapshot.zones import may_use_zone, zones_without_nodes
 from rebalancer.wire import objects as o
 from rebalancer.wire.quantity import share_of
 

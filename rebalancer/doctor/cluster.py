@@ -23,7 +23,7 @@ from rebalancer.planner.findings import (
     policy_warnings,
 )
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.planner.safety import closed_zones, lost_pods, not_judged, standstill
+from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy
@@ -35,6 +35,7 @@ from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.pod_groups import groups_of_use
 from rebalancer.snapshot.protect import NAMES, Scope, bits_of, not_understood, protect
+from rebalancer.snapshot.zones import ZoneState, closed_zones, list_zones
 from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
 from rebalancer.wire.objects import ObjectMeta
 
@@ -191,6 +192,7 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
         yield Finding(
             Grade.PROBLEM, why, "that ends once its nodes are open again, or have no pods any more"
         )
+    yield from _zones(snapshot)
     nodes = snapshot.nodes
     for node, why in sorted(nodes.unreadable.items()):
         yield Finding(Grade.WARNING, f"node {nodes.names[node]} is unreadable: {why}")
@@ -204,6 +206,18 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
         )
     elif len(np.unique(zones)) < 2:
         yield Finding(Grade.NOTE, "all nodes are in one zone: rules over zones have nothing to do")
+
+
+_OF_STATE = {
+    ZoneState.EMPTY: ("has no node", "rules over zones that need it cannot hold until it has one"),
+    ZoneState.BACK: ("takes new pods, and has none yet", "runs refill it, within the budgets"),
+}
+
+
+def _zones(snapshot: Snapshot) -> Iterator[Finding]:
+    for zone in list_zones(snapshot):
+        if (said := _OF_STATE.get(zone.state)) is not None:
+            yield Finding(Grade.NOTE, f"zone {zone.name} {said[0]}", said[1])
 
 
 def _version_text(snapshot: Snapshot) -> str:

@@ -57,6 +57,7 @@ _Name = Annotated[
         "a name of a cluster: at most 63 of a-z, 0-9 and -, and no - at its ends",
     ),
 ]
+_MAX_ZONES = 10
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -155,6 +156,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     planned: _Count = 0
     """Moves that a run would make."""
     standstill: tuple[str, ...] = ()
+    lost_with_zone: dict[str, _Count] = msgspec.field(default_factory=dict)
+    """Zone -> workloads of several pods that lose all of them if it goes; zones with most, without those of none."""
 
 
 def record_of(report: RunReport, exit_code: int, at: float) -> ClusterRecord:
@@ -167,7 +170,13 @@ def record_of(report: RunReport, exit_code: int, at: float) -> ClusterRecord:
         unmet=Summary(report).unmet_now,
         planned=len(report.outcomes),
         standstill=tuple(map(shorten, report.standstill[:4])),
+        lost_with_zone=_count_lost_by_zone(report),
     )
+
+
+def _count_lost_by_zone(report: RunReport) -> dict[str, int]:
+    lost = {shorten(loss.zone): len(loss.lost) for loss in report.zones.losses if loss.lost}
+    return dict(sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:_MAX_ZONES])
 
 
 def shorten(text: str) -> str:

@@ -117,7 +117,7 @@ def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
     return (ClusterCondition.UNMET if record.unmet else ClusterCondition.WELL), ""
 
 
-_HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "MOVES", "EXIT", "OBSERVED")
+_HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "MOVES", "ZONE LOSS", "EXIT", "OBSERVED")
 
 
 def render_report(report: FleetReport, form: str) -> str:
@@ -128,7 +128,7 @@ def render_report(report: FleetReport, form: str) -> str:
 def _blocks(report: FleetReport) -> Iterator[Block]:
     """Yield a table, and below it one sentence for each cluster that needs attention."""
     yield from (report.title, "")
-    yield Table([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 7))
+    yield Table([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 8))
     yield ""
     for line in report.lines:
         if line.why:
@@ -143,7 +143,17 @@ def _cells(line: ClusterLine) -> tuple[str, ...]:
     numbers = (record.nodes, record.pods, record.unmet, record.planned)
     # Where there was an error, nothing was read.
     cells = ["-" if record.error or number is None else f"{number:,}" for number in numbers]
-    return (name, condition, *cells, str(record.exit_code), at)
+    return (name, condition, *cells, _zone_loss(record), str(record.exit_code), at)
+
+
+def _zone_loss(record: ClusterRecord) -> str:
+    """Return how many workloads the worst zone takes with it, and its name."""
+    if record.error:
+        return "-"
+    zone, lost = max(
+        record.lost_with_zone.items(), key=lambda item: (item[1], item[0]), default=("", 0)
+    )
+    return f"{lost:,} ({shorten(zone)})" if zone else "0"
 
 
 def as_data(report: FleetReport) -> dict[str, Any]:

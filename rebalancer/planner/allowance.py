@@ -140,6 +140,19 @@ def _unprotected_of(problem: Problem) -> dict[str, int]:
     return counts
 
 
+def _serving_replicas(problem: Problem) -> list[int]:
+    """Return the replicas of each owner without those in closed zones, which may not serve, and at least one."""
+    snapshot = problem.snapshot
+    replicas = [owner.replicas for owner in snapshot.owners]
+    if not problem.disruptions.closed.any():
+        return replicas
+    idle = snapshot.pods.cls[problem.disruptions.in_closed_zone() & snapshot.pods.living]
+    for cls, number in Counter(idle.tolist()).items():
+        if (owner := snapshot.classes[cls].owner) >= 0:
+            replicas[owner] = max(1, replicas[owner] - number)
+    return replicas
+
+
 # Pods on their way out that no budget of the policy is about.
 _NOT_SERVING = ("Job", "CronJob", "DaemonSet", "Node")
 # A replacement that is not Ready after so long is taken to be stuck, as by a Deployment's progressDeadlineSeconds:
@@ -162,6 +175,7 @@ class _Tally:
         self._pods_on = np.bincount(
             snapshot.pods.node[snapshot.pods.node >= 0], minlength=len(snapshot.nodes)
         )
+        self._serving = _serving_replicas(problem)
         # Shares are exact fractions, and few sizes are asked for again and again.
         self._most_of_node = cache(budgets.per_node_of)
         self._most_of_owner = cache(budgets.per_owner_of)
@@ -206,7 +220,7 @@ class _Tally:
         if self._nodes[node] >= most:
             return f"perNode {most}"
         owner = self._snapshot.classes[cls].owner
-        most = self._most_of_owner(self._snapshot.owners[owner].replicas)
+        most = self._most_of_owner(self._serving[owner])
         if self._owners[owner] - itself >= most:
             return f"perOwner {most}"
         return self.places.waits(node)
@@ -221,7 +235,7 @@ class _Tally:
 
     def is_owner_full(self, owner: int) -> bool:
         """Return whether an owner has the maximum number of pods in flight."""
-        return self._owners[owner] >= self._most_of_owner(self._snapshot.owners[owner].replicas)
+        return self._owners[owner] >= self._most_of_owner(self._serving[owner])
 
     def see(self, owner: int, node: int) -> None:
         """Count one pod in flight that this run has not moved."""
@@ -341,6 +355,8 @@ class Allowance:
         self._moved = False
         self._stopped: str | None = None
         self._disrupted: Counter[int] = Counter()
+        self._disrupted_serving: Counter[int] = Counter()
+        """Of these, the pods outside closed zones."""
         self._starting: Counter[tuple[int, int]] = Counter()
         """Class and node -> pods that are young and not Ready, and may have to go for that themselves."""
         self._seen_in_flight()
@@ -469,6 +485,10 @@ class Allowance:
             budget = self._snapshot.budgets[index]
             if self._disrupted[index] >= budget.allowed:
                 return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
+            if not self._disruptions.is_closed(node) and (
+                self._disrupted_serving[index] >= (allowed := self._disruptions.allowed(index))
+            ):
+                return f"PodDisruptionBudget {budget.ref} allows {allowed} at once outside the closed zone"
         return None
 
     def holds_owner(self, cls: int) -> bool:
@@ -491,6 +511,7 @@ class Allowance:
             tally.fly(self._snapshot.classes[cls].owner, node)
         for budget in self._disruptions.spent_by(cls, ready=ready):
             self._disrupted[budget] += 1
+            self._disrupted_serving[budget] += not self._disruptions.is_closed(node)
 
     def next_wave(self) -> None:
         """Start the next wave; all replacements of the last wave count as Ready."""
@@ -500,3 +521,4 @@ class Allowance:
         for tally in (self._all, *self._of_strategy.values()):
             tally.land()
         self._disrupted.clear()
+        self._disrupted_serving.clear()

@@ -9,6 +9,7 @@ import numpy as np
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.zones import closed_nodes
 
 
 class DisruptionBudgets:
@@ -16,6 +17,8 @@ class DisruptionBudgets:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.closed: Bools = closed_nodes(snapshot)
+        """(N,) nodes of closed zones: what the API server counts as healthy there does not serve."""
         self._of_class: dict[int, list[int]] = {}
         for index, budget in enumerate(snapshot.budgets):
             for cls in budget.classes.tolist():
@@ -23,6 +26,39 @@ class DisruptionBudgets:
                     # Each pod stays Ready until another is: nothing is taken from what a budget keeps.
                     continue
                 self._of_class.setdefault(cls, []).append(index)
+        self._idle = self._count_idle() if self.closed.any() else {}
+        """Index of a budget -> the Ready pods that it counts in closed zones."""
+
+    def _count_idle(self) -> dict[int, int]:
+        pods = self._snapshot.pods
+        idle = pods.cls[self.in_closed_zone() & pods.living & pods.ready]
+        of_class = np.bincount(idle, minlength=len(self._snapshot.classes))
+        numbers = {
+            index: int(of_class[budget.classes].sum())
+            for index, budget in enumerate(self._snapshot.budgets)
+        }
+        return {index: number for index, number in numbers.items() if number}
+
+    def in_closed_zone(self) -> Bools:
+        """Return the pods (P,) on nodes of closed zones."""
+        node = self._snapshot.pods.node
+        inside = np.zeros(len(node), bool)
+        inside[node >= 0] = self.closed[node[node >= 0]]
+        return inside
+
+    def allowed(self, index: int, node: int = -1) -> int:
+        """Return how many disruptions a budget allows of pods on ``node``; -1: of pods in an open zone.
+
+        There no more than leaves enough pods that serve; in a closed zone what the API server allows.
+        """
+        budget, idle = self._snapshot.budgets[index], self._idle.get(index, 0)
+        if not idle or self.is_closed(node):
+            return budget.allowed
+        return max(0, min(budget.allowed, budget.healthy - idle - budget.desired))
+
+    def is_closed(self, node: int) -> bool:
+        """Return whether a node is in a closed zone."""
+        return node >= 0 and bool(self.closed[node])
 
     def of(self, cls: int) -> list[int]:
         """Return the indices of the budgets that select a class."""
@@ -34,9 +70,10 @@ class DisruptionBudgets:
         spent = self.spent_by(int(pods.cls[pod]), ready=pods.is_ready(pod))
         return tuple(self._snapshot.budgets[index].ref for index in spent)
 
-    def forbidden(self, cls: int, *, ready: bool = True) -> Refusal | None:
-        """Return why no pod of ``cls`` can be evicted now, given its readiness; None if one can.
+    def forbidden(self, cls: int, node: int = -1, *, ready: bool = True) -> Refusal | None:
+        """Return why no pod of ``cls`` on ``node`` can be evicted now, given its readiness; None if one can.
 
+        Without a node a pod in an open zone is meant.
         The API server refuses every eviction of a pod that two budgets select (``pods/eviction``: "does not support
         specifying more than one PodDisruptionBudget").
         """
@@ -53,6 +90,10 @@ class DisruptionBudgets:
                 restart = f"; not by a restart either: {why}" if why else ""
                 return Refusal.of(Why.PDB_NEVER, expected=only.expected, restart=restart, **facts)
             return Refusal.of(Why.PDB, healthy=only.healthy, **facts)
+        if budgets and ready and self.allowed(self.of(cls)[0], node) <= 0:
+            only, idle = budgets[0], self._idle[self.of(cls)[0]]
+            facts = {"healthy": only.healthy, "desired": only.desired, "idle": idle}
+            return Refusal.of(Why.PDB_SERVING, budget=only.ref, **facts)
         return None
 
     def unevictable(self) -> frozenset[int]:
@@ -79,8 +120,15 @@ class DisruptionBudgets:
 
     def forbidden_pods(self, *, ready: bool = True) -> Bools:
         """Return which pods (P,) cannot be evicted now, treating all of them as ``ready`` or not."""
-        of_class = np.zeros(len(self._snapshot.classes), bool)
-        forbidden = [c for c in self._of_class if self.forbidden(c, ready=ready) is not None]
-        of_class[forbidden] = True
-        blocked: Bools = of_class[self._snapshot.pods.cls]
+        blocked = self._forbidden_classes(-1, ready=ready)[self._snapshot.pods.cls]
+        if self._idle:
+            inside, node = self.in_closed_zone(), int(np.argmax(self.closed))
+            of_class = self._forbidden_classes(node, ready=ready)
+            blocked[inside] = of_class[self._snapshot.pods.cls[inside]]
         return blocked
+
+    def _forbidden_classes(self, node: int, *, ready: bool) -> Bools:
+        of_class = np.zeros(len(self._snapshot.classes), bool)
+        forbidden = [c for c in self._of_class if self.forbidden(c, node, ready=ready) is not None]
+        of_class[forbidden] = True
+        return of_class

@@ -169,8 +169,8 @@ class Draft:
 
     def forbidden(self, pod: int) -> Refusal | None:
         """Return a refusal if PodDisruptionBudgets forbid evicting a pod; else None."""
-        cls = int(self.snapshot.pods.cls[pod])
-        return self.problem.disruptions.forbidden(cls, ready=not self.lifted[pod])
+        cls, node = int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod])
+        return self.problem.disruptions.forbidden(cls, node, ready=not self.lifted[pod])
 
     def judging(self, pod: int, strategy: str) -> Term | None:
         """Return the first term of a strategy that judges this single pod; None if there is none."""

@@ -103,7 +103,7 @@ class LeavingPods:
         """Return why a pod cannot leave its node."""
         draft, of = self._draft, self._of
         keeps = draft.keeps(pod) or draft.problem.disruptions.forbidden(
-            int(draft.snapshot.pods.cls[pod])
+            int(draft.snapshot.pods.cls[pod]), int(draft.snapshot.pods.node[pod])
         )
         keeps = keeps or Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
         return keeps.text(draft.snapshot)

@@ -190,15 +190,16 @@ def why_moved(draft: Draft, pods: Sequence[int]) -> Refusal | None:
 def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> Refusal | None:
     """Return why PodDisruptionBudgets forbid the eviction of all ``pods`` at once; None if they allow it."""
     snapshot, disruptions = draft.snapshot, draft.problem.disruptions
-    spent: Counter[int] = Counter()
+    spent, serving = Counter[int](), Counter[int]()
     for pod in pods:
         cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
         if len(disruptions.of(cls)) > 1 and (why := disruptions.forbidden(cls)) is not None:
             return Refusal.of(Why.OF_POD, pod=pod, why=why)
-        spent.update(disruptions.spent_by(cls, ready=ready))
+        spent.update(of := disruptions.spent_by(cls, ready=ready))
+        serving.update(of if not disruptions.is_closed(int(snapshot.pods.node[pod])) else ())
     for index, number in sorted(spent.items()):
         budget = snapshot.budgets[index]
-        if number > budget.allowed:
+        if number > budget.allowed or serving[index] > disruptions.allowed(index):
             allows = _allows(budget, number)
             return Refusal.of(Why.PDB_AT_ONCE, budget=budget.ref, allows=allows, pods=number)
     return None

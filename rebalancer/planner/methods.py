@@ -48,7 +48,7 @@ def _too_late(snapshot: Snapshot, going: Mapping[str, float], longest: float) ->
         cls, node = int(pods.cls[pod]), int(pods.node[pod])
         left = max(0.0, at[node] - snapshot.captured_at)
         took = min(longest, max(0.0, float(pods.ready_since[pod] - pods.created[pod])))
-        if took > left and disruptions.forbidden(cls) is None:
+        if took > left and disruptions.forbidden(cls, node) is None:
             late[cls] = (
                 f"its machine goes in {left:.0f} s, and the pod took {took:.0f} s to be Ready"
             )

@@ -18,7 +18,7 @@ from rebalancer.plan.plan import Pace
 from rebalancer.planner.buffers import keep_buffers
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.problem import Contribution, Problem, Scoped
-from rebalancer.planner.safety import closed_zones, standstill
+from rebalancer.planner.safety import standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
@@ -40,6 +40,7 @@ from rebalancer.snapshot.protect import (
     protect_ended,
 )
 from rebalancer.snapshot.selected import select_pods, with_avoided
+from rebalancer.snapshot.zones import closed_zones
 
 Protections = Callable[[Snapshot, Protect, Scope], Int32s]
 """Returns what holds each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from rebalancer.base.plain_text import and_more, count
+from rebalancer.base.plain_text import and_more
 from rebalancer.policy.cluster import Safety
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.scheduler.topology import ZONE
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 _SHOWN = 3
@@ -141,47 +140,3 @@ def _waits_for_room(model: SchedulerModel, cls: int) -> bool:
         return False
     holds = model.node_affinity_mask(cls) & model.of(cls).resources.fits_empty(cls)
     return bool(holds.any())
-
-
-_FEWEST_CLOSED = 2
-"""Closed nodes with pods that make a zone closed: a single one is a node that somebody works on."""
-
-
-def closed_zones(snapshot: Snapshot) -> str:
-    """Return a sentence on the zones that are closed while pods serve there; empty if there are none.
-
-    A zone is closed if more than half of its nodes take no new pods (cordoned, NotReady, about to go), at least two of
-    these still have pods that would be created elsewhere, and another zone is open. Load balancers may send such pods
-    nothing any more while they stay Ready, as in a zonal shift, so that what PodDisruptionBudgets count as healthy does not serve.
-    """
-    nodes, pods = snapshot.nodes, snapshot.pods
-    zones = nodes.labels.column(ZONE)
-    shut = nodes.unschedulable | ~nodes.ready | nodes.leaving
-    on = pods.node[pods.living & ~snapshot.per_node]
-    number = np.bincount(on, minlength=len(nodes))
-    closed, is_open = list[str](), False
-    for zone in np.unique(zones[zones >= 0]).tolist():
-        mine = zones == zone
-        held = mine & shut & (number > 0)
-        if 2 * np.count_nonzero(mine & shut) <= np.count_nonzero(mine):
-            is_open = True
-        elif np.count_nonzero(held) >= _FEWEST_CLOSED:
-            why, name = _why_shut(snapshot, mine & shut), nodes.labels.values(ZONE)[zone]
-            stay = count(int(number[held].sum()), "pod")
-            closed.append(f"{name} (of {count(int(mine.sum()), 'node')} {why}, with {stay})")
-    if not (closed and is_open):
-        return ""
-    zones_are, are = ("zone", "is") if len(closed) == 1 else ("zones", "are")
-    which = ", ".join(sorted(closed))
-    return f"{zones_are} {which} {are} closed: only hard rules and nodes that go move pods"
-
-
-def _why_shut(snapshot: Snapshot, shut: Bools) -> str:
-    """Return why the nodes ``shut`` (N,) take no new pods, with numbers."""
-    nodes = snapshot.nodes
-    numbers = {
-        "cordoned": shut & nodes.unschedulable & nodes.ready & ~nodes.leaving,
-        "NotReady": shut & ~nodes.ready & ~nodes.leaving,
-        "about to go": shut & nodes.leaving,
-    }
-    return ", ".join(f"{n} {why}" for why, of in numbers.items() if (n := int(of.sum())))

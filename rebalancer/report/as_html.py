@@ -27,7 +27,7 @@ from rebalancer.report.html_parts import (
 )
 from rebalancer.report.model import RunReport
 from rebalancer.report.pictures import flow_chart, pod_map
-from rebalancer.report.summary import LEGEND, RuleSummary, Summary
+from rebalancer.report.summary import LEGEND, ZONE_LOSSES, RuleSummary, Summary
 
 _MAX_GROUPS = 100
 _MAX_RULES = 100
@@ -75,6 +75,7 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             rules=_rules(summary),
             unmet=_unmet(summary),
             legend=LEGEND,
+            zone_losses_head=ZONE_LOSSES,
             pods=pod_map(report, summary.changes),
             heat=html_parts.heat(summary),
             places=html_parts.places(summary),

@@ -18,6 +18,7 @@ from rebalancer.base.plain_text import printable_json
 from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.plan.plan import Cost, NodeCount, Outcome, Plan, Score, Skip, UnmetRule
 from rebalancer.report.model import RunReport, rules_left
+from rebalancer.report.zone_loss import workload_data, zone_data
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def as_data(report: RunReport) -> dict[str, Any]:
 def _parts(report: RunReport) -> dict[str, Any]:
     """Return the report as data, with iterators instead of lists that may be long."""
     plan, snapshot, loaded = report.plan, report.snapshot, report.loaded
+    zones = report.zones
     return {
         "apiVersion": API_VERSION,
         "kind": "Report",
@@ -51,6 +53,8 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "policyHash": loaded.policy_hash,
         "nodes": len(snapshot.nodes),
         "pods": len(snapshot.pods),
+        "zones": zone_data(zones),
+        "workloadZones": workload_data(zones),
         "before": _scores(plan.before),
         "after": _scores(plan.after),
         "now": None if report.now is None else _scores(report.now),

@@ -13,7 +13,7 @@ from rebalancer.plan.plan import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
-from rebalancer.report.summary import LEGEND, Summary
+from rebalancer.report.summary import LEGEND, ZONE_LOSSES, Summary
 
 # A comment has room for 65,536 characters.
 _MAX_ROWS = 50
@@ -33,6 +33,7 @@ def as_markdown(report: RunReport) -> str:
         _workloads(summary),
         _moves(summary),
         _stays(summary),
+        _zone_losses(summary),
         _next(summary),
     )
     return "\n\n".join(text for section in sections if (text := "\n".join(section))) + "\n"
@@ -169,6 +170,13 @@ def _stays(summary: Summary) -> Iterator[str]:
             yield f"  - ... and {left:,} more"
     yield ""
     yield "</details>"
+
+
+def _zone_losses(summary: Summary) -> Iterator[str]:
+    if summary.zone_losses:
+        yield f"**{ZONE_LOSSES}**"
+        yield ""
+        yield from (f"- {code(line)}" for line in summary.zone_losses[:_MAX_TEXTS])
 
 
 def _next(summary: Summary) -> Iterator[str]:

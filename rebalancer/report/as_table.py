@@ -22,7 +22,7 @@ from rebalancer.planner.safety import lost_pods
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
-from rebalancer.report.summary import RuleSummary, Summary
+from rebalancer.report.summary import ZONE_LOSSES, RuleSummary, Summary
 
 # As much as is read at a glance; -o wide shows all.
 _MANY_MOVES = 20
@@ -33,6 +33,7 @@ _MAX_IMPOSSIBLE = 3
 _MAX_UNMET = 5
 _MAX_NAMES = 3
 _MAX_DOMAINS = 6
+_MAX_ZONES = 5
 _ALL = 1 << 30
 _LINES = 120
 """Columns from which on a move takes one line."""
@@ -84,6 +85,7 @@ class _TableReport:
         self._workloads()
         self._moves()
         self._stays()
+        self._zone_losses()
         self._end()
         return self._screen.text
 
@@ -160,6 +162,15 @@ class _TableReport:
         if named:
             text = f"(`rebalancer explain code {named[0]}` says what a word or a code means)"
             self._screen.prose(text, "  ", style="dim")
+
+    def _zone_losses(self) -> None:
+        losses, screen = self._summary.zone_losses, self._screen
+        if not losses:
+            return
+        screen.heading(ZONE_LOSSES)
+        for line in losses[: self._most(_MAX_ZONES)]:
+            screen.prose(line, "  ", _INDENT)
+        self._more(len(losses) - self._most(_MAX_ZONES), "  ", " zones")
 
     def _unmet(self) -> None:
         """Print the rules that stay unmet, by workload, with their reasons."""

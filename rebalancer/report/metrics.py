@@ -23,6 +23,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import MAX_SERIES, RESULTS, Code, Outcome, Remembered, Status, Totals
 from rebalancer.plan.plan import OTHERS as OTHER_NAMESPACES
 from rebalancer.report.model import RunReport
+from rebalancer.snapshot.zones import ZoneState
 
 MAX_OWNERS = 20
 """Owners with a time series of their own in one metric; the evictions of all others are one more."""
@@ -52,6 +53,12 @@ EXIT_CODE = Metric("rebalancer_last_run_exit_code", (), "Exit code of the last r
 DRY_RUN = Metric("rebalancer_dry_run", (), "1 if the run was not to evict, 0 if it was.")
 NODES = Metric("rebalancer_nodes", (), "Nodes of the snapshot.")
 PODS = Metric("rebalancer_pods", (), "Pods of the snapshot.")
+ZONES = Metric("rebalancer_zones", ("state",), "Zones by state: open, closed, empty, back.")
+ZONE_LOSS = Metric(
+    "rebalancer_zone_loss_workloads",
+    ("zone", "loses"),
+    "Workloads of several pods that lose all of them if the zone goes (all), and others that fall below their PodDisruptionBudget (budget). Absent with a single zone.",
+)
 PLANNED = Metric(
     "rebalancer_moves_planned",
     ("strategy",),
@@ -168,6 +175,8 @@ TABLE = (
     DRY_RUN,
     NODES,
     PODS,
+    ZONES,
+    ZONE_LOSS,
     PLANNED,
     MOVES,
     EVICTIONS,
@@ -225,6 +234,7 @@ def of_report(report: RunReport, remembered: Remembered | None, now: float) -> d
     evicted = [one for one in report.outcomes if one.status.is_carried_out]
     statuses = Counter(one.status for one in report.outcomes)
     codes = Counter(skip.code for skip in plan.skips)
+    states = Counter(zone.state for zone in report.zones.zones)
     strategies = Counter(one.move.strategy for one in report.outcomes)
     whens = {"before": plan.before, "after": plan.after, "now": report.now or {}}
     return {
@@ -232,6 +242,12 @@ def of_report(report: RunReport, remembered: Remembered | None, now: float) -> d
         DRY_RUN: {(): report.dry_run},
         NODES: {(): len(snapshot.nodes)},
         PODS: {(): len(snapshot.pods)},
+        ZONES: {(state.value,): states[state] for state in ZoneState},
+        ZONE_LOSS: {
+            (loss.zone, name): len(of)
+            for loss in report.zones.losses
+            for name, of in (("all", loss.lost), ("budget", loss.below))
+        },
         PLANNED: {(name,): strategies[name] for name in plan.before},
         MOVES: {(status.value,): statuses[status] for status in Status},
         EVICTIONS: _by_owner(evicted),

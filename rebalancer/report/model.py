@@ -11,8 +11,10 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, UnmetRule
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.report.zone_loss import ZoneReport, report_zones
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
     from rebalancer.planner.planning import ClusterNow
@@ -54,6 +56,8 @@ class RunReport:
     """Whether the question follows whether to carry the plan out."""
     read_again: ClusterNow | None = None
     """The cluster as the run has left it; None where nothing was tried, or it could not be read again."""
+    scope: Scope = field(default_factory=Scope)
+    """The pods that flags (-n, -l, --select) ask for."""
 
     @property
     def acted(self) -> bool:
@@ -71,6 +75,12 @@ class RunReport:
         if self.read_again is not None:
             return self.read_again.scores
         return None if self.acted else self.plan.before
+
+    @cached_property
+    def zones(self) -> ZoneReport:
+        """The zones, and what is lost with each: as the run has left the cluster, if it was read again."""
+        now = self.read_again
+        return report_zones(self.snapshot if now is None else now.snapshot, self.scope)
 
     def domain_of(self, node: str) -> str | None:
         """Return the zone of a node; None if it has none, or is not in the snapshot."""

@@ -176,6 +176,8 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "policyHash": loaded.policy_hash,
         "nodes": None,
         "pods": None,
+        "zones": [],
+        "workloadZones": [],
         "before": {},
         "after": {},
         "now": None,

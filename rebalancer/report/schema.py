@@ -10,6 +10,7 @@ from msgspec import Meta
 from rebalancer import API_VERSION
 from rebalancer.plan.machines import ActStatus, StepStatus
 from rebalancer.plan.plan import Code, Method, NodeCode, Status
+from rebalancer.snapshot.zones import ZoneState
 
 _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 """A name, and no address: nothing is served there."""
@@ -46,6 +47,30 @@ class ScoreOfStrategy(CostEntries):
     unsatisfiable: list[str]
     not_judged: list[str]
     nodes: NodesWithPods | None
+
+
+class ZoneOfCluster(_Object):
+    """A zone, its state, and the workloads of several pods that its loss takes as a whole, or below a PodDisruptionBudget."""
+
+    zone: str
+    state: ZoneState
+    why: str
+    nodes: Count
+    pods: Count
+    lost: Annotated[list[str], Meta(description="Kind/namespace/name")]
+    below_budget: Annotated[list[str], Meta(description="the others, Kind/namespace/name")]
+
+
+class ZonesOfWorkload(_Object):
+    """The serving pods of a workload in each zone: Ready, not ending, and not in a closed zone."""
+
+    workload: Annotated[str, Meta(description="Kind/namespace/name")]
+    serving: dict[str, Count]
+    without_zone: Annotated[int, Meta(ge=0, description="serving pods on nodes without a zone")]
+    lost_with: Annotated[str | None, Meta(description="the zone with all of its serving pods")]
+    below_budget_without: Annotated[
+        dict[str, list[str]], Meta(description="zone, and PodDisruptionBudgets, namespace/name")
+    ]
 
 
 class RuleUnmet(_Object):
@@ -201,6 +226,8 @@ class Report(_Object):
     policy_hash: str
     nodes: Count | None
     pods: Count | None
+    zones: list[ZoneOfCluster]
+    workload_zones: list[ZonesOfWorkload]
     before: dict[str, ScoreOfStrategy]
     after: Annotated[dict[str, ScoreOfStrategy], Meta(description="as planned")]
     now: Annotated[

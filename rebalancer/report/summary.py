@@ -25,6 +25,9 @@ LEGEND: Mapping[str, str] = {
 }
 """Words of a report -> what they mean."""
 
+ZONE_LOSSES = "Lost if a zone goes"
+"""The heading of what each zone holds alone."""
+
 _WAITING = (Code.BUDGET, Code.NOT_EXAMINED)
 """Of pods that are candidates for the moves of further runs."""
 
@@ -179,6 +182,11 @@ class Summary:
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         done = "moved" if words.restarts(moves) else "evicted"
         return f"{count(evicted, 'pod')} {done} of {len(moves):,} planned{self._fixed}."
+
+    @property
+    def zone_losses(self) -> Sequence[str]:
+        """What is lost with each zone of which there is something to say, in a line each."""
+        return [str(loss) for loss in self.report.zones.notable]
 
     @cached_property
     def why(self) -> str | None:

@@ -118,6 +118,7 @@ def run_report(
         interruptions=run.interruptions,
         machines=run.machines,
         read_again=_score_again(planned, execution),
+        scope=planned.rules.scope,
     )
 
 

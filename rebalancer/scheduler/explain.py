@@ -12,10 +12,10 @@ from rebalancer.scheduler.filters import FILTERS
 from rebalancer.scheduler.model import Evaluation, SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.topology import ZONE
-from rebalancer.snapshot.empty_zones import asked_without_nodes, may_use_zone
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.snapshot.zones import asked_without_nodes, may_use_zone
 from rebalancer.wire.objects import SchedulingSpec
 
 _FIXED = {

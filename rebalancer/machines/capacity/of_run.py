@@ -40,7 +40,6 @@ from rebalancer.machines.capacity.state import (
 )
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
-from rebalancer.planner.safety import closed_zones
 from rebalancer.policy.cluster import CapacitySettings, GroupBounds
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import (
@@ -64,6 +63,7 @@ from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
+from rebalancer.snapshot.zones import closed_zones
 from rebalancer.wire.marks import Phase
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.empty_zones import zones_with_nodes, zones_without_nodes
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.nodes import AddedNode, with_nodes
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
+from rebalancer.snapshot.zones import zones_with_nodes, zones_without_nodes
 from rebalancer.wire.pods import PodState
 
 WEIGHED = ("cpu", "memory")

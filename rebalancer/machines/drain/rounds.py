@@ -221,6 +221,11 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
     although their PodDisruptionBudget allows no disruption.
     """
     disruptions = DisruptionBudgets(snapshot)
+
+    def is_forbidden(pod: int) -> bool:
+        cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+        return disruptions.forbidden(cls, node) is not None
+
     leaving = [
         one.pod
         for check in checks
@@ -229,7 +234,7 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
         and one.verdict is DrainVerdict.DRAINABLE
         and one.code not in _LATER
         and not (one.move is not None and one.move.of_gang)
-        and (one.move is None or disruptions.forbidden(int(snapshot.pods.cls[one.pod])) is not None)
+        and (one.move is None or is_forbidden(one.pod))
     ]
     # With one pod of a rollout go all, wherever they are: once each, and one after the other.
     every = dict.fromkeys(

@@ -31,10 +31,10 @@ from rebalancer.run.memory.document import (
 )
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.empty_zones import zones_with_nodes
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.zones import zones_with_nodes
 from rebalancer.wire.times import rfc3339
 
 SETTLES_AFTER = 600

@@ -152,3 +152,27 @@ def test_what_a_cluster_says_is_no_markup_and_no_control_character():
     page = render_report(report, "html")
     assert "<script" not in page
     assert "\x1b" not in page + render_report(report, "table")
+
+
+@pytest.mark.parametrize(
+    ("given", "cell"),
+    [
+        ({}, "0"),
+        ({"lost_with_zone": {"p": 2, "q": 5}}, "5 (q)"),
+        ({"exit_code": 3, "error": "no answer"}, "-"),
+    ],
+)
+def test_the_page_says_what_the_worst_zone_takes_with_it(given, cell):
+    report = report_on(fleet_of("a"), {"a": record(**given)}, NOW)
+    heads, row = (line.split("  ") for line in render_report(report, "table").splitlines()[2:4])
+    cells = [one.strip() for one in row if one.strip()]
+    assert cells[[one.strip() for one in heads if one.strip()].index("ZONE LOSS")] == cell
+
+
+@pytest.mark.parametrize("zone", ["x" * 100_000, "<script>", "\x1b[31m"])
+def test_a_zone_of_any_name_fills_no_page(zone):
+    report = report_on(fleet_of("a"), {"a": record(lost_with_zone={zone: 1})}, NOW)
+    text, page = render_report(report, "table"), render_report(report, "html")
+    assert len(text) < 2_000
+    assert "<script" not in page
+    assert "\x1b" not in text + page

@@ -1,5 +1,6 @@
 """A zone is closed, as in a zonal shift: meanwhile only hard rules and nodes that go move pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,10 +8,10 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import RunRules
-from rebalancer.planner.safety import closed_zones
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
+from rebalancer.snapshot.zones import closed_zones, list_zones
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
@@ -50,14 +51,27 @@ THREE = zones(x=3, y=3, z=3)
         (THREE, ("z0", "z1", "z2"), "NotReady", "zone z (of 3 nodes 3 NotReady, with 3 pods) is "),
         (THREE, ("z0", "z1", "z2"), "going", "zone z (of 3 nodes 3 about to go, with 3 pods) is "),
         # Most of it.
-        (THREE, ("z0", "z1"), "cordoned", "zone z (of 3 nodes 2 cordoned, with 2 pods) is "),
+        (THREE, ("z0", "z1"), "cordoned", "zone z (of 3 nodes 2 cordoned, with 3 pods) is "),
         # Nodes of one zone, or several, that somebody works on one by one.
         (THREE, ("z0",), "cordoned", ""),
         (THREE, ("x0", "y0", "z0"), "cordoned", ""),
         # Half of each zone, as where all nodes are replaced by others.
         (zones(x=4, y=4), ("x0", "x1", "y0", "y1"), "cordoned", ""),
-        # The only node of a zone.
-        (zones(x=1, y=1, z=1), ("z0",), "cordoned", ""),
+        # The only node of a zone, among few zones; among many, zones are racks.
+        (
+            zones(x=1, y=1, z=1),
+            ("z0",),
+            "cordoned",
+            "zone z (of 1 node 1 cordoned, with 1 pod) is ",
+        ),
+        (
+            zones(x=4, y=4, z=1),
+            ("z0",),
+            "NotReady",
+            "zone z (of 1 node 1 NotReady, with 1 pod) is ",
+        ),
+        (zones(x=4, y=4, z=1), ("z0",), "going", ""),
+        (zones(**dict.fromkeys("abcdefghijk", 1)), ("k0",), "cordoned", ""),
         # Nothing is open.
         (zones(x=3), ("x0", "x1", "x2"), "cordoned", ""),
         (zones(x=2, y=2), ("x0", "x1", "y0", "y1"), "cordoned", ""),
@@ -147,3 +161,110 @@ def test_no_node_is_begun_to_be_emptied_and_no_room_is_made():
     assert opened.emptied
     shut = plan_of(policy, [*closed(THREE, ("z0", "z1", "z2")), *pods]).plan
     assert (shut.moves, shut.emptied) == ((), ())
+
+
+def web_budget(least, healthy):
+    """A PodDisruptionBudget over the pods of web, with what its controller has counted."""
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": max(0, healthy - least),
+            "currentHealthy": healthy,
+            "desiredHealthy": least,
+            "expectedPods": healthy,
+        },
+    }
+
+
+# Where the pods of web are, how many of them its budget asks for, whether z is closed, how many may go at once.
+SERVING = {
+    "all serve": (["x0", "x1", "y0", "y1", "z0", "z1"], 4, False, 2),
+    "those in z do not": (["x0", "x1", "y0", "y1", "z0", "z1"], 4, True, 0),
+    "one more than is asked for serves": (["x0", "x1", "y0", "y1", "z0", "z1"], 3, True, 1),
+    "too few serve already": (["x0", "y0", "z0", "z1", "z2"], 3, True, 0),
+    "none is in z": (["x0", "x1", "x2", "y0", "y1", "y2"], 4, True, 2),
+}
+
+
+@pytest.mark.parametrize("case", SERVING)
+def test_pods_in_a_closed_zone_are_none_that_a_budget_may_count_on(case):
+    places, least, shut, at_once = SERVING[case]
+    nodes = zones(x=9, y=9, z=3)
+    nodes |= {name: node(name, name[0], taints=GOING) for name in ("x0", "x1", "y0")}
+    objects = closed(nodes, ("z0", "z1", "z2") if shut else ())
+    kept = workload("kept", ["z0", "z1"])
+    pods = workload("web", places)
+    budgets = "budgets: {perOwner: 100%, inFlight: 100%, perRun: 100%}"
+    plan = plan_of(
+        f"{budgets}\nstrategies: {{leaving: {{}}}}",
+        [*objects, *pods, *kept, web_budget(least, len(places))],
+    ).plan
+    moves = [move for move in plan.moves if move.owner == "Deployment/default/web"]
+    first = [move for move in moves if move.wave == min(one.wave for one in moves)]
+    assert len(first) == at_once
+    said = {skip.message for skip in plan.skips if "closed zone" in skip.message}
+    assert bool(said) == (shut and not at_once)
+
+
+def test_what_does_not_serve_may_leave_a_closed_zone():
+    nodes = closed(THREE, ("z0", "z1", "z2"))
+    nodes[-1] = node("z2", "z", taints=GOING)
+    pods = [*workload("web", ["x0", "x1", "y0", "y1", "z1", "z2"]), web_budget(4, 6)]
+    (move,) = plan_of("strategies: {leaving: {}}", [*nodes, *pods]).plan.moves
+    assert move.node == "z2"
+
+
+@pytest.mark.parametrize(("shut", "at_once"), [((), 3), (("z0", "z1", "z2"), 2)])
+def test_a_share_of_an_owner_is_one_of_the_pods_that_serve(shut, at_once):
+    names = ("x0", "x1", "y0", "y1")
+    going = {name: node(name, name[0], taints=GOING) for name in names}
+    nodes = closed(zones(x=6, y=6, z=3) | going, shut)
+    budgets = "budgets: {perOwner: 50%, inFlight: 100%, perRun: 100%}"
+    pods = workload("web", [*names, "z0", "z1"])
+    plan = plan_of(f"{budgets}\nstrategies: {{leaving: {{}}}}", [*nodes, *pods]).plan
+    assert sum(move.wave == 1 for move in plan.moves) == at_once
+
+
+@pytest.mark.parametrize(
+    ("shut", "places", "states"),
+    [
+        ((), ["x0", "y0", "z0"], ["open", "open", "open"]),
+        ((), ["x0", "y0"], ["open", "open", "back"]),
+        ((), [], ["open", "open", "open"]),
+        (("z0", "z1", "z2"), ["x0", "y0", "z0", "z1"], ["open", "open", "closed"]),
+        (("z0", "z1", "z2"), ["x0", "y0"], ["open", "open", "open"]),
+    ],
+)
+def test_each_zone_has_one_state(shut, places, states):
+    given = [*closed(THREE, shut), *workload("all", places)]
+    assert [zone.state.value for zone in list_zones(snapshot_of(given))] == states
+    assert [zone.state.value for zone in list_zones(snapshot_of(reversed(given)))] == states
+
+
+def test_a_zone_without_nodes_that_earlier_runs_have_seen_is_empty():
+    before = snapshot_of([*THREE.values(), *workload("all", ["x0", "y0"])])
+    given = list_zones(replace(before, earlier_zones=("w", "x")))
+    assert [(zone.name, zone.state.value) for zone in given] == [
+        ("w", "empty"),
+        ("x", "open"),
+        ("y", "open"),
+        ("z", "back"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("alone", "others"), [("alpha", ["beta", "gamma"]), ("omega", ["beta", "gamma"])]
+)
+def test_once_a_zone_is_back_what_stands_in_one_zone_alone_goes_first(alone, others):
+    nodes = zones(x=3, y=3, z=3)
+    pods = [*workload(alone, ["x0", "x1", "x2"], spec=spread(alone))]
+    for name in others:
+        pods += workload(name, ["x0", "x1", "y0", "y1"], spec=spread(name))
+    budgets = "budgets: {perRun: 1}"
+    (move,) = plan_of(
+        f"{budgets}\nstrategies: {{topology-spread: {{}}}}", [*nodes.values(), *pods]
+    ).plan.moves
+    assert move.owner == f"Deployment/default/{alone}"

@@ -96,6 +96,8 @@ def test_the_json_has_these_keys_in_this_order(full):
         "policyHash",
         "nodes",
         "pods",
+        "zones",
+        "workloadZones",
         "before",
         "after",
         "now",

@@ -111,17 +111,24 @@ def test_the_reason_at_the_end_is_that_of_the_run_a_day_later(tmp_path, capsys):
 
 
 def test_the_page_shows_before_what_if_and_the_end(path, capsys):
-    args = ["--snapshot", str(path), "--add-node", "n-c:zone=c", "--cordon", "n-b"]
+    args = ["--snapshot", str(path), "--add-node", "n-c:zone=c"]
     text = simulated(capsys, *args, "-o", "html")
-    assert "<h1>What if n-c:zone=c joins, n-b is cordoned?</h1>" in text
+    assert "<h1>What if n-c:zone=c joins?</h1>" in text
     words = re.sub(r"<[^>]*>|\s+", " ", text[text.index("<body>") :])
     words = " ".join(words.split())
     assert "Now: nodes, pods 2, 3 What if: nodes, pods 3, 3 At the end: nodes, pods 3, 3" in words
-    # web leaves n-a once, for the only zone that is free and open.
+    # web leaves n-a once, for the only zone without a pod of it.
     assert "Workload Now What if At the end Moves" in words
     assert "web 2/1/0 2/1/0 1/1/1 1" in words
     assert "1 eviction in 2 cycles" in words
     assert "default-src 'none'" in text
+
+
+def test_where_the_only_node_of_a_zone_is_cordoned_nothing_moves_for_balance(path, capsys):
+    args = ["--snapshot", str(path), "--add-node", "n-c:zone=c", "--cordon", "n-b"]
+    text = simulated(capsys, *args, "-o", "html")
+    assert "<h1>What if n-c:zone=c joins, n-b is cordoned?</h1>" in text
+    assert "zone b (of 1 node 1 cordoned, with 1 pod) is closed" in text
 
 
 def test_the_page_says_who_waits_and_escapes_names(path, capsys):

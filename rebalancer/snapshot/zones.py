@@ -1,0 +1,240 @@
+"""Zones and their states; of a zone without nodes the cluster's storage or an earlier run says that it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from rebalancer.base.plain_text import count
+from rebalancer.snapshot.columns import Bools, Ints
+from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.objects import (
+    LabelSelectorRequirement,
+    NodeSelectorTerm,
+    PersistentVolume,
+    SchedulingSpec,
+)
+
+ZONE = ZONE_KEYS[0]
+_FEWEST_CLOSED = 2
+"""Closed nodes with pods that make a zone closed: one of several is a node that somebody works on."""
+_FEW_ZONES = 10
+"""A region has no more. Where there are more, a zone is a rack or a node, and one closed node is work on a node."""
+
+
+class ZoneState(StrEnum):
+    """The state of a zone."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """Most of its nodes take no new pods (cordoned, NotReady, about to go), while pods are on them."""
+    EMPTY = "empty"
+    """It has no node, though volumes, storage classes or an earlier run say that it exists."""
+    BACK = "back"
+    """It takes new pods, and has none yet, while other zones have some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A zone and its state."""
+
+    name: str
+    state: ZoneState
+    nodes: int = 0
+    pods: int = 0
+    """Living pods on its nodes, without those that are bound to their node."""
+    why: str = ""
+    """Why its closed nodes take no new pods, with numbers; empty in other states."""
+
+    def __str__(self) -> str:
+        if self.state is not ZoneState.CLOSED:
+            return self.name
+        size, pods = count(self.nodes, "node"), count(self.pods, "pod")
+        return f"{self.name} (of {size} {self.why}, with {pods})"
+
+
+def list_zones(snapshot: Snapshot) -> tuple[Zone, ...]:
+    """Return all zones by name, with their states."""
+    empty = (Zone(name, ZoneState.EMPTY) for name in zones_without_nodes(snapshot))
+    return tuple(sorted([*_with_nodes(snapshot), *empty], key=lambda zone: zone.name))
+
+
+def _with_nodes(snapshot: Snapshot) -> list[Zone]:
+    """Return the zones that have nodes, by name.
+
+    A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
+    elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few, unless it is about to
+    go: then its pods are moved. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
+    """
+    nodes = snapshot.nodes
+    zone_of, names = nodes.labels.zones()
+    shut = nodes.unschedulable | ~nodes.ready | nodes.leaving
+    number = _movable_on(snapshot)
+    present = np.unique(zone_of[zone_of >= 0]).tolist()
+    are_shut = {zone: 2 * shut[zone_of == zone].mean() > 1 for zone in present}
+    few, some_open = len(present) <= _FEW_ZONES, not all(are_shut.values())
+    made: list[Zone] = []
+    for zone in present:
+        mine = zone_of == zone
+        size, pods = int(mine.sum()), int(number[mine].sum())
+        held = int((mine & shut & (number > 0)).sum())
+        whole = few and held == size and not nodes.leaving[mine].all()
+        enough = held >= _FEWEST_CLOSED or whole
+        why, state = "", ZoneState.OPEN
+        if are_shut[zone] and enough and some_open:
+            state, why = ZoneState.CLOSED, _why_shut(snapshot, mine & shut)
+        elif not (are_shut[zone] or pods) and number.any():
+            state = ZoneState.BACK
+        made.append(Zone(names[zone], state, size, pods, why))
+    return sorted(made, key=lambda zone: zone.name)
+
+
+def _movable_on(snapshot: Snapshot) -> Ints:
+    """Return the number of living pods (N,) on each node, without those that are bound to it."""
+    pods = snapshot.pods
+    on = pods.node[pods.living & ~snapshot.per_node]
+    return np.bincount(on, minlength=len(snapshot.nodes))
+
+
+def closed_nodes(snapshot: Snapshot) -> Bools:
+    """Return the nodes (N,) of closed zones, whose pods are taken not to serve."""
+    closed = {zone.name for zone in _with_nodes(snapshot) if zone.state is ZoneState.CLOSED}
+    zone_of, names = snapshot.nodes.labels.zones()
+    return np.isin(zone_of, [index for index, name in enumerate(names) if name in closed])
+
+
+def owners_to_refill(snapshot: Snapshot) -> Bools:
+    """Return the owners (O,) with several pods, all of them in one zone, while a zone is back: they are most at risk."""
+    owners = np.zeros(len(snapshot.owners), bool)
+    if not any(zone.state is ZoneState.BACK for zone in _with_nodes(snapshot)):
+        return owners
+    pods, (zone_of, _) = snapshot.pods, snapshot.nodes.labels.zones()
+    living = np.flatnonzero(pods.living & ~snapshot.per_node)
+    owner = np.array([cls.owner for cls in snapshot.classes], np.int64)[pods.cls[living]]
+    zone = zone_of[pods.node[living]][owner >= 0]
+    owner = owner[owner >= 0]
+    lowest, highest = np.full(len(owners), len(zone_of)), np.full(len(owners), -1)
+    np.minimum.at(lowest, owner, zone)
+    np.maximum.at(highest, owner, zone)
+    several = np.bincount(owner, minlength=len(owners)) > 1
+    return several & (lowest == highest) & (highest >= 0)
+
+
+def closed_zones(snapshot: Snapshot) -> str:
+    """Return a sentence on the zones that are closed while pods are there; empty if there are none."""
+    closed = [str(zone) for zone in _with_nodes(snapshot) if zone.state is ZoneState.CLOSED]
+    if not closed:
+        return ""
+    zones_are, are = ("zone", "is") if len(closed) == 1 else ("zones", "are")
+    which = ", ".join(closed)
+    return f"{zones_are} {which} {are} closed: only hard rules and nodes that go move pods"
+
+
+def _why_shut(snapshot: Snapshot, shut: Bools) -> str:
+    """Return why the nodes ``shut`` (N,) take no new pods, with numbers."""
+    nodes = snapshot.nodes
+    numbers = {
+        "cordoned": shut & nodes.unschedulable & nodes.ready & ~nodes.leaving,
+        "NotReady": shut & ~nodes.ready & ~nodes.leaving,
+        "about to go": shut & nodes.leaving,
+    }
+    return ", ".join(f"{n} {why}" for why, of in numbers.items() if (n := int(of.sum())))
+
+
+def zones_without_nodes(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the zones that have no node, by name: volumes stand there, or are to be made, or an earlier run saw nodes."""
+    present = zones_with_nodes(snapshot)
+    if not present:
+        return ()
+    return tuple(sorted({*_zones_of_storage(snapshot), *snapshot.earlier_zones} - present))
+
+
+def zones_with_nodes(snapshot: Snapshot) -> set[str]:
+    """Return the zones of all nodes."""
+    labels = snapshot.nodes.labels
+    return {
+        labels.values(key)[value]
+        for key in ZONE_KEYS
+        for value in set(labels.column(key).tolist())
+        if value >= 0
+    }
+
+
+def asked_without_nodes(snapshot: Snapshot, cls: int, present: set[str]) -> tuple[str, ...]:
+    """Return the zones in which pods of a class have to be, by their spec or a volume, if none is ``present``; else nothing."""
+    for zones in _zones_asked(snapshot, cls):
+        if zones and present and not zones & present:
+            return tuple(sorted(zones))
+    return ()
+
+
+def _zones_asked(snapshot: Snapshot, cls: int) -> Iterator[set[str]]:
+    of, volumes = snapshot.classes[cls], snapshot.volumes
+    if (zone := (of.spec.node_selector or {}).get(ZONE)) is not None:
+        yield {zone}
+    node = of.spec.affinity.node_affinity if of.spec.affinity is not None else None
+    if node is not None and node.required is not None:
+        terms = [set(_zones_of_term(term)) for term in node.required.node_selector_terms]
+        yield set().union(*terms) if all(terms) else set()
+    for one in of.spec.volumes or ():
+        if one.persistent_volume_claim is not None:
+            name = one.persistent_volume_claim.claim_name
+            claim = volumes.claims.get((of.namespace, name))
+            volume = volumes.volumes.get(claim.spec.volume_name) if claim is not None else None
+            yield set(_zones_of_volume(volume)) if volume is not None else set()
+
+
+def _zones_of_storage(snapshot: Snapshot) -> Iterator[str]:
+    for volume in snapshot.volumes.volumes.values():
+        yield from _zones_of_volume(volume)
+    for of_class in snapshot.volumes.storage_classes.values():
+        for raw in of_class.allowed_topologies or ():
+            for given in _label_expressions(raw):
+                if _is_zone(str(given.get("key"))):
+                    yield from map(str, given.get("values") or ())
+
+
+def _zones_of_volume(volume: PersistentVolume) -> Iterator[str]:
+    affinity = volume.spec.node_affinity
+    required = affinity.required if affinity is not None else None
+    for term in required.node_selector_terms if required is not None else ():
+        yield from _zones_of_term(term)
+
+
+def _zones_of_term(term: NodeSelectorTerm) -> Iterator[str]:
+    for asked in term.match_expressions or ():
+        if asked.operator == "In" and _is_zone(asked.key):
+            yield from asked.values or ()
+
+
+def _label_expressions(raw: Any) -> Sequence[dict[str, Any]]:
+    found = raw.get("matchLabelExpressions") if isinstance(raw, dict) else None
+    return [one for one in found or () if isinstance(one, dict)]
+
+
+def _is_zone(key: str) -> bool:
+    """Return whether a label holds a zone; drivers have labels of their own, with the same values."""
+    return key.endswith("/zone")
+
+
+def may_use_zone(spec: SchedulingSpec, zone: str) -> bool:
+    """Return whether nothing that a pod asks of its node's labels excludes ``zone``; of other labels nothing is known."""
+    if (spec.node_selector or {}).get(ZONE, zone) != zone:
+        return False
+    node = spec.affinity.node_affinity if spec.affinity is not None else None
+    if node is None or node.required is None:
+        return True
+    return any(
+        all(_admits(asked, zone) for asked in term.match_expressions or () if asked.key == ZONE)
+        for term in node.required.node_selector_terms
+    )
+
+
+def _admits(asked: LabelSelectorRequirement, zone: str) -> bool:
+    within = zone in (asked.values or ())
+    return {"In": within, "NotIn": not within, "DoesNotExist": False}.get(asked.operator, True)
