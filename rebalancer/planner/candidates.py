@@ -70,6 +70,7 @@ class CandidateRows:
         self._leading = np.full(size, -1, np.int64)
         """(R,) the term with the largest share in the entry that decides."""
         self.moves = 0
+        """Moves made, and waves that have landed: with each, what was known may differ."""
         self._related: dict[int, Int32s] = {}
         self._moved = view_of(draft.state.moved)
         # Rules that hold are not lowered: of most classes nothing is promised.
@@ -242,6 +243,10 @@ class CandidateRows:
         return core.lower(self._book, row, view_of(np.array(gain)), compared)
 
     # -- while pods move ----------------------------------------------------------------------------
+
+    def land(self) -> None:
+        """Note that the victims of a wave are gone: what found no room may find some."""
+        self.moves += 1
 
     def move(self, cls: int, nodes: Sequence[int], reopened: set[int] | None = None) -> Int32s:
         """Note that a pod of a class has moved between ``nodes``; return the classes whose rules that concerns.

@@ -192,6 +192,7 @@ class _Pass:
             self.rests = self._little and not of_wave
             self._little = False
         self._draft.state.reap()
+        self.candidates.land()
         self._allowance.next_wave()
         return of_wave
 
