@@ -248,7 +248,8 @@ def _note(nodes: ScaleInNodes, node: int) -> Iterator[MachineAct]:
     now, uid, needed = nodes.now, nodes.uid(node), nodes.unneeded_time(node)
     before, suspended = nodes.memory.unneeded.get(uid), nodes.context.suspended
     status, text = ActStatus.WAITS, f"{nodes.removal[node].message}; "
-    if before is not None and 0 <= now - before.seen <= needed.total_seconds():
+    # The time is the API server's, estimated anew by each run: it may go back a little.
+    if before is not None and abs(now - before.seen) <= needed.total_seconds():
         text = f"since {rfc3339(before.since)}; "
         nodes.memory.unneeded[uid] = before._replace(seen=now)
     elif suspended is None:

@@ -595,7 +595,7 @@ def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):
         _web_on(ground, free, 2, cpu="200m")
         for _ in range(5):
             ground.tick()
-        ground.cluster.advance(TICK + 5)
+        ground.cluster.advance(TICK)
         _, dry = ground.run(dry_run=True)
         assert ground.is_open(free)
         _, real = ground.run()
