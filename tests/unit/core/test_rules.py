@@ -40,12 +40,13 @@ class Build:
 
     @staticmethod
     def interpreted() -> Build:
-        *parts, effects, rules = on_source(
-            *(f"rebalancer.cost.{name}" for name in _PARTS),
-            "rebalancer.core.effects",
-            "rebalancer.core.rules",
+        return Build(
+            *on_source(
+                *(f"rebalancer.cost.{name}" for name in _PARTS),
+                "rebalancer.core.effects",
+                "rebalancer.core.rules",
+            )
         )
-        return Build(*parts, effects, rules)
 
     @staticmethod
     def compiled() -> Build:
