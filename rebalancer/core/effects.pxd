@@ -38,6 +38,7 @@ cpdef void find_effect(
     MoveEffect effect,
 ) except *
 cdef void _begin(Terms terms, MoveEffect effect, Py_ssize_t landings, const unsigned char[::1] mine) except *
+cdef void _make_room(MoveEffect effect, Py_ssize_t landings) except *
 cdef void _add_rules(
     RulesOfMove rules, Py_ssize_t first, Py_ssize_t last, PodMove move, MoveEffect effect, double added
 ) except *

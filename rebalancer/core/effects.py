@@ -161,10 +161,7 @@ def find_effect(
 def _begin(terms: Terms, effect: MoveEffect, landings: int, mine: memoryview) -> None:
     """Make room for so many landings, all without a change."""
     effect.landings = landings
-    if landings > len(effect.broken):
-        effect.changes = reals(2 * _ENTRIES * landings)
-        effect.broken, effect.of_rule = reals(2 * landings), reals(2 * landings)
-        effect.of_term = reals(2 * landings)
+    _make_room(effect, landings)
     for place in range(_ENTRIES * landings):
         effect.changes[place] = 0.0
     for key in range(_ENTRIES * terms.strategies):
@@ -173,6 +170,14 @@ def _begin(terms: Terms, effect: MoveEffect, landings: int, mine: memoryview) ->
     for term in range(len(terms.entry)):
         if mine[term]:
             effect.named[terms.entry[term] * terms.strategies + terms.strategy[term]] = _NAMED
+
+
+def _make_room(effect: MoveEffect, landings: int) -> None:
+    """Make room for the numbers of so many landings; what stood there is lost if there was too little."""
+    if landings > len(effect.broken):
+        effect.changes = reals(2 * _ENTRIES * landings)
+        effect.broken, effect.of_rule = reals(2 * landings), reals(2 * landings)
+        effect.of_term = reals(2 * landings)
 
 
 def _add_rules(
@@ -226,9 +231,7 @@ def find_broken(guards: RulesOfMove, move: PodMove, effect: MoveEffect) -> bool:
     What it mends in one makes up for nothing that it breaks in another.
     """
     landings, breaks = len(move.nodes), False
-    if landings > len(effect.broken):
-        effect.broken, effect.of_rule = reals(2 * landings), reals(2 * landings)
-        effect.of_term, effect.changes = reals(2 * landings), reals(2 * _ENTRIES * landings)
+    _make_room(effect, landings)
     for place in range(landings):
         effect.broken[place] = 0.0
     for index in range(len(guards.rules)):

@@ -27,6 +27,7 @@ cpdef void close_class(Book book, Py_ssize_t cls) except *
 cpdef bint stands(Book book, Py_ssize_t cls, Py_ssize_t row, Py_ssize_t moves) except -1
 cpdef Py_ssize_t first_row(Book book) except? -1
 cpdef bint is_outdated(Book book, Py_ssize_t row, Py_ssize_t moves) except -1
+cdef bint _is_for_rules(Book book, Py_ssize_t row) except -1
 cpdef void settle(Book book, Py_ssize_t cls) except *
 cdef void _take_out(Book book, Py_ssize_t place) except *
 cdef void _put(Book book, Py_ssize_t cls, Py_ssize_t place) except *

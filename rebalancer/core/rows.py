@@ -216,8 +216,12 @@ def first_row(book: Book) -> int:
 def is_outdated(book: Book, row: int, moves: int) -> bool:
     """Return whether the terms must be asked about a row again: any move changes what one for balance promises."""
     cls = book.rows.cls[row]
-    for_rules = book.key[0, row] != 0.0 or book.key[1, row] != 0.0
-    return book.stale[cls] == 1 or (not for_rules and book.asked[cls] < moves)
+    return book.stale[cls] == 1 or (not _is_for_rules(book, row) and book.asked[cls] < moves)
+
+
+def _is_for_rules(book: Book, row: int) -> bool:
+    """Return whether a row may fix a rule; else it is for balance alone."""
+    return book.key[0, row] != 0.0 or book.key[1, row] != 0.0
 
 
 def settle(book: Book, cls: int) -> None:
@@ -303,9 +307,8 @@ def lower(book: Book, row: int, gains: memoryview, compared: bool) -> bool:
         before = book.key[entry, row]
         set_key(book, row, entry, gains[entry])
         changes = changes or book.key[entry, row] != before
-    for_rules = book.key[0, row] != 0.0 or book.key[1, row] != 0.0
     cls = book.rows.cls[row]
-    if not changes or (for_rules and not compared):
+    if not changes or (_is_for_rules(book, row) and not compared):
         settle(book, cls)
         return False
     book.lowered[row] = 1
@@ -330,5 +333,4 @@ def _is_behind(book: Book, row: int, other: int) -> bool:
         mine, its = book.key[entry, row], book.key[entry, other]
         if mine != its:
             return mine - its > _CLEARLY * abs(mine)
-    for_rules = book.key[0, row] != 0.0 or book.key[1, row] != 0.0
-    return not for_rules and book.key[2, row] * _MANY_TIMES > book.key[2, other]
+    return not _is_for_rules(book, row) and book.key[2, row] * _MANY_TIMES > book.key[2, other]

@@ -16,8 +16,8 @@ from rebalancer.core.balance import (
     update,
     write_relief,
 )
-from rebalancer.core.rules import PodMove, write_changes
 from rebalancer.core.views import view_of
+from rebalancer.cost.groups import changes_of
 from rebalancer.cost.term import Candidates
 from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -135,10 +135,7 @@ class LoadBalance:
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change (K,) if a pod moves from ``node`` to each destination."""
-        changes = np.zeros(len(destinations))
-        nodes = view_of(np.ascontiguousarray(destinations, np.int32))
-        write_changes(self.rule, PodMove(-1, cls, replacement, node, nodes), view_of(changes))
-        return changes
+        return changes_of(self.rule, cls, node, replacement, destinations)
 
 
 def _lower(view: View, limits: LoadBalance.Limits) -> Thresholds:

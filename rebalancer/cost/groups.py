@@ -155,7 +155,12 @@ class RuledGroup:
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
-        changes = np.zeros(len(destinations))
-        nodes = view_of(np.ascontiguousarray(destinations, np.int32))
-        write_changes(self.rule, PodMove(-1, cls, replacement, node, nodes), view_of(changes))
-        return changes
+        return changes_of(self.rule, cls, node, replacement, destinations)
+
+
+def changes_of(rule: Rule, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+    """Return the change of a rule's value (K,) if a pod moves from ``node`` to each destination."""
+    changes = np.zeros(len(destinations))
+    nodes = view_of(np.ascontiguousarray(destinations, np.int32))
+    write_changes(rule, PodMove(-1, cls, replacement, node, nodes), view_of(changes))
+    return changes

@@ -52,12 +52,8 @@ class CandidateRows:
         self._nodes = max(1, len(draft.snapshot.nodes))
         self._cooling = self._in_cool_down()
         self._cost, self._rank, place = self._order()
-        self._code, self._rows = self._lay_out(place)
+        self._rows = self._lay_out(place)
         size = len(self._code)
-        self._cls, self._node = (
-            (self._code // self._nodes).astype(np.int32),
-            (self._code % self._nodes).astype(np.int32),
-        )
         self._book = book = core.Book(self._rows, self._nodes)
         self._promised, self._key = np.asarray(book.promised), np.asarray(book.key)
         self._closed, self._named = np.asarray(book.closed), np.zeros(size, bool)
@@ -103,12 +99,16 @@ class CandidateRows:
         place[first] = np.arange(len(first))
         return cost, rank, place
 
-    def _lay_out(self, place: Int64s) -> tuple[Int64s, core.Rows]:
-        """Return the codes of all pairs of a class and a node with pods that have not moved, and their rows."""
+    def _lay_out(self, place: Int64s) -> core.Rows:
+        """Return the rows: all pairs of a class and a node with pods that have not moved."""
         draft, pods = self._draft, self._draft.snapshot.pods
         here = draft.state.unmoved()
         of_here = pods.cls[here].astype(np.int64) * self._nodes + pods.node[here]
-        code = np.unique(of_here)
+        self._code = code = np.unique(of_here)
+        self._cls, self._node = (
+            (code // self._nodes).astype(np.int32),
+            (code % self._nodes).astype(np.int32),
+        )
         may_move = draft.movable[here] & ~self._cooling[pods.cls[here]]
         movable, of_movable = here[may_move], of_here[may_move]
         order = np.lexsort((place[movable], of_movable))
@@ -119,10 +119,10 @@ class CandidateRows:
         self._next_pod, self._end = (
             np.searchsorted(of_movable, code, side).astype(np.int64) for side in ("left", "right")
         )
-        return code, core.Rows(
+        return core.Rows(
             view_of(self._start),
-            view_of((code // self._nodes).astype(np.int32)),
-            view_of((code % self._nodes).astype(np.int32)),
+            view_of(self._cls),
+            view_of(self._node),
             view_of(self._pods),
             view_of(self._next_pod),
             view_of(self._end),
@@ -230,10 +230,6 @@ class CandidateRows:
         # It would be refused, if with other words: landings are worse than promised, never better.
         least = self._draft.settings.threshold.imbalance
         return bool(imbalance / self._draft.problem.costs[pod] + 2e-9 < least)
-
-    def is_for_rules(self, row: int) -> bool:
-        """Return whether a row promises to fix a rule; else it is for balance alone."""
-        return bool(self._promised[:2, row].any())
 
     def lower(self, row: int, gain: tuple[float, float, float], *, compared: bool) -> bool:
         """Write the gain that a closer look has shown of the best row; return whether another one promises clearly more.

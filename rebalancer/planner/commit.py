@@ -53,10 +53,8 @@ class Commit:
     most_landings: int | None
     """So many landings are kept of each move; None: all."""
 
-    def move(
-        self, pair: Pair, promise: Promise, verdict: Verdict, wave: Wave, lands: int = 0
-    ) -> Chosen:
-        """Move a pod that gains by itself. ``lands``: index of the landing on which the state continues."""
+    def move(self, pair: Pair, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
+        """Move a pod that gains by itself."""
         pod = promise.pod
         shares = verdict.by_strategy
         strategy = max(shares, key=lambda name: (shares[name], name), default="")
@@ -65,7 +63,7 @@ class Commit:
         judging = self.draft.judging(pod, strategy)
         reason = self._reason(strategy, pair) if judging is None else judging.reason(pod)
         cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
-        made = self._carry_out(pod, pair, verdict, strategy, reason, wave, lands=lands)
+        made = self._carry_out(pod, pair, verdict, strategy, reason, wave)
         return replace(made, cause=cause)
 
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
@@ -84,12 +82,11 @@ class Commit:
         reason: str,
         wave: Wave,
         other: int = -1,
-        lands: int = 0,
     ) -> Chosen:
         cls, node = pair
         if not self.draft.snapshot.waits(cls):
             wave.quota.take(cls)
-        self.draft.move(pod, cls, verdict.prediction, lands)
+        self.draft.move(pod, cls, verdict.prediction)
         ready = self.draft.snapshot.pods.is_ready(pod)
         self.draft.allowance.spend(cls, node, strategy, ready=ready)
         landings = self._keep_likely(verdict.prediction)

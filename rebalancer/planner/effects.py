@@ -41,7 +41,7 @@ class Effect:
 class Effects:
     """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
 
-    ``newest`` and ``move`` are those of the last move that it was asked about, as the core has them.
+    ``newest`` is the effect of the last move that it was asked about, as the core has it.
     """
 
     def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
@@ -55,6 +55,7 @@ class Effects:
             len(self.strategies),
             [None if of.selected is None else view_of(of.selected.nodes) for of in terms],
         )
+        self._all_terms = [of.term for of in terms]
         self._varying = [
             index
             for index, of in enumerate(terms)
@@ -78,16 +79,11 @@ class Effects:
 
     def rules_of(self, cls: int, replacement: int) -> core.RulesOfMove:
         """Return the rules that a move may change."""
-        rules = self._rules.get((cls, replacement))
-        if rules is None:
-            terms = [weighted.term for weighted in self._terms]
-            rules = _keep(self._rules, (cls, replacement), terms)
-        return rules
+        return _rules_of((cls, replacement), self._all_terms, self._rules)
 
     def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
         """Return the hard rules that a move must not violate."""
-        guards = self._guards.get((cls, replacement))
-        return guards or _keep(self._guards, (cls, replacement), [self._guard])
+        return _rules_of((cls, replacement), [self._guard], self._guards)
 
     def may_move(self, cls: int, node: int) -> Bools:
         """Return the terms (T,) whose strategy may move pods of ``cls`` off ``node``. One array, written anew each time."""
@@ -207,11 +203,13 @@ class Effects:
         return changes
 
 
-def _keep(
-    kept: dict[tuple[int, int], core.RulesOfMove], pair: tuple[int, int], terms: Sequence[Term]
+def _rules_of(
+    pair: tuple[int, int], terms: Sequence[Term], kept: dict[tuple[int, int], core.RulesOfMove]
 ) -> core.RulesOfMove:
-    """Return the rules that a move between two classes may change, and keep them."""
-    found = [
+    """Return the rules of ``terms`` that a move between two classes may change; they are kept."""
+    if (known := kept.get(pair)) is not None:
+        return known
+    named = [
         (index, rule, weight)
         for index, term in enumerate(terms)
         for rule, weight in term.rules_of_move(*pair)
@@ -219,9 +217,9 @@ def _keep(
     if len(kept) >= _KEPT:
         kept.clear()
     rules = kept[pair] = core.RulesOfMove(
-        [rule for _, rule, _ in found],
-        view_of(np.array([index for index, _, _ in found], np.int64)),
-        view_of(np.array([weight for _, _, weight in found], float)),
+        [rule for _, rule, _ in named],
+        view_of(np.array([index for index, _, _ in named], np.int64)),
+        view_of(np.array([weight for _, _, weight in named], float)),
     )
     return rules
 

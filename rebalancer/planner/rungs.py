@@ -70,10 +70,10 @@ class Rungs:
         self._in_vain = 0
         most = effort.steered if rung.steered else math.inf
         while len(chosen) < most and self._goes_on() and (row := rows.head()) is not None:
-            for_rules = rows.is_for_rules(row)
-            if not for_rules and (rung.only_rules or self._in_vain >= effort.in_vain):
-                break
             promise = rows.promise_of(row)
+            vain = rung.only_rules or self._in_vain >= effort.in_vain
+            if vain and not promise.for_rules:
+                break
             verdict = self._judge(promise, rung, wave)
             if verdict is None:
                 continue

@@ -13,7 +13,7 @@ import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import Topologies
-from rebalancer.snapshot.columns import Bools, Int32s, Ints, unite
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.objects import PodAffinity, PodAffinityTerm
@@ -202,13 +202,6 @@ class InterPod:
         self._snapshot = snapshot
         self._topologies = Topologies(snapshot.nodes.labels)
         self._terms = TermIndex(snapshot, profile)
-
-    def relevant_classes(self, cls: int) -> Int32s:
-        """Return the classes whose pods affect where a class may go, or prefers to go."""
-        relation = self._terms.relation(cls)
-        parts = [classes for _, classes in (*relation.anti, *relation.refused_by)]
-        parts += [classes for _, _, classes in relation.weighted]
-        return unite([relation.affinity, *parts])
 
     def refusals(self, state: ClusterState, cls: int) -> Refusals:
         """Return reason -> the nodes that refuse a class for it."""

@@ -224,8 +224,6 @@ class ClusterState(ClassCounts):
         """The inverse of each change since :meth:`keep_inverses`, in order; None before it."""
         self.version = 0
         """Grows with every change."""
-        self.changed: list[int] = []
-        """Classes whose pods were moved about, in order, once per change; it only grows."""
         self._homes: dict[int, tuple[int, Int32s]] = {}
 
     # -- reading -----------------------------------------------------------------------------------
@@ -407,12 +405,10 @@ class ClusterState(ClassCounts):
         self._loads.reserve(requests, places, node)
 
     def _live(self, cls: int, node: int, sign: int) -> None:
-        self.changed.append(cls)
         self._count_change(cls, node, sign, terminating=False)
         self._loads.last(cls, node, sign)
 
     def _be_there(self, cls: int, node: int, sign: int) -> None:
-        self.changed.append(cls)
         self._seem_there(cls, node, sign)
 
     # -- for predictions ---------------------------------------------------------------------------

@@ -43,15 +43,16 @@ class Scene:
         assert promise is not None
         self.promise = promise
 
-    def move(self, verdict, wave=1, lands=0):
-        return self.commit.move(self.pair, self.promise, verdict, Wave(wave, self.quota), lands)
+    def move(self, verdict, wave=1):
+        return self.commit.move(self.pair, self.promise, verdict, Wave(wave, self.quota))
 
 
 def test_the_state_goes_on_with_another_landing_where_others_took_the_first():
     scene = Scene()
-    chosen = scene.move(verdict(landing(N1, N2), {"duplicates": 1.0}), 1, lands=1)
+    prediction = landing(N1, N2)
+    scene.draft.move(scene.promise.pod, scene.pair[0], prediction, lands=1)
     assert scene.draft.state.node_of.tolist() == [N2, N0]
-    assert chosen.landings.nodes.tolist() == [N1, N2]
+    assert prediction.nodes.tolist() == [N1, N2]
 
 
 def test_the_strategy_with_the_largest_share_is_named_with_its_reason():

@@ -85,10 +85,10 @@ class Looks:
     """An observer that counts the pods that have moved."""
 
     def before(self, draft):
-        self.first = len(draft.state.changed)
+        self.first = draft.state.version
 
     def after(self, draft, chosen):
-        self.then = len(draft.state.changed)
+        self.then = draft.state.version
         self.chosen = len(chosen)
 
 
