@@ -100,8 +100,9 @@ def check_all_runs(plane, folder):
     rules |= {DELETE}
     # And these people have themselves: a comparison as a Job runs with their rights (tests/e2e/test_compare_jobs.py).
     rules |= {AccessRule("get", "batch", "cronjobs")}
-    # Likewise who asks why a pod moved: history, explain, doctor and advise look for the memory of a release, and doctor
-    # for programs that CronJobs start. No account of the chart has these.
+    # Likewise who asks why a pod moved: history, explain, doctor and advise look for the memory of a release and read it,
+    # and doctor its Lease, and programs that CronJobs start. No account of the chart has these for another release.
+    rules |= {*config_map_rules("default", "mover-memory"), *lease_rules("default", "mover")}
     rules |= {AccessRule("list", "", "configmaps"), AccessRule("list", "batch", "cronjobs")}
     rules |= {AccessRule(verb, "batch", "jobs") for verb in ("create", "get", "delete")}
     # And these have the pods of a fleet where they run (tests/e2e/test_fleet.py, which checks that they ask for nothing else).

@@ -121,6 +121,8 @@ class Runs:
             return ended >= 2  # the first one may have begun before
 
         wait_until(passed, PATIENT, "a run")
+        if self._stops:
+            self._process.send_signal(signal.SIGSTOP)
         return reports
 
     def acts(self):
