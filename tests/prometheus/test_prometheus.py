@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from rebalancer.plan.plan import Code, Outcome, Skip, Status, with_moves
 from rebalancer.report.metrics import of_report, of_totals, push, registry
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.run.memory.remember import summarize_memory
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.chart.helm import one, render
 from tests.prometheus.programs import prometheus, promtool, pushgateway, query
 from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined
@@ -78,6 +80,15 @@ FIRING = {
         },
         530,
         770,
+        {},
+    ),
+    "RebalancerZoneIsClosed": (
+        {
+            f'rebalancer_zones{{{JOB},state="closed"}}': "1+0x90 0+0x50",
+            f'rebalancer_zones{{{JOB},state="open"}}': "2+0x90 3+0x50",
+        },
+        70,
+        100,
         {},
     ),
     "RebalancerSignalSourceFails": (
@@ -165,6 +176,8 @@ def test_a_run_pushes_prometheus_scrapes_and_every_query_of_the_dashboard_has_an
     memory = Document(owners={"Deployment/shop/web": OwnerMemory("f", "z", int(now), terms)})
     skips = [Skip("shop", "five", "n-a", "spread", Code.BUDGET, "")]
     busy = report([Outcome(move("one"), Status.EVICTED, "", "n-b", predicted=True)], skips=skips)
+    two_zones = [node("n-a", "a"), node("n-b", "b"), *workload("web", ["n-a"] * 3)]
+    busy = replace(busy, snapshot=snapshot_of(two_zones))
     with pushgateway() as gateway, prometheus(tmp_path, gateway) as server:
         totals = of_totals(with_moves(memory.totals, busy.outcomes))
         push(
@@ -175,7 +188,7 @@ def test_a_run_pushes_prometheus_scrapes_and_every_query_of_the_dashboard_has_an
         # Those on interruptions are of serve, which pushes nothing.
         of_serve = re.compile("rebalancer_(interruption|signal)")
         wanted = [one for one in expressions(manifests) if not of_serve.search(one)]
-        assert len(wanted) == 13
+        assert len(wanted) == 15
         until = time.monotonic() + 60
         # Growth is known from the second scrape on.
         while missing := [expression for expression in wanted if not query(server, expression)]:
