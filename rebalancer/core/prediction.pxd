@@ -8,7 +8,14 @@ from rebalancer.core.filters cimport (
     keep_roomy,
 )
 from rebalancer.core.landings cimport LandingTable, collect
-from rebalancer.core.resources cimport Loads, Requests, Scoring, score
+from rebalancer.core.resources cimport (
+    Loads,
+    Requests,
+    Scoring,
+    score,
+    score_balance,
+    score_fit,
+)
 from rebalancer.core.scores cimport (
     Board,
     Preferences,
@@ -16,8 +23,11 @@ from rebalancer.core.scores cimport (
     add_up,
     find_extremes,
     read_scores,
+    write_one,
 )
 from rebalancer.core.windows cimport Ring, fold, number_kinds, share_out, weigh_windows
+
+cdef int _ROOM, _EVEN, _FILTERS, _NORMALISED
 
 cdef class PodArrays:
     cdef public Requests requests
@@ -33,7 +43,7 @@ cdef class ClusterArrays:
     cdef public const int[::1] order
     cdef public Py_ssize_t most
     cdef public Board board
-    cdef public bint checks_room, checks_spread, checks_pods
+    cdef public const unsigned char[::1] checks
     cdef public Ring ring
     cdef public LandingTable landings
     cdef public unsigned char[::1] feasible
@@ -41,5 +51,12 @@ cdef class ClusterArrays:
 cpdef void predict(ClusterArrays cluster, PodArrays pod) except *
 cdef void _choose(ClusterArrays cluster, PodArrays pod) except *
 cpdef Py_ssize_t find_feasible(ClusterArrays cluster, PodArrays pod) except -1
-cdef void _keep_attracting(PodArrays pod, unsigned char[::1] feasible) except *
+cpdef void count_rules(ClusterArrays cluster, PodArrays pod) except *
+cpdef void keep_passing(
+    ClusterArrays cluster, PodArrays pod, int number, unsigned char[::1] feasible
+) except *
+cpdef void keep_attracting(PodArrays pod, unsigned char[::1] feasible) except *
+cpdef void score_each(
+    ClusterArrays cluster, PodArrays pod, const int[::1] nodes, long long[::1] scores
+) except *
 cdef Py_ssize_t _line_up(ClusterArrays cluster) except -1

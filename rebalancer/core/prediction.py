@@ -12,7 +12,14 @@ from rebalancer.core.filters import (
     keep_roomy,
 )
 from rebalancer.core.landings import LandingTable, collect
-from rebalancer.core.resources import Loads, Requests, Scoring, score
+from rebalancer.core.resources import (
+    Loads,
+    Requests,
+    Scoring,
+    score,
+    score_balance,
+    score_fit,
+)
 from rebalancer.core.scores import (
     Board,
     Preferences,
@@ -20,9 +27,15 @@ from rebalancer.core.scores import (
     add_up,
     find_extremes,
     read_scores,
+    write_one,
 )
 from rebalancer.core.views import flags
 from rebalancer.core.windows import Ring, fold, number_kinds, share_out, weigh_windows
+
+FILTERS = ("NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+"""The filters that depend on other pods, by their numbers."""
+_ROOM, _EVEN, _FILTERS = 0, 1, 3
+_NORMALISED = 4
 
 
 class PodArrays:
@@ -65,10 +78,7 @@ class ClusterArrays:
         order: memoryview,
         most: int,
         board: Board,
-        *,
-        checks_room: bool,
-        checks_spread: bool,
-        checks_pods: bool,
+        checks: memoryview,
     ) -> None:
         self.living = living
         """The pods that do not terminate."""
@@ -82,12 +92,8 @@ class ClusterArrays:
         self.most = most
         """After so many feasible nodes the search ends."""
         self.board = board
-        self.checks_room = checks_room
-        """Whether the filter NodeResourcesFit is on."""
-        self.checks_spread = checks_spread
-        """Whether the filter PodTopologySpread is on."""
-        self.checks_pods = checks_pods
-        """Whether the filter InterPodAffinity is on."""
+        self.checks = checks
+        """(3,) whether each of ``FILTERS`` is on."""
         self.ring = Ring(len(order))
         self.landings = LandingTable(len(order))
         self.feasible = flags(len(order))
@@ -127,22 +133,33 @@ def _choose(cluster: ClusterArrays, pod: PodArrays) -> None:
 
 def find_feasible(cluster: ClusterArrays, pod: PodArrays) -> int:
     """Write the nodes that pass all filters into ``cluster.ring``, and return their number; see :func:`predict`."""
-    feasible = cluster.feasible
-    for rule in pod.counted:
-        count_pods(rule, cluster.existing if rule.terminating else cluster.living)
-    if cluster.checks_room:
-        keep_roomy(cluster.loads, pod.requests, feasible)
-    if cluster.checks_spread:
-        for constraint in pod.spread:
-            keep_even(constraint, feasible)
-    if cluster.checks_pods:
-        for pods in pod.repelled:
-            drop_occupied(pods, feasible)
-        _keep_attracting(pod, feasible)
+    count_rules(cluster, pod)
+    for number in range(_FILTERS):
+        if cluster.checks[number]:
+            keep_passing(cluster, pod, number, cluster.feasible)
     return _line_up(cluster)
 
 
-def _keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
+def count_rules(cluster: ClusterArrays, pod: PodArrays) -> None:
+    """Count all that the rules of a pod count."""
+    for rule in pod.counted:
+        count_pods(rule, cluster.existing if rule.terminating else cluster.living)
+
+
+def keep_passing(cluster: ClusterArrays, pod: PodArrays, number: int, feasible: memoryview) -> None:
+    """Keep the nodes that pass one of ``FILTERS``, after :func:`count_rules`."""
+    if number == _ROOM:
+        keep_roomy(cluster.loads, pod.requests, feasible)
+    elif number == _EVEN:
+        for constraint in pod.spread:
+            keep_even(constraint, feasible)
+    else:
+        for pods in pod.repelled:
+            drop_occupied(pods, feasible)
+        keep_attracting(pod, feasible)
+
+
+def keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
     """Keep the nodes that required affinity allows."""
     alone = pod.first
     for pods in pod.attracted:
@@ -152,6 +169,36 @@ def _keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
             keep_labelled(pods, feasible)
         else:
             keep_occupied(pods, feasible)
+
+
+def score_each(
+    cluster: ClusterArrays, pod: PodArrays, nodes: memoryview, scores: memoryview
+) -> None:
+    """Write what each plug-in gives each of ``nodes`` (K,), which are scored together, into ``scores`` (6 * K,).
+
+    The plug-ins one after the other: NodeResourcesFit, NodeResourcesBalancedAllocation, and ``scores.NORMALISED``.
+    All weighted.
+    """
+    ring, board, scoring, count = cluster.ring, cluster.board, cluster.scoring, len(nodes)
+    count_rules(cluster, pod)
+    ring.count = count
+    for place in range(count):
+        node = nodes[place]
+        ring.nodes[place] = node
+        board.fixed[place] = 0
+        fit = score_fit(cluster.loads, scoring, pod.requests, node)
+        balance = 0
+        if pod.requests.balances:
+            balance = score_balance(cluster.loads, scoring, pod.requests, node)
+        scores[place] = scoring.fit_weight * fit
+        scores[count + place] = scoring.balance_weight * balance
+    weigh_windows(ring, count, count)
+    read_scores(board, ring, pod.preferences)
+    find_extremes(board, ring, pod.preferences)
+    for number in range(_NORMALISED):
+        write_one(board, ring, pod.preferences, cluster.weights, number)
+        for place in range(count):
+            scores[(2 + number) * count + place] = board.totals[place]
 
 
 def _line_up(cluster: ClusterArrays) -> int:

@@ -21,9 +21,10 @@ cdef class Requests:
 
 cpdef bint fits(Loads loads, Requests requests, Py_ssize_t node) except -1
 cpdef long long score(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
-cdef long long _allocation(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
+cpdef bint is_short(Loads loads, Requests requests, Py_ssize_t node, Py_ssize_t row) except -1
+cpdef long long score_fit(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
 cdef long long _score_one(Scoring scoring, long long requested, long long allocatable) except? -1
-cdef long long _balanced_score(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
+cpdef long long score_balance(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
 cdef long long _balance(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node, long long pods) except? -1
 cdef double _deviate(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node, long long pods) except? -1
 cdef double _share(Loads loads, Requests requests, Py_ssize_t node, Py_ssize_t row, long long pods) except? -1

@@ -99,21 +99,25 @@ def fits(loads: Loads, requests: Requests, node: int) -> bool:
     if loads.pod_count[node] >= loads.max_pods[node]:
         return False
     for index in range(len(requests.checked)):
-        row = requests.checked[index]
-        if requests.amounts[row] > loads.allocatable[row, node] - loads.used[row, node]:
+        if is_short(loads, requests, node, requests.checked[index]):
             return False
     return True
 
 
+def is_short(loads: Loads, requests: Requests, node: int, row: int) -> bool:
+    """Return whether a node has too little of one resource."""
+    return requests.amounts[row] > loads.allocatable[row, node] - loads.used[row, node]
+
+
 def score(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
     """Return the weighted score of a node by the requests that it holds together with those of one more pod."""
-    total = scoring.fit_weight * _allocation(loads, scoring, requests, node)
+    total = scoring.fit_weight * score_fit(loads, scoring, requests, node)
     if requests.balances:
-        total += scoring.balance_weight * _balanced_score(loads, scoring, requests, node)
+        total += scoring.balance_weight * score_balance(loads, scoring, requests, node)
     return total
 
 
-def _allocation(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
+def score_fit(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
     """Return the score of NodeResourcesFit: the weighted mean over the scored resources."""
     total = size = 0
     for index in range(len(scoring.resources)):
@@ -149,8 +153,8 @@ def _score_one(scoring: Scoring, requested: int, allocatable: int) -> int:
     return scoring.ratios[_MAX if requested > allocatable else used]
 
 
-def _balanced_score(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
-    """Return the BalancedAllocation score: until 1.35 the balance with the pod, from 1.36 on its improvement."""
+def score_balance(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
+    """Return the score of NodeResourcesBalancedAllocation: until 1.35 the balance with the pod, from 1.36 on its improvement."""
     after = _balance(loads, scoring, requests, node, 1)
     if not scoring.improvement:
         return after

@@ -4,6 +4,7 @@ from rebalancer.core.windows cimport Ring, count_distinct, fill, slide
 
 cdef long long _MAX, _BEYOND
 cdef Py_ssize_t _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES
+cdef int _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _PLUG_INS
 
 cdef class Weights:
     cdef public long long taints, affinity, pods, spread
@@ -48,6 +49,14 @@ cdef void _score_spread(Board board, Ring ring, Preferences preferences, Py_ssiz
 cdef void _add_spread(Board board, Ring ring, SpreadArrays constraint, double weight) except *
 cpdef void add_up(
     Board board, Ring ring, Preferences preferences, Weights weights, Py_ssize_t window
+) except *
+cpdef void add_one(
+    Board board, Ring ring, Preferences preferences, Weights weights, Py_ssize_t window, int number
+) except *
+cdef void _add_taints(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
+cdef void _add_affinity(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
+cpdef void write_one(
+    Board board, Ring ring, Preferences preferences, Weights weights, int number
 ) except *
 cdef void _add_pods(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
 cdef void _add_evenness(

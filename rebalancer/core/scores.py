@@ -18,6 +18,11 @@ _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES = 0, 1, 2, 3, 4
 """Rows of ``Board.extremes``; from ``_SIZES`` on one for each soft spread constraint, and two for the bounds of spread."""
 
 
+NORMALISED = ("TaintToleration", "NodeAffinity", "InterPodAffinity", "PodTopologySpread")
+"""The plug-ins whose scores are normalised, by their numbers."""
+_BY_TAINTS, _BY_AFFINITY, _BY_PODS, _PLUG_INS = 0, 1, 2, 4
+
+
 class Weights:
     """The weights of the plug-ins whose scores are normalised; 0: it does not score."""
 
@@ -244,19 +249,58 @@ def add_up(
 
     Nodes outside a window may lie outside its extremes; they are not looked at.
     """
-    size, extremes = len(ring.nodes), board.extremes
     for place in range(ring.count):
         board.totals[place] = board.fixed[place]
-    if (most := extremes[_TAINTS * size + window]) > 0:
-        for place in range(ring.count):
-            board.totals[place] += weights.taints * (_MAX - _MAX * board.taints[place] // most)
-    if (most := extremes[_AFFINITY * size + window]) > 0:
-        for place in range(ring.count):
-            board.totals[place] += weights.affinity * (_MAX * board.affinity[place] // most)
-    _add_pods(board, ring, weights, window)
-    if preferences.spread:
+    for number in range(_PLUG_INS):
+        add_one(board, ring, preferences, weights, window, number)
+
+
+def add_one(
+    board: Board,
+    ring: Ring,
+    preferences: Preferences,
+    weights: Weights,
+    window: int,
+    number: int,
+) -> None:
+    """Add the scores of one of ``NORMALISED`` to the totals; of TaintToleration up to a constant."""
+    if number == _BY_TAINTS:
+        _add_taints(board, ring, weights, window)
+    elif number == _BY_AFFINITY:
+        _add_affinity(board, ring, weights, window)
+    elif number == _BY_PODS:
+        _add_pods(board, ring, weights, window)
+    elif preferences.spread:
         _score_spread(board, ring, preferences, window)
         _add_evenness(board, ring, preferences, weights, window)
+
+
+def _add_taints(board: Board, ring: Ring, weights: Weights, window: int) -> None:
+    """Add the scores of TaintToleration to the totals; nothing where no node has a taint."""
+    most = board.extremes[_TAINTS * len(ring.nodes) + window]
+    if most > 0:
+        for place in range(ring.count):
+            board.totals[place] += weights.taints * (_MAX - _MAX * board.taints[place] // most)
+
+
+def _add_affinity(board: Board, ring: Ring, weights: Weights, window: int) -> None:
+    """Add the scores of NodeAffinity to the totals."""
+    most = board.extremes[_AFFINITY * len(ring.nodes) + window]
+    if most > 0:
+        for place in range(ring.count):
+            board.totals[place] += weights.affinity * (_MAX * board.affinity[place] // most)
+
+
+def write_one(
+    board: Board, ring: Ring, preferences: Preferences, weights: Weights, number: int
+) -> None:
+    """Write the scores (F,) of one of ``NORMALISED`` into the totals, where all nodes are in one window."""
+    start = 0
+    if number == _BY_TAINTS and board.extremes[_TAINTS * len(ring.nodes)] <= 0:
+        start = weights.taints * _MAX
+    for place in range(ring.count):
+        board.totals[place] = start
+    add_one(board, ring, preferences, weights, 0, number)
 
 
 def _add_pods(board: Board, ring: Ring, weights: Weights, window: int) -> None:

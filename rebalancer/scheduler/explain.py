@@ -92,18 +92,18 @@ def _have_no_node(zones: Sequence[str]) -> str:
 def _variable(
     model: SchedulerModel, state: ClusterState, cls: int
 ) -> dict[str, Callable[[int], list[str]]]:
-    refusals = model.interpod.refusals(state, cls)
+    far, repelling = model.lowering.find_refusals(state, cls)
+    unlabelled = model.lowering.find_unlabelled(state, cls)
 
     def interpod(node: int) -> list[str]:
-        if refusals.affinity is not None and refusals.affinity[node]:
+        if far[node]:
             return ["node(s) didn't match pod affinity rules"]
-        if refusals.own_anti_affinity is not None and refusals.own_anti_affinity[node]:
+        if repelling[node]:
             return ["node(s) didn't match pod anti-affinity rules"]
         return ["node(s) didn't satisfy existing pods anti-affinity rules"]
 
     def spread(node: int) -> list[str]:
-        lacking = model.spread.lacks_key_first(state, cls, node)
-        return [f"{_SPREAD} (missing required label)" if lacking else _SPREAD]
+        return [f"{_SPREAD} (missing required label)" if unlabelled[node] else _SPREAD]
 
     named, enforced = model.placement.listed_names(cls), model.placement.enforced_mask()
 
@@ -121,7 +121,7 @@ def _variable(
     return {
         "VolumeRestrictions": restrictions,
         "NodeAffinity": affinity,
-        "NodeResourcesFit": lambda node: model.resources.shortages(state, cls, node),
+        "NodeResourcesFit": lambda node: model.lowering.list_shortages(state, cls, node),
         "VolumeBinding": lambda node: rules.binding_reasons(node) if rules is not None else [],
         "PodTopologySpread": spread,
         "InterPodAffinity": interpod,

@@ -5,10 +5,11 @@ Source: ``plugins/volumerestrictions``, ``isVolumeConflict``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
@@ -233,47 +234,17 @@ class Filters:
         rivals = (self._ports.rivals(cls), self.disks.rivals(cls), self._limits.rivals(cls))
         return self.volumes.of(cls) is not None or any(of is not None for of in rivals)
 
-    def passing(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass every filter."""
-        mask = self.static(cls)
-        for index, good in self._among_others(state, cls):
-            if index not in self._off:
-                mask = mask & good
-        return mask
-
-    def passing_apart(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass every filter but those of requests, spread and (anti-)affinity."""
-        mask = self.static(cls)
+    def passing_apart(self, state: ClusterState, cls: int, left_out: Sequence[str] = ()) -> Bools:
+        """Return the nodes (N,) that pass every filter that is not the core's, but those ``left_out``; an array of its own."""
+        mask = self.static(cls).copy()
         for index, good in self._beside_core(state, cls):
-            if index not in self._off:
-                mask = mask & good
-        return mask
-
-    def passing_but(self, state: ClusterState, cls: int, left_out: Sequence[str]) -> Bools:
-        """Return the nodes (N,) that pass every filter except ``left_out``."""
-        mask = self.static(cls)
-        for index, good in self._among_others(
-            state, cls, spread="PodTopologySpread" not in left_out
-        ):
             if index not in self._off and FILTERS[index] not in left_out:
-                mask = mask & good
+                mask &= good
         return mask
 
     def checks(self, name: str) -> bool:
         """Return whether a filter is enabled."""
         return FILTERS.index(name) not in self._off
-
-    def with_room(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
-        return self.static(cls) & self.resources.fits(state, cls)
-
-    def full(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that fail only because of other pods' requests: if empty, they would take the pod."""
-        mask = self.static(cls)
-        for index, good in self._among_others(state, cls):
-            if index not in self._off:
-                mask = mask & (~good if FILTERS[index] == "NodeResourcesFit" else good)
-        return mask
 
     def interacting(self, cls: int) -> set[int]:
         """Return the classes whose pods, by leaving or arriving, may change where a pod of ``cls`` may go.
@@ -306,10 +277,16 @@ class Filters:
             if other in classes:
                 yield self._snapshot.nodes.labels.column(key)
 
-    def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
-        """Return the nodes (N,) that pass, and per node (N,) the first filter that it fails."""
+    def first_failed(
+        self, state: ClusterState, cls: int, of_core: Mapping[str, Bools]
+    ) -> NDArray[np.uint8]:
+        """Return per node (N,) the first filter that it fails, as an index into FILTERS; 0: it passes all.
+
+        ``of_core``: the nodes (N,) that pass each filter that the core applies.
+        """
         failed = np.zeros(self._size, np.uint8)
-        masks = [*self._alone(cls), *self._among_others(state, cls)]
+        masks = [*self._alone(cls), *self._beside_core(state, cls)]
+        masks += [(FILTERS.index(name), good) for name, good in of_core.items()]
         masks.append((FILTERS.index("Unreadable"), self._readable))
         for index, good in sorted(masks, key=lambda pair: self._rank[pair[0]]):
             if index not in self._off:
@@ -322,7 +299,7 @@ class Filters:
         rejected = self._reject_before(cls)
         if rejected:
             failed[:] = rejected
-        return failed == 0, failed
+        return failed
 
     def _alone(self, cls: int, *, lasting: bool = False) -> Iterator[tuple[int, Bools]]:
         """Yield (filter, mask) for the filters that depend on the pod and the node only; ``lasting``: see :meth:`lasting`."""
@@ -351,21 +328,8 @@ class Filters:
     def _declaring(self, cls: int) -> Bools | None:
         return declaring(self._snapshot, cls) if self._declared_features else None
 
-    def _among_others(
-        self, state: ClusterState, cls: int, *, spread: bool = True
-    ) -> Iterator[tuple[int, Bools]]:
-        """Yield (filter, mask) for the filters that depend on other pods, or on assumed changes of nodes."""
-        yield from self._beside_core(state, cls)
-        yield FILTERS.index("NodeResourcesFit"), self.resources.fits(state, cls)
-        within = self._spread.fits(state, cls) if spread else None
-        if within is not None:
-            yield FILTERS.index("PodTopologySpread"), within
-        refused = self._interpod.refusals(state, cls).any()
-        if refused is not None:
-            yield FILTERS.index("InterPodAffinity"), ~refused
-
     def _beside_core(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
-        """Yield (filter, mask) for those of them that the core leaves to others."""
+        """Yield (filter, mask) for those filters on other pods, or on assumed changes of nodes, that the core leaves to others."""
         remaining = self._placement.remaining_mask(cls)
         if remaining is not None:
             yield FILTERS.index("NodeUnschedulable"), remaining

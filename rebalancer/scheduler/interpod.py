@@ -12,10 +12,8 @@ import msgspec
 import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.scheduler.topology import Topologies
-from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.objects import PodAffinity, PodAffinityTerm
 
 _NONE = np.zeros(0, np.int32)
@@ -50,7 +48,7 @@ class _Group:
     owners: list[int]
 
 
-class TermIndex:
+class InterPod:
     """Finds the terms that concern a class. Built on first use, in time linear in the matches."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
@@ -176,83 +174,3 @@ def _by_key(rules: Iterable[tuple[str, list[int]]]) -> tuple[tuple[str, Int32s],
     return tuple(
         (key, np.array(sorted(classes), np.int32)) for key, classes in sorted(of_key.items())
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Refusals:
-    """The nodes that the plug-in refuses, by reason, in the order of its checks: each (N,) or None."""
-
-    affinity: Bools | None
-    own_anti_affinity: Bools | None
-    others_anti_affinity: Bools | None
-
-    def any(self) -> Bools | None:
-        """Return the nodes (N,) that are refused for any reason; None if no rule applies."""
-        refused: Bools | None = None
-        for mask in (self.affinity, self.own_anti_affinity, self.others_anti_affinity):
-            if mask is not None:
-                refused = mask if refused is None else refused | mask
-        return refused
-
-
-class InterPod:
-    """Filter and raw score of inter-pod affinity."""
-
-    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
-        self._snapshot = snapshot
-        self._topologies = Topologies(snapshot.nodes.labels)
-        self._terms = TermIndex(snapshot, profile)
-
-    def refusals(self, state: ClusterState, cls: int) -> Refusals:
-        """Return reason -> the nodes that refuse a class for it."""
-        relation = self._terms.relation(cls)
-        return Refusals(
-            affinity=self._unmet_affinity(state, relation),
-            own_anti_affinity=self._hit(state, relation.anti),
-            others_anti_affinity=self._hit(state, relation.refused_by),
-        )
-
-    def relation(self, cls: int) -> Relation:
-        """Return the terms between a class and other classes."""
-        return self._terms.relation(cls)
-
-    def raw(self, state: ClusterState, cls: int) -> Ints | None:
-        """Return the raw score (N,); None if there are no pods or terms to score, and the plug-in skips."""
-        total: Ints | None = None
-        for key, weight, classes in self._terms.relation(cls).weighted:
-            topology = self._topologies[key]
-            sums = topology.of_pods(state, classes, terminating=True)
-            if not sums.any():
-                continue
-            score = weight * topology.spread_out(sums)
-            total = score if total is None else total + score
-        return total
-
-    def _hit(self, state: ClusterState, rules: tuple[tuple[str, Int32s], ...]) -> Bools | None:
-        refused: Bools | None = None
-        for key, classes in rules:
-            topology = self._topologies[key]
-            occupied = topology.of_pods(state, classes, terminating=True) > 0
-            if occupied.any():
-                hit = occupied[topology.domain]
-                refused = hit if refused is None else refused | hit
-        return refused
-
-    def _unmet_affinity(self, state: ClusterState, relation: Relation) -> Bools | None:
-        """Return the nodes (N,) whose domains lack a match for some required term.
-
-        All terms need a match in the node's domains. The first pod of a series needs none.
-        """
-        if not relation.affinity_keys:
-            return None
-        unmet = np.zeros(len(self._snapshot.nodes), bool)
-        lacking = np.zeros_like(unmet)
-        no_match = True
-        for key in relation.affinity_keys:
-            topology = self._topologies[key]
-            occupied = topology.of_pods(state, relation.affinity, terminating=True) > 0
-            met = occupied[topology.domain]
-            no_match = no_match and not met.any()
-            unmet |= ~met
-            lacking |= ~topology.present
-        return lacking if no_match and relation.matches_itself else unmet

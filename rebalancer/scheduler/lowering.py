@@ -5,16 +5,34 @@ What the rules of a class are is found once, here. What they count is read from 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rebalancer.core.counts import DomainCounts
-from rebalancer.core.filters import HardSpread
-from rebalancer.core.prediction import ClusterArrays, PodArrays, find_feasible, predict
-from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring
-from rebalancer.core.scores import Board, Preference, Preferences, SpreadArrays, Weights
+from rebalancer.core.counts import DomainCounts, has_pods
+from rebalancer.core.filters import HardSpread, drop_occupied, keep_even
+from rebalancer.core.prediction import (
+    FILTERS,
+    ClusterArrays,
+    PodArrays,
+    count_rules,
+    find_feasible,
+    keep_attracting,
+    keep_passing,
+    predict,
+    score_each,
+)
+from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring, is_short
+from rebalancer.core.scores import (
+    NORMALISED,
+    Board,
+    Preference,
+    Preferences,
+    SpreadArrays,
+    Weights,
+)
 from rebalancer.core.views import view_of
 from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.interpod import InterPod
@@ -22,11 +40,13 @@ from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
+    IMAGE_LOCALITY,
     INTER_POD_AFFINITY,
     NODE_AFFINITY,
     NODE_RESOURCES_FIT,
     POD_TOPOLOGY_SPREAD,
     TAINT_TOLERATION,
+    VOLUME_BINDING,
     SchedulerProfile,
 )
 from rebalancer.scheduler.resources import Resources
@@ -40,6 +60,19 @@ from rebalancer.snapshot.state import ClusterState
 
 # Of so many classes the rules are kept.
 _KEPT_CLASSES = 1024
+_SCORED = (NODE_RESOURCES_FIT, BALANCED_ALLOCATION, *NORMALISED)
+"""The plug-ins that the core scores."""
+_SAID = (
+    NODE_RESOURCES_FIT,
+    IMAGE_LOCALITY,
+    BALANCED_ALLOCATION,
+    VOLUME_BINDING,
+    TAINT_TOLERATION,
+    NODE_AFFINITY,
+    INTER_POD_AFFINITY,
+    POD_TOPOLOGY_SPREAD,
+)
+"""All that score, in the order in which explanations name them."""
 _ROWS = 4
 """Room for so many soft spread constraints at first."""
 
@@ -102,6 +135,93 @@ class Lowering:
         count = find_feasible(self._cluster, lowered.pod)
         return np.sort(self._nodes[:count]).astype(np.int32)
 
+    # -- one filter, or one plug-in, by itself --------------------------------------------------------
+
+    def find_passing(self, state: ClusterState, cls: int, left_out: Sequence[str] = ()) -> Bools:
+        """Return the nodes (N,) that pass all filters but those ``left_out``, of the ones that depend on other pods."""
+        good = self._filters.passing_apart(state, cls, left_out)
+        self._keep(state, cls, [name for name in FILTERS if name not in left_out], good)
+        return good
+
+    def first_failed(self, state: ClusterState, cls: int) -> NDArray[np.uint8]:
+        """Return per node (N,) the first filter that it fails, see :meth:`Filters.first_failed`."""
+        of_core = {name: np.ones(len(self._snapshot.nodes), bool) for name in FILTERS}
+        for name, good in of_core.items():
+            self._keep(state, cls, [name], good)
+        return self._filters.first_failed(state, cls, of_core)
+
+    def find_roomy(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that have room for what a pod of the class requests."""
+        good = np.ones(len(self._snapshot.nodes), bool)
+        self._keep(state, cls, [NODE_RESOURCES_FIT], good)
+        return good
+
+    def _keep(self, state: ClusterState, cls: int, names: Sequence[str], good: Bools) -> None:
+        """Keep of ``good`` (N,) the nodes that pass some filters of the core, as far as these are on."""
+        pod = self._prepare(state, cls).pod
+        count_rules(self._cluster, pod)
+        for number, name in enumerate(FILTERS):
+            if name in names and self._filters.checks(name):
+                keep_passing(self._cluster, pod, number, view_of(good))
+
+    def list_shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
+        """Return the resources that ``node`` lacks for the class, in the scheduler's words."""
+        requests = self._prepare(state, cls).pod.requests
+        loads, names = self._cluster.loads, self._snapshot.resources
+        crowded = loads.pod_count[node] >= loads.max_pods[node]
+        return ["Too many pods"] * crowded + [
+            f"Insufficient {names[row]}"
+            for row in requests.checked
+            if is_short(loads, requests, node, row)
+        ]
+
+    def find_unlabelled(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that lack the topology key of the first hard spread constraint that they fail."""
+        pod = self._prepare(state, cls).pod
+        count_rules(self._cluster, pod)
+        failed, unlabelled = np.zeros((2, len(self._snapshot.nodes)), bool)
+        for constraint, lowered in zip(self._spread.hard(cls), pod.spread, strict=True):
+            good = np.ones(len(failed), bool)
+            keep_even(lowered, view_of(good))
+            unlabelled |= ~failed & ~good & ~constraint.topology.present
+            failed |= ~good
+        return unlabelled
+
+    def find_refusals(self, state: ClusterState, cls: int) -> tuple[Bools, Bools]:
+        """Return the nodes (N,) that fail the affinity of the class, and those that fail its anti-affinity."""
+        pod = self._prepare(state, cls).pod
+        count_rules(self._cluster, pod)
+        near, apart = np.ones((2, len(self._snapshot.nodes)), bool)
+        keep_attracting(pod, view_of(near))
+        for pods in pod.repelled[: len(self._interpod.relation(cls).anti)]:
+            drop_occupied(pods, view_of(apart))
+        return ~near, ~apart
+
+    def score_each(self, state: ClusterState, cls: int, nodes: Int32s) -> dict[str, Ints]:
+        """Return plug-in -> weighted score (K,), of those that score the class; the nodes are scored together."""
+        pod = self._prepare(state, cls).pod
+        nodes = np.ascontiguousarray(nodes, np.int32)
+        scores = np.zeros((len(_SCORED), len(nodes)), np.int64)
+        if len(nodes):
+            score_each(self._cluster, pod, view_of(nodes), view_of(scores.reshape(-1)))
+        of_core = dict(zip(_SCORED, scores, strict=True))
+        preferences = pod.preferences
+        silent = {
+            BALANCED_ALLOCATION: not pod.requests.balances,
+            NODE_AFFINITY: preferences.affinity is None,
+            INTER_POD_AFFINITY: not (
+                len(nodes) and any(has_pods(of.pods) for of in preferences.pods)
+            ),
+            POD_TOPOLOGY_SPREAD: not preferences.spread,
+        }
+        fixed = {name: score[nodes] for name, score in self._scorer.weigh(cls).items()}
+        both = {**of_core, **fixed}
+        return {
+            name: both[name]
+            for name in _SAID
+            if name in both and self._profile.weights.get(name) and not silent.get(name)
+        }
+
     def _prepare(self, state: ClusterState, cls: int) -> _Lowered:
         """Read from the state what the core needs to predict a class."""
         lowered = self._lowered.get(cls)
@@ -147,9 +267,7 @@ class Lowering:
             view_of(search_order(nodes)),
             profile.nodes_to_find(len(nodes)),
             Board(len(nodes), self._rows, view_of(self._logarithms)),
-            checks_room=self._filters.checks(NODE_RESOURCES_FIT),
-            checks_spread=self._filters.checks(POD_TOPOLOGY_SPREAD),
-            checks_pods=self._filters.checks(INTER_POD_AFFINITY),
+            view_of(np.array([self._filters.checks(name) for name in FILTERS])),
         )
         self._nodes = np.asarray(self._cluster.ring.nodes)
         self._landings = self._cluster.landings

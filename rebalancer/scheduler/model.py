@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import NodePlacement, Supposed, tolerates
 from rebalancer.scheduler.prediction import Prediction, uniform
-from rebalancer.scheduler.profile import NODE_AFFINITY, SchedulerProfile
+from rebalancer.scheduler.profile import NODE_AFFINITY, NODE_RESOURCES_FIT, SchedulerProfile
 from rebalancer.scheduler.resources import Resources, UnofferedResources
 from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.spread import Spread
@@ -136,17 +136,8 @@ class SchedulerModel:
         parts = (self.resources, self.spread, self.interpod)
         self.filters = Filters(snapshot, self.placement, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources, profile.offered)
-        self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
-        self._lowering = Lowering(
-            snapshot,
-            profile,
-            self.placement,
-            self.resources,
-            self.spread,
-            self.interpod,
-            self.filters,
-            self._scorer,
-        )
+        scorer = Scorer(snapshot, profile, self.filters.volumes)
+        self.lowering = Lowering(snapshot, profile, self.placement, *parts, self.filters, scorer)
         self._unmodelled: dict[int, tuple[str, ...]] = {}
 
     @cached_property
@@ -207,7 +198,22 @@ class SchedulerModel:
 
     def feasible(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters."""
-        return self.filters_of(cls).passing(state, cls)
+        return self.feasible_but(state, cls)
+
+    def feasible_but(self, state: ClusterState, cls: int, left_out: Sequence[str] = ()) -> Bools:
+        """Return the nodes (N,) that pass all filters except ``left_out``."""
+        return self.of(cls).lowering.find_passing(state, cls, left_out)
+
+    def with_room(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
+        return self.static_mask(cls) & self._roomy(state, cls)
+
+    def full(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that fail only because of other pods' requests: if empty, they would take the pod."""
+        return self.feasible_but(state, cls, (NODE_RESOURCES_FIT,)) & ~self._roomy(state, cls)
+
+    def _roomy(self, state: ClusterState, cls: int) -> Bools:
+        return self.of(cls).lowering.find_roomy(state, cls)
 
     def evaluate(self, state: ClusterState, cls: int, *, among: Int32s | None = None) -> Evaluation:
         """Return filters and scores of every node.
@@ -217,13 +223,16 @@ class SchedulerModel:
         """
         if (model := self.of(cls)) is not self:
             return model.evaluate(state, cls, among=among)
-        feasible, filtered_by = self.filters.first_failed(state, cls)
+        filtered_by = self.lowering.first_failed(state, cls)
+        feasible = filtered_by == 0
         scored = np.flatnonzero(feasible).astype(np.int32) if among is None else among
-        scores = self._scorer.weighted_scores(self._scorer.raw(state, cls), scored)
+        scores: dict[str, Ints] = {}
         total = np.full(len(feasible), -1, np.int64)
         total[scored] = 0
-        for score in scores.values():
-            total[scored] += score[scored]
+        for name, score in self.lowering.score_each(state, cls, scored).items():
+            scores[name] = np.zeros(len(feasible), np.int64)
+            scores[name][scored] = score
+            total[scored] += score
         return Evaluation(feasible, filtered_by, scores, total)
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
@@ -279,7 +288,7 @@ class SchedulerModel:
         """
         for model in (self, *self._others.values()):
             model.spread.without(absent)
-            model._lowering.forget()  # noqa: SLF001
+            model.lowering.forget()
 
     def steering(self, state: ClusterState, cls: int) -> Steering | None:
         """Return the marks needed to make a pod of the class land on each feasible node; None if unpredictable.
@@ -292,22 +301,22 @@ class SchedulerModel:
         nodes = self.feasible(state, cls).nonzero()[0].astype(np.int32)
         if self.find_unmodelled(cls) or (len(nodes) > 1 and self._fails_to_score(cls) is not None):
             return None
-        raw = self._scorer.raw(state, cls)
+        scores = self.lowering.score_each(state, cls, nodes).values()
         return Steering(
             nodes,
-            self._scorer.total(raw, nodes),
-            raw.taints[nodes],
+            sum(scores, np.zeros(len(nodes), np.int64)),
+            self.placement.preferred_taints(cls)[nodes],
             self.profile.weights,
             tolerated=self.placement.tolerates_marks(cls),
         )
 
     def _predict(self, state: ClusterState, cls: int) -> Prediction:
         if reasons := self.find_unmodelled(cls):
-            return uniform(self._lowering.find_feasible(state, cls), reasons)
+            return uniform(self.lowering.find_feasible(state, cls), reasons)
         if (why := self._fails_to_score(cls)) is not None:
-            nodes = self._lowering.find_feasible(state, cls)
+            nodes = self.lowering.find_feasible(state, cls)
             return uniform(nodes) if len(nodes) <= 1 else uniform(nodes[:0], (why,))
-        return self._lowering.predict(state, cls)
+        return self.lowering.predict(state, cls)
 
     def _fails_to_score(self, cls: int) -> str | None:
         """Return why the scheduler fails with an error if several nodes are feasible; None if it does not.

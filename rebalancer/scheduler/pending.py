@@ -39,6 +39,12 @@ class Scheduling(Protocol):
     def filters_of(self, cls: int) -> Filters:
         """Return the filters that apply to pods of a class."""
 
+    def feasible(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass all filters."""
+
+    def with_room(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
+
     def find_unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
 
@@ -283,7 +289,6 @@ class Pending:
             self._answers.clear()
         answer = self._answers.get((cls, question))
         if answer is None:
-            filters = self._model.filters_of(cls)
-            ask = filters.passing if question else filters.with_room
+            ask = self._model.feasible if question else self._model.with_room
             answer = self._answers[cls, question] = bool(ask(state, cls).any())
         return answer

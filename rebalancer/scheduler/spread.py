@@ -1,4 +1,4 @@
-"""PodTopologySpread: the constraints of a class, resolved once and counted on demand.
+"""PodTopologySpread: the constraints of a class, resolved once.
 
 Source: ``plugins/podtopologyspread`` (``common.go``, ``filtering.go``, ``scoring.go``). Terminating pods do not
 count. A constraint whose selector is empty (not absent) counts no pod but matches the pod itself, as in
@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import HOSTNAME, ZONE, ArrayCache, Topologies, Topology
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches_labels
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.owners import HASH
-from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.objects import (
     Labels,
     LabelSelector,
@@ -55,13 +54,6 @@ def go_log(x: float) -> float:
     even = s4 * (_EVEN[0] + s4 * (_EVEN[1] + s4 * _EVEN[2]))
     half = 0.5 * f * f
     return k * _LN2_HIGH - ((half - (s * (half + (odd + even)) + k * _LN2_LOW)) - f)
-
-
-def go_round(values: Floats) -> Ints:
-    """Return non-negative ``values`` rounded half away from zero (``math.Round``)."""
-    down = np.floor(values)
-    rounded: Ints = (down + (values - down >= 0.5)).astype(np.int64)
-    return rounded
 
 
 _KINDS = ("ReplicaSet", "StatefulSet", "ReplicationController")
@@ -146,65 +138,9 @@ class Constraint:
     domains: NDArray[np.intp]
     """The domains that have an eligible node."""
 
-    def domain_counts(self, state: ClusterState) -> Ints:
-        """Return the number of matching pods on eligible nodes per domain (D + 1,)."""
-        return self.topology.of_pods(state, self.classes, self.eligible)
-
-    def within(self, counts: Ints) -> Bools:
-        """Return which domains (D + 1,) can take one more pod, given their ``counts`` (D + 1,).
-
-        The global minimum is 0 if there are fewer eligible domains than ``minDomains``.
-        """
-        limit = self.max_skew - self.matches_itself
-        if len(self.domains) < max(1, self.min_domains):
-            return np.asarray(counts <= limit)
-        least = counts[..., self.domains].min(axis=-1, keepdims=True)
-        return np.asarray(counts <= limit + least)
-
-
-@dataclass(frozen=True, slots=True)
-class SoftSpread:
-    """The soft constraints of a class with their counts in one state, as needed for scoring."""
-
-    constraints: tuple[Constraint, ...]
-    counts: tuple[Ints, ...]
-    """Per constraint the pods in each domain (D + 1,), or on each node (N,) where nodes are the domains."""
-    ignored: Bools
-    """(N,) nodes that lack a key and score 0; none where the system's defaults apply."""
-    domains: tuple[Ints | None, ...]
-    """Per constraint the domain ids (N,) that the number of domains is counted over; None: nodes."""
-
-    def raw(self, sizes: tuple[int, ...]) -> Ints:
-        """Return the raw score (N,), given the number of scored domains (or nodes) per constraint."""
-        total: Floats | None = None
-        for constraint, counts, size, domains in zip(
-            self.constraints, self.counts, sizes, self.domains, strict=True
-        ):
-            topology = constraint.topology
-            shift = float(constraint.max_skew - 1)
-            term: Floats = np.asarray(counts * go_log(float(size + 2)) + shift, np.float64)
-            if domains is not None:
-                term[topology.size] = 0.0
-                if len(self.constraints) == 1:
-                    # Rounded before it is spread out: there are fewer domains than nodes.
-                    return go_round(term)[topology.domain]
-                term = term[topology.domain]
-            elif not topology.everywhere:
-                term = np.where(topology.present, term, 0.0)
-            total = term if total is None else total + term
-        return go_round(np.zeros(len(self.ignored)) if total is None else total)
-
-    def sizes(self, scored: Int32s) -> tuple[int, ...]:
-        """Return the number of domains per constraint among the scored nodes."""
-        kept = scored[~self.ignored[scored]]
-        return tuple(
-            len(kept) if domains is None else len(np.unique(domains[kept]))
-            for domains in self.domains
-        )
-
 
 class Spread:
-    """Filter and raw score of topology spread."""
+    """The topology spread constraints of each class."""
 
     def __init__(
         self, snapshot: Snapshot, profile: SchedulerProfile, placement: NodePlacement
@@ -242,44 +178,6 @@ class Spread:
         if constraints is None:
             constraints = self._soft[cls] = self._resolve(cls, _SOFT)
         return constraints
-
-    def fits(self, state: ClusterState, cls: int) -> Bools | None:
-        """Return the nodes (N,) on which no hard constraint would be violated; None if the class has none."""
-        mask: Bools | None = None
-        for constraint in self.hard(cls):
-            within = constraint.within(constraint.domain_counts(state))
-            good = constraint.topology.present
-            if not within.all():
-                good = good & within[constraint.topology.domain]
-            mask = good if mask is None else mask & good
-        return mask
-
-    def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
-        """Return whether ``node`` lacks the topology key of the first constraint that it fails."""
-        for constraint in self.hard(cls):
-            if not constraint.topology.present[node]:
-                return True
-            within = constraint.within(constraint.domain_counts(state))
-            if not within[constraint.topology.domain[node]]:
-                return False
-        return False
-
-    def scoring(self, state: ClusterState, cls: int) -> SoftSpread | None:
-        """Return the data for scoring; None if the class has no soft constraint."""
-        constraints = self.soft(cls)
-        if not constraints:
-            return None
-        counts: list[Ints] = []
-        domains: list[Ints | None] = []
-        for constraint in constraints:
-            if constraint.topology.key == HOSTNAME:
-                # Per node, and of all nodes: eligibility does not matter here.
-                counts.append(state.counts(constraint.classes))
-                domains.append(None)
-            else:
-                counts.append(constraint.domain_counts(state))
-                domains.append(constraint.topology.named)
-        return SoftSpread(constraints, tuple(counts), self.ignored_nodes(cls), tuple(domains))
 
     def ignored_nodes(self, cls: int) -> Bools:
         """Return the nodes (N,) that lack a key of the soft constraints of a class, and score 0."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.scheduler.profile import TAINT_TOLERATION
-from rebalancer.scheduler.scores import from_fewest
 from rebalancer.snapshot.columns import Int32s, Ints
 
 NEVER = np.iinfo(np.int32).max
@@ -33,6 +32,11 @@ class _Case:
     """(F,) how many nodes have to be marked for each to win, NEVER where that cannot be."""
     raised: bool
     """Whether a node with the largest count has to be among those that are marked."""
+
+
+def _from_fewest(raw: Ints, largest: int) -> Ints:
+    """Return 100 for a raw score of 0, less for more (``DefaultNormalizeScore``, reversed)."""
+    return 100 - 100 * raw // max(largest, 1)
 
 
 class Steering:
@@ -55,7 +59,7 @@ class Steering:
         self._taints = taints
         weight = 0 if tolerated else weights.get(TAINT_TOLERATION, 0)
         self._most = int(taints.max(initial=0))
-        others = total - weights.get(TAINT_TOLERATION, 0) * from_fewest(taints, self._most)
+        others = total - weights.get(TAINT_TOLERATION, 0) * _from_fewest(taints, self._most)
         cases = [_unmark(total)]
         if weight and len(nodes):
             if self._most:
@@ -86,8 +90,8 @@ def _unmark(total: Ints) -> _Case:
 
 def _case(others: Ints, taints: Ints, most: int, weight: int, *, raised: bool) -> _Case:
     """Return the nodes to mark if ``most`` is the largest count; ``raised``: a mark has raised it."""
-    plain = others + weight * from_fewest(taints, most)
-    marked = others + weight * from_fewest(taints + 1, most)
+    plain = others + weight * _from_fewest(taints, most)
+    marked = others + weight * _from_fewest(taints + 1, most)
     top = taints == (most - 1 if raised else most)
     order = np.argsort(-plain, kind="stable")
     ordered = plain[order]

@@ -1,4 +1,4 @@
-"""Topology keys as columns, and sums over their domains."""
+"""Topology keys as columns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import MISSING, NodeLabels
-from rebalancer.snapshot.state import ClusterState
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -32,42 +31,10 @@ class Topology:
         """(N,) whether a node carries the key."""
         self.domain: NDArray[np.intp] = np.where(self.present, column, self.size).astype(np.intp)
         """(N,) domain of each node, D where it lacks the key."""
-        self.everywhere = bool(self.present.all())
-        """Whether all nodes carry the key."""
         values = labels.values(key)
         nameless = values.index("") if "" in values else self.size
         self.named: NDArray[np.intp] = np.where(self.present, column, nameless).astype(np.intp)
         """(N,) the same, but a node that lacks the key is in the domain named by the empty string."""
-
-    def sums(self, amounts: Ints | Int32s | Bools | Floats) -> Ints:
-        """Return the sums (D + 1,) of ``amounts`` (N,) per domain; the last entry is 0."""
-        # Counts of pods stay far below 2**53, so the sums in float64 are exact.
-        total = np.bincount(self.domain, weights=amounts, minlength=self.size + 1).astype(np.int64)
-        total[self.size] = 0
-        return total
-
-    def of_pods(
-        self,
-        state: ClusterState,
-        classes: Int32s,
-        eligible: Bools | None = None,
-        *,
-        terminating: bool = False,
-    ) -> Ints:
-        """Return the number of pods of ``classes`` in each domain (D + 1,); the last entry is 0.
-
-        Only pods on ``eligible`` nodes (N,) count, if given; ``terminating`` as for ``ClusterState.counts``.
-        """
-        nodes = state.nodes_of(classes, terminating=terminating)
-        if eligible is not None:
-            nodes = nodes[eligible[nodes]]
-        total = np.bincount(self.domain[nodes], minlength=self.size + 1)
-        total[self.size] = 0
-        return total
-
-    def spread_out(self, sums: Ints) -> Ints:
-        """Return per node (N,) the entry of its domain; 0 if it lacks the key."""
-        return sums[self.domain]
 
 
 class Topologies:

@@ -127,7 +127,7 @@ class _Refusals:
         with self._landing(check.pod) as cls:
             evaluation = model.evaluate(self._state, cls)
             why = list(reasons(model, self._state, cls, evaluation))
-            full = model.filters_of(cls).full(self._state, cls) & self._stays
+            full = model.full(self._state, cls) & self._stays
             full = self._problem.snapshot.without_foreign(full, cls)
         counts = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
         said = ", ".join(f"{number} {text}" for text, number in counts.most_common())

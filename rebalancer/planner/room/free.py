@@ -73,9 +73,7 @@ class FreeRoom:
             elif step.cls >= 0 and step.pod >= 0:
                 self._trial.place(step.pod, node, step.cls)
         left_out = ("NodeResourcesFit",) if spread else ("NodeResourcesFit", "PodTopologySpread")
-        return self._draft.scheduler.filters_of(item.cls).passing_but(
-            self._state, item.cls, left_out
-        )
+        return self._draft.scheduler.feasible_but(self._state, item.cls, left_out)
 
     # -- steps -------------------------------------------------------------------------------------------
 

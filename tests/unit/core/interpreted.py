@@ -11,10 +11,13 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
 import rebalancer
 from rebalancer.scheduler import lowering
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.scores import Scorer
 from rebalancer.snapshot.state import ClusterState
 
 _FOLDER = Path(rebalancer.__file__).parent / "core"
@@ -72,8 +75,9 @@ def _without_core(names: tuple[str, ...]) -> Iterator[None]:
 
 
 def _lowered(model: SchedulerModel, by: type[lowering.Lowering]) -> lowering.Lowering:
-    parts = model.placement, model.resources, model.spread, model.interpod
-    return by(model.snapshot, model.profile, *parts, model.filters, model._scorer)
+    parts = model.placement, model.resources, model.spread, model.interpod, model.filters
+    scorer = Scorer(model.snapshot, model.profile, model.filters.volumes)
+    return by(model.snapshot, model.profile, *parts, scorer)
 
 
 def assert_same(model: SchedulerModel, state: ClusterState, classes: set[int]) -> None:
@@ -85,3 +89,9 @@ def assert_same(model: SchedulerModel, state: ClusterState, classes: set[int]) -
         assert one.probability.tolist() == other.probability.tolist()
         found = compiled.find_feasible(state, cls), source.find_feasible(state, cls)
         assert found[0].tolist() == found[1].tolist()
+        nodes = np.arange(len(model.snapshot.nodes), dtype=np.int32)
+        scores = (each.score_each(state, cls, nodes).items() for each in (compiled, source))
+        first, second = ([(name, score.tolist()) for name, score in of] for of in scores)
+        assert first == second
+        failed = (each.first_failed(state, cls).tolist() for each in (compiled, source))
+        assert next(failed) == next(failed)
