@@ -1,5 +1,14 @@
 from rebalancer.core.counts cimport PodNodes
-from rebalancer.core.tallies cimport ClassSet, DomainMap, Tally, clear, count_role, has_class
+from rebalancer.core.tallies cimport (
+    ClassSet,
+    DomainMap,
+    Tally,
+    add,
+    clear,
+    count_role,
+    find,
+    has_class,
+)
 
 cdef Py_ssize_t _ROLES
 
@@ -34,7 +43,7 @@ cdef class SeparableRule(Rule):
     cdef public PodNodes pods
     cdef public DomainMap domains
     cdef public Tally tally
-    cdef public long long total, hopeless
+    cdef public long long total, counted, hopeless
     cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1
     cdef long long find_hopeless(self, long long pods) except? -1
     cdef void read(self) except *
@@ -67,3 +76,15 @@ cdef class PriceRule(Rule):
     cdef void read(self) except *
     cdef double gain_at(self, Py_ssize_t node) except? -1
     cdef void change(self, PodMove move, double[::1] out) except *
+
+cdef class PodRule(Rule):
+    cdef public ClassSet classes
+    cdef public const long long[::1] first, first_bad
+    cdef public const int[::1] judged, home, node_of, bad
+    cdef public const unsigned char[::1] mine, moved
+    cdef public Tally tally
+    cdef bint is_left(self, Py_ssize_t pod) except -1
+    cdef void begin(self, Py_ssize_t cls) except *
+    cdef double gain_at(self, Py_ssize_t node) except? -1
+    cdef void change(self, PodMove move, double[::1] out) except *
+    cdef bint is_bad(self, Py_ssize_t index, Py_ssize_t node) except -1

@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.core.counts import PodNodes
-from rebalancer.core.tallies import ClassSet, DomainMap, Tally, clear, count_role, has_class
+from rebalancer.core.tallies import (
+    ClassSet,
+    DomainMap,
+    Tally,
+    add,
+    clear,
+    count_role,
+    find,
+    has_class,
+)
 
 _ROLES = 4
 
@@ -78,7 +87,7 @@ def moves_for(rule: Rule, cls: int) -> bool:
 
 
 class AskedRule(Rule):
-    """A rule that is written in numpy: of a strategy of a third party, or one that is rare. Each answer is a call."""
+    """A rule of a strategy of a third party, which the core does not know. Each answer is a call."""
 
     def __init__(self, movers: ClassSet | None, asked: Any) -> None:
         super().__init__(movers)
@@ -126,6 +135,8 @@ class SeparableRule(Rule):
         self.pods, self.domains, self.tally = pods, domains, tally
         self.total = 0
         """The pods that have to leave their domains."""
+        self.counted = 0
+        """The pods of the first role that are in domains."""
         self.hopeless = 0
         """How many of them no placement can help."""
 
@@ -141,15 +152,14 @@ class SeparableRule(Rule):
         """Count the pods of each role, and those that have to leave."""
         tally = self.tally
         clear(tally)
-        pods = 0
         for role in range(len(self.roles)):
             counted = count_role(tally, role, self.roles[role], self.pods, self.domains)
             if role == 0:
-                pods = counted
+                self.counted = counted
         self.total = 0
         for index in range(tally.used):
             self.total += self.cover_with(tally.touched[index], -1, 0, -1, 0)
-        self.hopeless = self.find_hopeless(pods)
+        self.hopeless = self.find_hopeless(self.counted)
         self.value = float(max(0, self.total - self.hopeless))
 
     def role_of(self, cls: int) -> int:
@@ -199,19 +209,21 @@ class SeparableRule(Rule):
         leaves = self.role_of(move.cls) if source >= 0 else -1
         enters = self.role_of(move.replacement)
         left = self.total
+        pods = self.counted - (leaves == 0)
         if leaves >= 0:
             left += self.cover_with(source, leaves, -1, -1, 0)
             left -= self.cover_with(source, -1, 0, -1, 0)
         for place in range(len(move.nodes)):
             domain = of_node[move.nodes[place]]
             then = left
+            hopeless = self.find_hopeless(pods + (enters == 0 and domain >= 0))
             if enters >= 0 and domain >= 0 and domain == source:
                 then += self.cover_with(source, leaves, -1, enters, 1)
                 then -= self.cover_with(source, leaves, -1, -1, 0)
             elif enters >= 0 and domain >= 0:
                 then += self.cover_with(domain, enters, 1, -1, 0)
                 then -= self.cover_with(domain, -1, 0, -1, 0)
-            out[place] = float(max(0, then - self.hopeless) - floor)
+            out[place] = float(max(0, then - hopeless) - floor)
 
 
 class CapRule(SeparableRule):
@@ -328,3 +340,74 @@ class PriceRule(Rule):
             if enters:
                 change += self.price[move.nodes[place]]
             out[place] = max(0.0, now + change) - max(0.0, now)
+
+
+class PodRule(Rule):
+    """Pods that are judged one by one: each counts 1 until it has moved. Its value is not computed here."""
+
+    def __init__(
+        self,
+        classes: ClassSet,
+        first: memoryview,
+        judged: memoryview,
+        mine: memoryview,
+        home: memoryview,
+        node_of: memoryview,
+        moved: memoryview,
+        tally: Tally,
+        first_bad: memoryview,
+        bad: memoryview,
+    ) -> None:
+        super().__init__(classes)
+        self.classes = classes
+        """The K classes of judged pods."""
+        self.first = first
+        """(K + 1,) where the pods of each class begin in ``judged``, and where they end."""
+        self.judged = judged
+        """The judged pods, class by class."""
+        self.mine = mine
+        """(P,) whether each pod is judged."""
+        self.home = home
+        """(P,) the node of each pod at first."""
+        self.node_of = node_of
+        """(P,) its node now."""
+        self.moved = moved
+        """(P,) whether it was evicted."""
+        self.tally = tally
+        self.first_bad = first_bad
+        """(K + 1,) where the nodes of each class begin in ``bad``, and where they end."""
+        self.bad = bad
+        """Nodes where a replacement helps nothing, class by class; ascending in each."""
+
+    def is_left(self, pod: int) -> bool:
+        """Return whether a pod has not moved."""
+        return self.node_of[pod] == self.home[pod] and not self.moved[pod]
+
+    def begin(self, cls: int) -> None:
+        """Count the judged pods of a class that are left on each node."""
+        clear(self.tally)
+        index = find(self.classes.classes, 0, len(self.classes.classes), cls)
+        if index < 0:
+            return
+        for place in range(self.first[index], self.first[index + 1]):
+            pod = self.judged[place]
+            if self.is_left(pod):
+                add(self.tally, self.home[pod], 0, 1)
+
+    def gain_at(self, node: int) -> float:
+        """Return 1 for a node where a judged pod of the class is left."""
+        return 1.0 if self.tally.counts[_ROLES * node] > 0 else 0.0
+
+    def change(self, move: PodMove, out: memoryview[float]) -> None:
+        """Write -1 for each landing that will do, if the pod itself is judged and left."""
+        index = -1
+        if move.pod >= 0 and self.mine[move.pod] and self.is_left(move.pod):
+            index = find(self.classes.classes, 0, len(self.classes.classes), move.cls)
+        for place in range(len(move.nodes)):
+            out[place] = 0.0
+            if index >= 0 and not self.is_bad(index, move.nodes[place]):
+                out[place] = -1.0
+
+    def is_bad(self, index: int, node: int) -> bool:
+        """Return whether a node helps no replacement of a class."""
+        return find(self.bad, self.first_bad[index], self.first_bad[index + 1], node) >= 0

@@ -14,6 +14,9 @@ cdef class Tally:
     cdef public Py_ssize_t used
 
 cpdef bint has_class(ClassSet some, Py_ssize_t cls) except -1
+cpdef Py_ssize_t find(
+    const int[::1] sorted_, Py_ssize_t first, Py_ssize_t last, long long value
+) except -2
 cpdef void clear(Tally tally) except *
 cpdef long long count_role(
     Tally tally, Py_ssize_t role, ClassSet some, PodNodes pods, DomainMap domains

@@ -43,15 +43,19 @@ class Tally:
 
 def has_class(some: ClassSet, cls: int) -> bool:
     """Return whether a class is in the set."""
-    classes = some.classes
-    low, high = 0, len(classes)
+    return find(some.classes, 0, len(some.classes), cls) >= 0
+
+
+def find(sorted_: memoryview, first: int, last: int, value: int) -> int:
+    """Return the place of a value between two places of ascending numbers, the last one left out; -1: it is not there."""
+    low, high = first, last
     while low < high:
         middle = (low + high) // 2
-        if classes[middle] < cls:
+        if sorted_[middle] < value:
             low = middle + 1
         else:
             high = middle
-    return low < len(classes) and classes[low] == cls
+    return low if low < last and sorted_[low] == value else -1
 
 
 def clear(tally: Tally) -> None:

@@ -24,6 +24,20 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import MEASURED
 
 
+def amounts_of(view: View) -> Amounts:
+    """Return what pods hold in the view's state, as the core reads it; always the same object."""
+    made = view.made.get("amounts")
+    if not isinstance(made, Amounts):
+        state = view.state
+        made = view.made["amounts"] = Amounts(
+            view_of(state.lasting),
+            view_of(state.lasting_usage),
+            view_of(state.lasting_count),
+            view_of(state.lasting_changes),
+        )
+    return made
+
+
 class LoadBalance:
     """What over-used and uneven nodes cost, and which pods could leave them."""
 
@@ -78,15 +92,8 @@ class LoadBalance:
         self._view = view
         self._masks: dict[int, Any] = {}
         """Class -> see :meth:`_mask_of`."""
-        state = view.state
-        amounts = Amounts(
-            view_of(state.lasting),
-            view_of(state.lasting_usage),
-            view_of(state.lasting_count),
-            view_of(state.lasting_changes),
-        )
         self.rule = BalanceRule(
-            amounts,
+            amounts_of(view),
             _reals(demands),
             _lower(view, limits),
             None if measured is None else _lower_measured(measured),

@@ -158,9 +158,14 @@ class RuledGroup:
         return changes_of(self.rule, cls, node, replacement, destinations)
 
 
-def changes_of(rule: Rule, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-    """Return the change of a rule's value (K,) if a pod moves from ``node`` to each destination."""
+def changes_of(
+    rule: Rule, cls: int, node: int, replacement: int, destinations: Int32s, pod: int = -1
+) -> Floats:
+    """Return the change of a rule's value (K,) if a pod moves from ``node`` to each destination.
+
+    ``pod``: for rules that judge single pods; -1: any pod of the class.
+    """
     changes = np.zeros(len(destinations))
     nodes = view_of(np.ascontiguousarray(destinations, np.int32))
-    write_changes(rule, PodMove(-1, cls, replacement, node, nodes), view_of(changes))
+    write_changes(rule, PodMove(pod, cls, replacement, node, nodes), view_of(changes))
     return changes

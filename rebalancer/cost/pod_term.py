@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
+from rebalancer.core.rules import PodRule
+from rebalancer.core.views import view_of
+from rebalancer.cost.groups import Room, changes_of, class_set
 from rebalancer.cost.term import Bound, Candidates, Entry, Term
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Cause
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+
+_NO_NODES = np.zeros(0, np.int32)
+_LAST = np.iinfo(np.int32).max
 
 
 class PodTerm(Term):
@@ -51,7 +58,8 @@ class PodTerm(Term):
         self._sorted_pairs = self._pair[self._by_pair]
         self._classes = np.unique(self._cls)
         self._of_class = set(self._classes.tolist())
-        self._mine = set(self._pods.tolist())
+        self._mine = np.zeros(len(columns), bool)
+        self._mine[self._pods] = True
         self._bad = self._nodes_of_judged() if elsewhere else {}
 
     def _nodes_of_judged(self) -> dict[int, Int32s]:
@@ -64,7 +72,7 @@ class PodTerm(Term):
 
     def judges(self, pod: int) -> bool:
         """Return whether ``pod`` is judged."""
-        return pod in self._mine
+        return bool(self._mine[pod])
 
     def judged(self) -> Int32s:
         """Return the judged pods in the order in which they should go."""
@@ -76,13 +84,27 @@ class PodTerm(Term):
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:
         """Return the change (K,) if exactly this pod moves to each destination."""
-        if pod not in self._mine or not self._view.state.at_home(np.array([pod], np.int32))[0]:
-            return np.zeros(len(destinations))
-        return self._change(int(self._view.snapshot.pods.cls[pod]), destinations)
+        cls, node = int(self._view.snapshot.pods.cls[pod]), int(self._view.snapshot.pods.node[pod])
+        return changes_of(self._rule, cls, node, cls, destinations, pod)
 
-    def _change(self, cls: int, destinations: Int32s) -> Floats:
-        fixed = ~np.isin(destinations, self._bad.get(cls, ()))
-        return -fixed.astype(float)
+    @cached_property
+    def _rule(self) -> PodRule:
+        view, state, classes = self._view, self._view.state, self._classes
+        bad = [self._bad.get(cls, _NO_NODES) for cls in classes.tolist()]
+        ends = np.cumsum([0, *map(len, bad)])
+        by_class = np.argsort(self._cls, kind="stable")
+        return PodRule(
+            class_set(view, classes),
+            view_of(np.searchsorted(self._cls[by_class], [*classes.tolist(), _LAST])),
+            view_of(self._pods[by_class]),
+            view_of(self._mine),
+            view_of(view.snapshot.pods.node),
+            view_of(state.node_of),
+            view_of(state.moved),
+            Room.of(view).tally,
+            view_of(ends.astype(np.int64)),
+            view_of(np.concatenate([_NO_NODES, *bad])),
+        )
 
     # -- of classes and nodes: see Term ------------------------------------------------------------
 
@@ -125,9 +147,12 @@ class PodTerm(Term):
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:  # noqa: ARG002  # it is of its pod
         """Return the change (K,) if the next judged pod of the pair moves to each destination."""
-        if cls not in self._of_class or self._first(cls, node) is None:
-            return np.zeros(len(destinations))
-        return self._change(cls, destinations)
+        first = self._first(cls, node)
+        return np.zeros(len(destinations)) if first is None else self.delta_of(first, destinations)
+
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[PodRule, float]]:
+        """Return the rule of these pods, if some are of the class."""
+        return [(self._rule, 1.0)] if self.concerns(cls, replacement) else ()
 
     def bounds(self) -> Iterable[Bound]:
         """Yield one bound per pod: each pod needs its own move."""

@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.core.room import Capacity, RoomRule
+from rebalancer.core.rules import read
+from rebalancer.core.views import view_of
+from rebalancer.cost.balance import amounts_of
+from rebalancer.cost.groups import changes_of
 from rebalancer.cost.term import Candidates, Entry, Term, Unmet
 from rebalancer.cost.view import View
 from rebalancer.policy.select import LabelSelect
@@ -81,16 +86,13 @@ class RoomTerm(Term):
 
     def __init__(self, view: View, asks: Sequence[Ask]) -> None:
         self._view = view
-        requests = view.snapshot.requests
-        self._taken = np.vstack([requests, np.ones((1, requests.shape[1]), np.int64)])
-        """(R + 1, C) what a pod of each class takes of a node, its place last."""
         self._pods = np.array([ask.pod for ask in asks if ask.pod >= 0], np.int32)
         kinds: dict[object, list[Ask]] = {}
         for ask in asks:
             if ask.pod < 0:
                 key = ask.nodes.tobytes(), ask.requests.tobytes(), ask.about
                 kinds.setdefault(key, []).append(ask)
-        self._kinds = [_Kind(alike[0], len(alike)) for alike in kinds.values()]
+        self._kinds = [_Kind.of(view, alike[0], len(alike)) for alike in kinds.values()]
 
     def _find_left(self) -> Int32s:
         return self._pods[self._view.state.node_of[self._pods] < 0]
@@ -101,8 +103,7 @@ class RoomTerm(Term):
 
     def violated(self) -> int:
         """Return how many rooms there are not."""
-        lacking = sum(int(kind.lacks(self._now(kind).sum())) for kind in self._kinds)
-        return len(self._find_left()) + lacking
+        return len(self._find_left()) + sum(kind.lacking() for kind in self._kinds)
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:  # noqa: ARG002
         """Return no candidates: the planner searches for several moves together."""
@@ -114,26 +115,14 @@ class RoomTerm(Term):
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change in the number of missing rooms (K,), see Term."""
-        of_class, source, other = np.array([[cls], [node], [replacement]], np.int32)
-        of = np.zeros(len(destinations), np.int64)
-        return self.deltas(of_class, source, other, destinations, of)
-
-    def deltas(
-        self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
-    ) -> Floats:
-        """Return :meth:`delta` of many moves (E,), in one pass."""
         change = np.zeros(len(destinations))
-        free, taken = self._free(), self._taken
-        source, same = node[of], destinations == node[of]
         for kind in self._kinds:
-            now = kind.rooms(free) * kind.ask.nodes
-            left = kind.rooms(free[:, node] + taken[:, cls])[of]
-            gone = taken[:, cls[of]] * same
-            came = kind.rooms(free[:, destinations] + gone - taken[:, replacement[of]])
-            rooms = now.sum() + (came - now[destinations]) * kind.ask.nodes[destinations]
-            rooms += np.where(same, 0, (left - now[source]) * kind.ask.nodes[source])
-            change += kind.lacks(rooms) - kind.lacks(now.sum())
+            change += changes_of(kind.rule, cls, node, replacement, destinations)
         return change
+
+    def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[RoomRule, float]]:  # noqa: ARG002  # every move
+        """Return the rules of the rooms."""
+        return [(kind.rule, 1.0) for kind in self._kinds]
 
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002
         """Return nothing: there are no candidates."""
@@ -150,7 +139,7 @@ class RoomTerm(Term):
         lacking = [
             Unmet(f"there is no room for {kind.ask.text}", none, none, of_workload=False)
             for kind in self._kinds
-            for _ in range(int(kind.lacks(self._now(kind).sum())))
+            for _ in range(kind.lacking())
         ]
         return [*waiting, *lacking]
 
@@ -163,20 +152,9 @@ class RoomTerm(Term):
         """Return the first nodes (N,) that have the rooms which are kept free for future pods."""
         kept = np.zeros(len(self._view.snapshot.nodes), bool)
         for kind in self._kinds:
-            rooms = self._now(kind)
+            rooms = kind.rooms()
             kept |= (rooms > 0) & (np.cumsum(rooms) - rooms < kind.wanted)
         return kept
-
-    def _free(self) -> Ints:
-        """Return what is free on each node (R + 1, N) once all that terminates is gone, the places for pods last."""
-        nodes, state = self._view.snapshot.nodes, self._view.state
-        return np.vstack(
-            [nodes.allocatable - state.lasting, nodes.max_pods - state.lasting_count]
-        ).astype(np.int64)
-
-    def _now(self, kind: _Kind) -> Ints:
-        rooms: Ints = kind.rooms(self._free()) * kind.ask.nodes
-        return rooms
 
 
 KEPT_FREE = "kept free for pods to come"
@@ -198,16 +176,34 @@ class _Kind:
     ask: Ask
     wanted: int
 
-    def rooms(self, free: Ints) -> Ints:
-        """Return how many fit into what is free on nodes (R + 1, K)."""
-        needs = np.append(self.ask.requests, self.ask.places)
-        rows = np.flatnonzero(needs > 0)
-        if self.ask.counted:
-            return np.asarray((free[rows] >= 0).all(axis=0), np.int64)
-        rooms: Ints = np.maximum(0, free[rows] // needs[rows, None]).min(axis=0)
-        return rooms
+    rule: RoomRule
 
-    def lacks(self, rooms: Ints) -> Ints:
-        """Return how many are missing."""
-        lacks: Ints = np.maximum(0, self.wanted - rooms)
-        return lacks
+    @staticmethod
+    def of(view: View, ask: Ask, wanted: int) -> _Kind:
+        """Return rooms that ``wanted`` alike asks are for."""
+        nodes, needed = view.snapshot.nodes, np.flatnonzero(ask.requests > 0)
+        capacity = Capacity(
+            view_of(nodes.allocatable),
+            view_of(nodes.max_pods.astype(np.int64)),
+            view_of(view.snapshot.requests),
+        )
+        rule = RoomRule(
+            amounts_of(view),
+            capacity,
+            view_of(ask.nodes),
+            view_of(needed.astype(np.int64)),
+            view_of(ask.requests[needed].astype(np.int64)),
+            ask.places,
+            wanted,
+            counted=ask.counted,
+        )
+        return _Kind(ask, wanted, rule)
+
+    def rooms(self) -> Ints:
+        """Return how many rooms each node (N,) has now."""
+        read(self.rule)
+        return np.asarray(self.rule.rooms)
+
+    def lacking(self) -> int:
+        """Return how many are missing now."""
+        return int(read(self.rule))

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer import core
-from rebalancer.cost import balance, groups, price_group, separable_groups, spread_group
+from rebalancer.cost import (
+    balance,
+    groups,
+    near_group,
+    pod_term,
+    price_group,
+    room_term,
+    separable_groups,
+    spread_group,
+)
 from rebalancer.cost.view import View
 from tests.unit.core.interpreted import on_source
 from tests.unit.scheduler.journeys import Step, go, steps
@@ -21,7 +30,16 @@ from tests.unit.scheduler.random_worlds import KEYS, clusters, namespaces
 from tests.unit.scheduler.worlds import Json, World
 
 Cluster = tuple[list[Json], list[Json], Json]
-_PARTS = ("groups", "spread_group", "separable_groups", "price_group", "balance")
+_PARTS = (
+    "groups",
+    "spread_group",
+    "separable_groups",
+    "price_group",
+    "balance",
+    "near_group",
+    "pod_term",
+    "room_term",
+)
 _CORE = ("counts", "tallies", "rules", "spread", "balance", "effects")
 _PRICES = np.array([0.0, 0.1, 0.3, 1.0, 1.05])
 
@@ -35,6 +53,9 @@ class Build:
     separable: ModuleType
     price: ModuleType
     balance: ModuleType
+    near: ModuleType
+    pods: ModuleType
+    room: ModuleType
     effects: ModuleType
     rules: ModuleType
 
@@ -52,7 +73,8 @@ class Build:
     def compiled() -> Build:
         from rebalancer.core import effects, rules  # noqa: PLC0415  # those of now
 
-        return Build(groups, spread_group, separable_groups, price_group, balance, effects, rules)
+        parts = groups, spread_group, separable_groups, price_group, balance
+        return Build(*parts, near_group, pod_term, room_term, effects, rules)
 
 
 INTERPRETED, COMPILED = Build.interpreted(), Build.compiled()
@@ -94,7 +116,39 @@ def rules_of(build: Build, view: View, drawn: Drawn) -> Iterator[Any]:
         least=drawn.least,
         describe=str,
     ).rule
+    yield build.near.NearGroup(view, label="x", key=drawn.key, own=mine, matched=theirs).rule
+    yield build.near.NearGroup(view, label="x", key=drawn.key, own=mine, matched=mine).rule
+    yield from rooms_of(build, view, drawn)
+    yield from pods_of(build, view, drawn)
     yield balance_of(build, view)
+
+
+def rooms_of(build: Build, view: View, drawn: Drawn) -> Iterator[Any]:
+    """Yield rules on rooms for pods like one that exists, and on what a pod lacks on its node."""
+    size = len(view.snapshot.nodes)
+    for counted, wanted in ((False, drawn.skew), (False, 100 * drawn.skew), (True, 1)):
+        ask = build.room.Ask(
+            pod=-1,
+            cls=-1,
+            nodes=np.arange(size) % 3 != 1,
+            priority=0,
+            requests=view.snapshot.requests[:, drawn.some[0]],
+            counted=counted,
+        )
+        term = build.room.RoomTerm(view, [ask] * wanted)
+        yield from (rule for rule, _ in term.rules_of_move(0, 0))
+
+
+def pods_of(build: Build, view: View, drawn: Drawn) -> Iterator[Any]:
+    """Yield rules on single pods, one of which wants them on other nodes."""
+    pods = np.flatnonzero(np.isin(view.snapshot.pods.cls, drawn.some)).astype(np.int32)[::2]
+    worth = np.ones(len(pods))
+    for elsewhere in (False, True):
+        term = build.pods.PodTerm(
+            view, pods=pods, worth=worth, reason=str, by_state=True, elsewhere=elsewhere
+        )
+        for cls in sorted({*drawn.some}):
+            yield from (rule for rule, _ in term.rules_of_move(cls, cls))
 
 
 def balance_of(build: Build, view: View) -> Any:
@@ -127,9 +181,10 @@ def say(build: Build, rule: Any, view: View, drawn: Drawn) -> list[Any]:
         for replacement in (drawn.some[-1], drawn.others[-1]):
             for node in every.tolist():
                 changes = np.zeros(len(every))
-                move = build.rules.PodMove(0, cls, replacement, node, every.data)
-                build.rules.write_changes(rule, move, changes.data)
-                said.append(changes.tolist())
+                for pod in (-1, *np.flatnonzero(view.snapshot.pods.cls == cls)[:2].tolist()):
+                    move = build.rules.PodMove(pod, cls, replacement, node, every.data)
+                    build.rules.write_changes(rule, move, changes.data)
+                    said.append(changes.tolist())
     return said
 
 
@@ -183,8 +238,9 @@ def test_what_a_rule_says_of_a_move_is_what_happens(made: Cluster, data: st.Data
     replacement = data.draw(st.integers(0, len(world.snapshot.classes) - 1))
     target = data.draw(st.integers(0, len(world.snapshot.nodes) - 1))
     cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-    # Of balance no value is kept.
-    *rules, _ = rules_of(COMPILED, view, drawn)
+    # Of balance, and of single pods, no value is kept.
+    without = COMPILED.balance.LoadBalance.Rule, COMPILED.rules.PodRule
+    rules = [one for one in rules_of(COMPILED, view, drawn) if not isinstance(one, without)]
     expected, given = [], []
     for rule in rules:
         nodes, change = np.array([target], np.int32), np.zeros(1)
@@ -203,5 +259,5 @@ def test_what_a_rule_says_of_a_move_is_what_happens(made: Cluster, data: st.Data
 
 
 def _given(rule: Any) -> Any:
-    """What no single move is taken to change: the domains that count, and the pods that no placement can help."""
-    return getattr(rule, "counting", None), getattr(rule, "hopeless", None)
+    """What no single move is taken to change: the domains that count."""
+    return getattr(rule, "counting", None)
