@@ -72,10 +72,6 @@ class Domains:
             view.made["nodes as domains"] = made
         return made
 
-    def count(self, view: View, classes: Int32s) -> Ints:
-        """Return the current number of pods of ``classes`` in each domain (D,)."""
-        return view.state.counts_by(classes, self.of_node, len(self.names))
-
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
         """Return the sums per domain (D,) of a count per node (N,)."""
         inside = self.of_node >= 0

@@ -24,8 +24,6 @@ from rebalancer.core.counts import PodNodes, add_pod, remove_pod
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import MEASURED, PodFlag, Pods, Snapshot
 
-# Of so many classes it is remembered where their pods are.
-CACHED_CLASSES = 8192
 _NO_PODS = np.zeros(0, np.int32)
 
 
@@ -66,8 +64,8 @@ class ClassCounts:
         """(P,) node of each pod that is not terminating, else -1."""
         living = order[self._home[order] >= 0]
         self._living = Runs(living, pods.cls[living], len(snapshot.classes))
-        self._stamps = np.zeros(len(snapshot.classes), np.int64)
-        self._newest_stamp = 0
+        self._disturbed = np.zeros(len(snapshot.classes), bool)
+        """Per class, whether any of its pods ever came or left."""
         placed = pods.node >= 0
         self.living = _places(pods, placed & ~self._terminating, len(snapshot.classes))
         """Where the pods are that do not terminate."""
@@ -112,15 +110,6 @@ class ClassCounts:
         return np.array(self._of_owner.get(owner, ()), np.int32)
 
     # -- where pods are now ------------------------------------------------------------------------
-
-    def stamp(self, classes: Int32s) -> int | tuple[int, ...]:
-        """Return a value that is equal while all pods of ``classes`` are in the same places.
-
-        Undoing a change restores the old value, so that results cached under it are valid again.
-        """
-        if len(classes) == 1:
-            return int(self._stamps[classes[0]])
-        return tuple(self._stamps[classes].tolist())
 
     def nodes_of(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
         """Return the node of each pod of ``classes``, one entry per pod, in no order.
@@ -173,15 +162,10 @@ class ClassCounts:
 
     def _count_change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
         """Count one pod more or less (``change``) of a class on a node: of those that live, or of all."""
-        self._newest_stamp += 1
-        self._stamps[cls] = self._newest_stamp
+        self._disturbed[cls] = True
         (add_pod if change > 0 else remove_pod)(
             self.existing if terminating else self.living, cls, node
         )
-
-    def _take_back(self, cls: int, stamp: int) -> None:
-        """Restore the stamp of a class after its changes were undone; what is known holds under it again."""
-        self._stamps[cls] = stamp
 
 
 def _places(pods: Pods, some: Bools, classes: int) -> PodNodes:
@@ -224,26 +208,15 @@ class ClusterState(ClassCounts):
         """The inverse of each change since :meth:`keep_inverses`, in order; None before it."""
         self.version = 0
         """Grows with every change."""
-        self._homes: dict[int, tuple[int, Int32s]] = {}
 
     # -- reading -----------------------------------------------------------------------------------
 
     def home_nodes(self, cls: int) -> Int32s:
         """Return the distinct nodes, ascending, with unmoved pods of ``cls``; read-only."""
-        stamp = int(self._stamps[cls])
-        if not stamp:
+        if not self._disturbed[cls]:
             return self.first_homes[cls]
-        known = self._homes.get(cls)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        pods = self.pods_of(cls)
-        homes = self._home[pods]
-        homes = homes[(homes >= 0) & (self.node_of[pods] == homes) & ~self.moved[pods]]
-        if len(self._homes) >= CACHED_CLASSES:
-            self._homes.clear()
-        nodes = np.unique(homes)
-        self._homes[cls] = stamp, nodes
-        return nodes
+        pods = self.living_of(cls)
+        return np.unique(self._home[pods[self.at_home(pods)]])
 
     def unmoved(self, classes: Int32s | None = None) -> Int32s:
         """Return the living pods that are where the snapshot has them; only of ``classes`` if given."""
@@ -289,7 +262,7 @@ class ClusterState(ClassCounts):
     def rewind(self, to: int = 0) -> None:
         """Take back all changes since :meth:`mark` returned ``to``, or since :meth:`keep_inverses`.
 
-        For what is kept under stamps these are changes like others, so that all that watches the state stays valid.
+        For all that watches the state these are changes like others.
         """
         while self._inverses is not None and len(self._inverses) > to:
             change, arguments = self._inverses.pop()
@@ -305,11 +278,6 @@ class ClusterState(ClassCounts):
         """Evict ``pod``; it terminates on its node until :meth:`reap`."""
         self._leave(pod)
         self._note(self._come_back, pod)
-
-    def unevict(self, pod: int) -> None:
-        """Undo the newest :meth:`evict`, which must have been of ``pod``."""
-        self._come_back(pod)
-        self._note(self._leave, pod)
 
     def _leave(self, pod: int) -> None:
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
@@ -349,11 +317,6 @@ class ClusterState(ClassCounts):
         """Remove the newest victim temporarily, as the scheduler sees the state if the owner waits."""
         self._hide()
         self._note(self._show)
-
-    def show_newest_victim(self) -> None:
-        """Undo :meth:`hide_newest_victim`."""
-        self._show()
-        self._note(self._hide)
 
     def _hide(self) -> None:
         victim = self.terminating_pods.pop()
@@ -413,8 +376,7 @@ class ClusterState(ClassCounts):
 
     # -- for predictions ---------------------------------------------------------------------------
     #
-    # These are many, and each is taken back: the terms of the cost must not be asked meanwhile, and what is kept under
-    # a stamp holds again afterwards.
+    # These are many, and each is taken back: the terms of the cost must not be asked meanwhile.
 
     @contextmanager
     def evicted(self, pod: int, *, gone: bool) -> Iterator[None]:
@@ -423,7 +385,6 @@ class ClusterState(ClassCounts):
         The victim is terminating, or ``gone``.
         """
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
-        stamp = int(self._stamps[cls])
         lives = not self._terminating[pod]
         self.node_of[pod] = -1
         self.terminating_pods.append(TerminatingPod(cls, node))
@@ -440,12 +401,10 @@ class ClusterState(ClassCounts):
                 self._count_change(cls, node, +1, terminating=False)
             self.terminating_pods.pop()
             self.node_of[pod] = node
-            self._take_back(cls, stamp)
 
     @contextmanager
     def without(self, terminating_pods: Sequence[TerminatingPod]) -> Iterator[None]:
         """Hold the state in which some terminating pods are gone."""
-        stamps = {victim.cls: int(self._stamps[victim.cls]) for victim in terminating_pods}
         for victim in terminating_pods:
             self._seem_there(victim.cls, victim.node, -1)
         try:
@@ -453,8 +412,6 @@ class ClusterState(ClassCounts):
         finally:
             for victim in terminating_pods:
                 self._seem_there(victim.cls, victim.node, +1)
-            for cls, stamp in stamps.items():
-                self._take_back(cls, stamp)
 
     @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
@@ -470,7 +427,6 @@ class ClusterState(ClassCounts):
     @contextmanager
     def with_one_more(self, cls: int, node: int) -> Iterator[None]:
         """Context in which one pod more of ``cls`` is on ``node``, for which the snapshot has no row: a rollout's new one."""
-        stamp = int(self._stamps[cls])
         self._count_change(cls, node, +1, terminating=False)
         self._seem_there(cls, node, +1)
         try:
@@ -478,7 +434,6 @@ class ClusterState(ClassCounts):
         finally:
             self._seem_there(cls, node, -1)
             self._count_change(cls, node, -1, terminating=False)
-            self._take_back(cls, stamp)
 
     def _seem_there(self, cls: int, node: int, sign: int) -> None:
         self._count_change(cls, node, sign, terminating=True)

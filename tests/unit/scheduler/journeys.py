@@ -41,10 +41,10 @@ def _step(state: ClusterState, what: str, which: int, node: int, look: Callable[
             return
         if what == "try" and not _is_home(state, pod):
             return
-        state.evict(pod)
         if what == "try":
             _try(state, pod, cls, node, look)
             return
+        state.evict(pod)
         if what == "move gone":
             state.reap(state.terminating_pods[-1])
         state.place(pod, cls, node)
@@ -56,9 +56,9 @@ def _is_home(state: ClusterState, pod: int) -> bool:
 
 
 def _try(state: ClusterState, pod: int, cls: int, node: int, look: Callable[[], None]) -> None:
+    before = state.mark()
+    state.evict(pod)
     state.hide_newest_victim()
     state.place(pod, cls, node)
     look()
-    state.unplace(pod)
-    state.show_newest_victim()
-    state.unevict(pod)
+    state.rewind(before)

@@ -320,7 +320,6 @@ def everything(state: ClusterState) -> list[Any]:
         state.node_of.tolist(),
         state.cls_of.tolist(),
         list(state.terminating_pods),
-        state.stamp(every),
         [
             state.counts(every[[cls]], terminating=terminating).tolist()
             for cls in every

@@ -348,7 +348,8 @@ def test_a_terminating_victim_holds_its_attachment() -> None:
     world = attached(2, {"one": "a", "two": "a"}, ["new"])
     world.state.evict(world.row("old-one"))
     assert world.feasible("p") == ["b"]
+    shown = world.state.mark()
     world.state.hide_newest_victim()
     assert world.feasible("p") == ["a", "b"]
-    world.state.show_newest_victim()
+    world.state.rewind(shown)
     assert world.feasible("p") == ["b"]
