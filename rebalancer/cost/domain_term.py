@@ -36,14 +36,14 @@ def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     plus one call of Python per group.
     """
     holds = np.zeros(len(groups), bool)
-    by_domains: dict[int, list[int]] = {}
+    by_domains: dict[Domains, list[int]] = {}
     for index, group in enumerate(groups):
         # Not isinstance: for a protocol that takes longer than the counting.
         if hasattr(group, "satisfied"):
-            by_domains.setdefault(id(group.domains), []).append(index)
-    for indices in by_domains.values():
+            by_domains.setdefault(group.domains, []).append(index)
+    for domains, indices in by_domains.items():
         counted: list[Counted] = [groups[index] for index in indices]
-        least, most = _extremes(view, counted[0].domains, [group.members for group in counted])
+        least, most = _extremes(view, domains, [group.members for group in counted])
         holds[indices] = [
             group.satisfied(low, high)
             for group, low, high in zip(counted, least.tolist(), most.tolist(), strict=True)

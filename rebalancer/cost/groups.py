@@ -23,12 +23,12 @@ from rebalancer.core.spread import FloorSums
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally
 from rebalancer.core.views import view_of
 from rebalancer.cost.view import View
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, Same
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of a topology key among the eligible nodes."""
+    """The domains of a topology key among the eligible nodes. Each is equal to itself alone."""
 
     of_node: Int32s
     """(N,) domain of each node, -1 where it has none or does not count."""
@@ -44,12 +44,10 @@ class Domains:
     def of(view: View, key: str, eligible: Bools) -> Domains:
         """Return the domains of ``key`` among ``eligible`` nodes (N,); equal arguments return the same object."""
         eligible = eligible if not eligible.flags.writeable else view.shared(eligible)
-        made = view.made.get(identity := (key, id(eligible)))
-        if not isinstance(made, tuple):
-            # The array is kept, too: its identity is the name.
-            made = view.made[identity] = Domains._of(view, key, eligible), eligible
-        domains: Domains = made[0]
-        return domains
+        made = view.made.get(identity := (key, Same(eligible)))
+        if not isinstance(made, Domains):
+            made = view.made[identity] = Domains._of(view, key, eligible)
+        return made
 
     @staticmethod
     def _of(view: View, key: str, eligible: Bools) -> Domains:

@@ -16,7 +16,7 @@ from rebalancer.core.views import view_of
 from rebalancer.cost.groups import Domains, Room, RuledGroup, class_set
 from rebalancer.cost.term import Entry
 from rebalancer.cost.view import View
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Int32s, Same
 from rebalancer.wire.objects import TopologySpreadConstraint
 
 _NONE_IMMOBILE = view_of(np.zeros(0, np.int64))
@@ -59,13 +59,11 @@ class SpreadGroup(RuledGroup):
     def rule(self) -> Rule:
         """Shared with equal groups: the rule of a strategy may also be a guard."""
         view, sets = self._view, (self.members.tobytes(), self.movers.tobytes())
-        rule = (id(self.domains), self._max_skew, self._min_domains, id(view.movable))
+        rule = (self.domains, self._max_skew, self._min_domains, Same(view.movable))
         made = view.made.get(identity := ("spread", *sets, *rule))
-        if not isinstance(made, tuple):
-            # The array whose identity is in the key is kept beside it.
-            made = view.made[identity] = self._lower(), view.movable
-        shared: Rule = made[0]
-        return shared
+        if not isinstance(made, Rule):
+            made = view.made[identity] = self._lower()
+        return made
 
     def _lower(self) -> EvenRule:
         room, members = Room.of(self._view), class_set(self._view, self.members)
@@ -115,16 +113,15 @@ class SpreadGroup(RuledGroup):
         """The domains that have a node that could take a pod."""
         if not len(self.movers):
             return _open_of(np.zeros(len(self.domains.names), bool))
-        masks = {id(of): of for of in map(self._view.usable, self.movers.tolist())}
-        first, *others = masks.values()
-        takes = self._view.shared(np.any(list(masks.values()), axis=0)) if others else first
-        # Thousands of groups ask this of the same two arrays, which are kept here with the answer.
-        made = self._view.made.get(identity := ("open", id(takes), id(self.domains)))
-        if not isinstance(made, tuple):
-            takers = _open_of(self.domains.sum(takes.astype(np.int32)) > 0)
-            made = self._view.made[identity] = takers, takes, self.domains
-        known: OpenDomains = made[0]
-        return known
+        masks = dict.fromkeys(map(Same, map(self._view.usable, self.movers.tolist())))
+        first, *others = (mask.array for mask in masks)
+        takes = self._view.shared(np.any([first, *others], axis=0)) if others else first
+        # Thousands of groups ask this of the same two arrays.
+        made = self._view.made.get(identity := ("open", Same(takes), self.domains))
+        if not isinstance(made, OpenDomains):
+            made = _open_of(self.domains.sum(takes.astype(np.int32)) > 0)
+            self._view.made[identity] = made
+        return made
 
     @property
     def _too_few(self) -> bool:
@@ -254,7 +251,7 @@ class SpreadRule:
             self.max_skew,
             self.min_domains,
             self.counted.tobytes(),
-            id(self.eligible),
+            Same(self.eligible),
         )
 
 
@@ -302,7 +299,7 @@ def _reasons(kept_by: Mapping[str, int], pods: int) -> str:
 
 def _with_keys(view: View, keys: tuple[str, ...], eligible: Bools) -> Bools:
     """Return which of the ``eligible`` nodes (N,) have all topology ``keys``; the array is shared."""
-    made = view.made.get(identity := ("with keys", keys, id(eligible)))
+    made = view.made.get(identity := ("with keys", keys, Same(eligible)))
     if not isinstance(made, np.ndarray):
         having = eligible.copy()
         for key in keys:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rebalancer.cost.streaks import Streaks
 from rebalancer.scheduler.explain import missing_zone
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, freeze
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Same, freeze
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
@@ -141,15 +141,14 @@ class View:
         if taints:
             asked = self.scheduler.lasting_taint_mask if lasting else self.scheduler.taint_mask
             masks.append(asked(cls))
-        # By identity: the scheduler model gives classes that say the same one array; all are kept here.
-        made = self.made.get(identity := ("eligible", *map(id, masks)))
-        if not isinstance(made, tuple):
+        # By identity: the scheduler model gives classes that say the same one array.
+        made = self.made.get(identity := ("eligible", *map(Same, masks)))
+        if not isinstance(made, np.ndarray):
             allowed = np.ones(len(self.snapshot.nodes), bool)
             for mask in masks:
                 allowed &= mask
-            made = self.made[identity] = self.shared(allowed), masks
-        eligible: Bools = made[0]
-        return eligible
+            made = self.made[identity] = self.shared(allowed)
+        return made
 
     def domains_without_nodes(self, key: str, cls: int) -> tuple[str, ...]:
         """Return the domains of ``key`` that have no node and that a class may use: zones, as far as the cluster's storage names them."""
@@ -190,7 +189,7 @@ class View:
     @property
     def _of_classes(self) -> _Mobility:
         """Computed once for all views with the same movable pods."""
-        made = self.made.get(identity := ("mobility", id(self.movable)))
+        made = self.made.get(identity := ("mobility", Same(self.movable)))
         if not isinstance(made, _Mobility):
             made = self.made[identity] = _Mobility.of(self.snapshot, self.movable)
         return made
@@ -245,7 +244,7 @@ class View:
         key = self.made.get(identity := ("landing key", replacement))
         if key is None:
             nodes = self.shared(self.usable(replacement))
-            key = id(nodes), self.snapshot.requests[:, replacement].tobytes()
+            key = Same(nodes), self.snapshot.requests[:, replacement].tobytes()
             self.made[identity] = key
         return key
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Int32s, Same
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire.objects import PodAffinity, PodAffinityTerm
 
@@ -124,14 +124,14 @@ class InterPod:
         return tuple(weights)
 
     def _index(self) -> dict[int, list[_Group]]:
-        groups: dict[tuple[str, int, int], _Group] = {}
+        groups: dict[tuple[str, int, Same], _Group] = {}
         for cls, of_class in enumerate(self._snapshot.classes):
             for term, weight in self._existing(of_class):
                 matched = self._classes(cls, term)
                 if not len(matched):
                     continue
-                # Equal matches are one array, kept by the class index: its id is its name.
-                name = (term.topology_key, weight, id(matched))
+                # Equal matches are one array, kept by the class index.
+                name = (term.topology_key, weight, Same(matched))
                 if name not in groups:
                     groups[name] = _Group(term.topology_key, weight, matched, [])
                 groups[name].owners.append(cls)

@@ -5,7 +5,7 @@ What the rules of a class are is found once, here. What they count is read from 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,7 @@ from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.spread import Constraint, Spread, go_log
 from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
-from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, Same
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 
@@ -374,14 +374,12 @@ class Lowering:
         terminating: bool = False,
     ) -> DomainCounts:
         """Return the counts of pods of ``classes`` per domain, of those on ``eligible`` nodes (N,) if given."""
-        name: Hashable = (topology.key, id(eligible))
         domain = topology.domain
         if eligible is not None:
             domain = self._counted_in.get(
-                name,
-                # The array whose identity is in the name is kept beside it.
-                lambda: (np.where(eligible, topology.domain, topology.size), eligible),
-            )[0]
+                (topology.key, Same(eligible)),
+                lambda: np.where(eligible, topology.domain, topology.size),
+            )
         return self._add(
             counted, domain, topology.domain, topology.size, classes, terminating=terminating
         )

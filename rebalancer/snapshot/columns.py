@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -126,6 +127,19 @@ def freeze(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return ``values`` as a read-only array, so that a strategy cannot modify a snapshot."""
     values.setflags(write=False)
     return values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Same:
+    """An array as a key of a dictionary: it is equal to itself alone, and lives as long as the key."""
+
+    array: NDArray[Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.array is self.array
+
+    def __hash__(self) -> int:
+        return id(self.array)
 
 
 def unite(sets: Iterable[Int32s]) -> Int32s:
