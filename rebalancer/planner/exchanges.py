@@ -9,7 +9,7 @@ one alone a mark may decide where it lands. Work is counted in judgements, not i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -82,7 +82,9 @@ class ExchangeJudge:
         for pod, before, landing in zip(
             (second, first), foreseen, reversed(together.predictions), strict=True
         ):
-            if not (_lands(landing, int(self._draft.state.node_of[pod])) and _agree(before, landing)):
+            if not (
+                _lands(landing, int(self._draft.state.node_of[pod])) and _agree(before, landing)
+            ):
                 return Refusal.of(Why.MAY_MISS, pod=pod, landing=landing)
         return self._pay(first, second, together, tuple(marks.tolist()))
 
@@ -365,7 +367,7 @@ class ExchangeCheck:
         return judged if isinstance(judged, Refusal) else judged[move.uid]
 
     def _judge_again(self, moves: Sequence[Move], *, now: bool) -> Mapping[str, Verdict] | Refusal:
-        if len(moves) != 2 or {one.makes_way_for for one in moves} != {one.uid for one in moves}:  # noqa: PLR2004  # a pair
+        if len(moves) != 2 or {one.makes_way_for for one in moves} != {one.uid for one in moves}:  # a pair
             return Refusal.of(Why.TORN)
         if (why := next(filter(None, map(self._why_stays, moves)), None)) is not None:
             return why
@@ -388,5 +390,3 @@ class ExchangeCheck:
         if node < 0 or draft.snapshot.nodes.names[node] != move.node:
             return Refusal.of(Why.FROM_NODE)
         return None if draft.view.movable[pod] else Refusal.of(Why.NOT_SELECTED_NOW)
-
-

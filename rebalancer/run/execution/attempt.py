@@ -359,9 +359,7 @@ _AGAIN = (Status.BLOCKED, Status.FAILED, Status.LOST)
 """How a move ends that another moment may let succeed."""
 
 
-def _leave_all(
-    outcome: Outcome, moves: Sequence[Move], what: str = ""
-) -> Iterator[Outcome]:
+def _leave_all(outcome: Outcome, moves: Sequence[Move], what: str = "") -> Iterator[Outcome]:
     """Yield the outcomes of the other ``moves`` of a gang, exchange or rollout, of which one does not go."""
     whole = "it changes no place" if moves[0].exchanges else "its gang stays as a whole"
     what = what or whole
