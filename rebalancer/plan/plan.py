@@ -197,7 +197,7 @@ class Move:
     makes_way_for: str = ""
     """Uid of the pod that can only go, or be let in, once this one has gone; empty for a move that pays by itself.
 
-    Of an exchange, each of the two pods makes way for the other.
+    Of an exchange, the first pod makes way for the second, and each of the others for the first.
     """
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
@@ -222,7 +222,7 @@ class Move:
 
     @property
     def exchanges(self) -> bool:
-        """Whether the pod changes places with another one, see :mod:`rebalancer.planner.exchanges`."""
+        """Whether the pod changes places with others, see :mod:`rebalancer.planner.exchanges`."""
         return bool(self.gang and self.makes_way_for) and self.room is None
 
     @property

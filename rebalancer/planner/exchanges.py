@@ -1,10 +1,10 @@
-"""Exchanges: two pods that can only move if they take each other's place.
+"""Exchanges: two pods that can only move if they take each other's place; or one pod and two smaller ones of another node.
 
 On full nodes no single move lands, though a hard rule keeps a pod from its own node: its replacement would wait for ever. So
-both go, one after the other, in one wave. The first one goes, and its replacement must find no node, not even the one it left. Its
-room lets the second one land there; and the room of that lets the first one's replacement in. What is not kept from its own node
-would go back as soon as it is gone: a mark is a preference, and the only node with room wins against it. Of the second
-one alone a mark may decide where it lands. Work is counted in judgements, not in seconds.
+all go, one after the other, in one wave. The first one goes, and its replacement must find no node, not even the one it left. Its
+room lets the others land there; and their room lets the first one's replacement in. What is not kept from its own node
+would go back as soon as it is gone: a mark is a preference, and the only node with room wins against it. Of the others
+alone a mark may decide where they land. Work is counted in judgements, not in seconds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations, islice
 
 import numpy as np
 
 from rebalancer.cost.guards import Guard
 from rebalancer.plan.plan import Code, Move
 from rebalancer.planner.candidates import CandidateRows, Promise
+from rebalancer.planner.chains import MayGo
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effects import signs
@@ -32,26 +35,27 @@ from rebalancer.planner.together import TogetherJudge, TogetherLanding, Together
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
-# Least probability with which each of the two lands where the other leaves room.
+# Least probability with which each of them lands where another leaves room.
 _CERTAIN = 0.75
+# So many pods of a node are tried two by two.
+_PAIRED = 6
 _NO_MARKS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Two pods that change places, in the order of their evictions."""
+    """Pods that change places, in the order of their evictions."""
 
-    first: int
-    """The pod that no node would take while the other stays."""
-    second: int
+    pods: tuple[int, ...]
+    """First the one that no node would take while the others stay; those are on one node."""
     landing: TogetherLanding
-    """Of both, in this order."""
+    """Of all, in this order."""
     strategy: str
     """The strategy with the largest share in the gain."""
     marks: tuple[int, ...]
-    """Nodes that are marked until both have landed: the second one would go back otherwise."""
+    """Nodes that are marked until all have landed: the others would go back otherwise."""
 
 
 class ExchangeJudge:
@@ -63,91 +67,88 @@ class ExchangeJudge:
         self._draft, self._terms = draft, terms
         self._together = TogetherJudge(draft, judge, terms, guard)
 
-    def judge(self, first: int, second: int) -> Exchange | Refusal:
-        """Return how two pods change places, or why they do not."""
-        marks, home = _NO_MARKS, int(self._draft.state.node_of[second])
-        foreseen = self._foresee(first, second, marks)
-        if isinstance(foreseen, Refusal):
-            return foreseen
-        if self._draft.settings.steer and not _lands(foreseen[0], home):
-            marks = np.array([home], np.int32)
-            foreseen = self._foresee(first, second, marks)
+    def judge(self, first: int, others: Sequence[int]) -> Exchange | Refusal:
+        """Return how a pod changes places with ``others``, which are on one node, or why it does not."""
+        pods, marks = (first, *others), _NO_MARKS
+        foreseen = self._foresee(pods, marks)
+        if self._draft.settings.steer and not isinstance(foreseen, list):
+            marks = self._draft.state.node_of[[others[0]]]
+            foreseen = self._foresee(pods, marks)
         if isinstance(foreseen, Refusal):
             return foreseen
         rules = TogetherRules(for_gain=True, marks=marks)
         with Trial(self._draft.state) as trial:
-            together = self._together.land_together(trial, (first, second), rules)
+            together = self._together.land_together(trial, pods, rules)
         if isinstance(together, Refusal):
             return together
-        for pod, before, landing in zip(
-            (second, first), foreseen, reversed(together.predictions), strict=True
-        ):
-            if not (
-                _lands(landing, int(self._draft.state.node_of[pod])) and _agree(before, landing)
-            ):
+        for pod, node, landing in zip(pods, foreseen, together.predictions, strict=True):
+            if self._lands(pod, landing) != node:
                 return Refusal.of(Why.MAY_MISS, pod=pod, landing=landing)
-        return self._pay(first, second, together, tuple(marks.tolist()))
+        return self._pay(pods, together, tuple(marks.tolist()))
 
-    def _foresee(
-        self, first: int, second: int, marks: Int32s
-    ) -> tuple[Prediction, Prediction] | Refusal:
-        """Return where the second pod and the first one land, with these marks, each before the other; or why they must not go.
+    def _foresee(self, pods: Sequence[int], marks: Int32s) -> list[int] | Refusal:
+        """Return where each pod lands with these marks if the first one waits until all others have left; or why it does not.
 
-        The second one may be scheduled while it still terminates, or once it is gone: where that matters, it lands nowhere.
+        Each of the others may be scheduled while it still terminates, or once it is gone, and before the first one or after it.
         """
         draft, state = self._draft, self._draft.state
-        classes, cls_of = draft.snapshot.classes, state.cls_of
+        first, *others = pods
         fed_anyway = {one.pod for one in draft.scheduler.pending.takers(state)}
-        of_first, of_second = (classes[int(cls_of[pod])].replacement for pod in (first, second))
+        nodes: list[int] = []
         with (
             Trial(state) as trial,
             draft.scheduler.marking(marks) if len(marks) else nullcontext(),
         ):
             trial.evict(first, gone=True)
-            waiting = draft.scheduler.predict(state, of_first)
-            if len(waiting.nodes) or waiting.unmodelled:
-                return Refusal.of(Why.LANDS_BEFORE, pod=first)
-            trial.evict(second, gone=False)
-            early = draft.scheduler.predict(state, of_second)
-            trial.hide()
-            late = draft.scheduler.predict(state, of_second)
-            waits = draft.snapshot.waits(int(cls_of[second]))
-            then = draft.scheduler.predict(state, of_first)
-            for taker in draft.scheduler.pending.takers(state):
-                if taker.pod not in fed_anyway:
-                    return Refusal.of(Why.FEEDS_OTHERS, pod=taker.pod)
-        if not waits and len(early.nodes) and not _agree(early, late):
-            late = replace(late, nodes=late.nodes[:0], probability=late.probability[:0])
-        return late, then
+            for pod in others:
+                waiting = self._predict(first)
+                if len(waiting.nodes) or waiting.unmodelled:
+                    return Refusal.of(Why.LANDS_BEFORE, pod=first)
+                trial.evict(pod, gone=False)
+                early = self._predict(pod)
+                trial.hide()
+                for taker in draft.scheduler.pending.takers(state):
+                    if taker.pod not in fed_anyway:
+                        return Refusal.of(Why.FEEDS_OTHERS, pod=taker.pod)
+                late, then = self._predict(pod), self._predict(first)
+                node = self._lands(pod, late)
+                hurried = len(early.nodes) and not draft.snapshot.waits(int(state.cls_of[pod]))
+                if node < 0 or (hurried and int(early.nodes[0]) != node):
+                    return Refusal.of(Why.MAY_MISS, pod=pod, landing=late)
+                trial.place(pod, node)
+                nodes.append(node)
+        if (node := self._lands(first, then)) < 0:
+            return Refusal.of(Why.MAY_MISS, pod=first, landing=then)
+        return [node, *nodes]
+
+    def _predict(self, pod: int) -> Prediction:
+        snapshot = self._draft.snapshot
+        replacement = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+        return self._draft.scheduler.predict(self._draft.state, replacement)
+
+    def _lands(self, pod: int, landing: Prediction) -> int:
+        """Return the node where a replacement is likely enough to land, and does not come back; -1 if there is none."""
+        home = int(self._draft.snapshot.pods.node[pod])
+        if landing.unmodelled or not len(landing.nodes) or back_share(landing, home) > BACK:
+            return -1
+        return int(landing.nodes[0]) if float(landing.probability[0]) >= _CERTAIN else -1
 
     def _pay(
-        self, first: int, second: int, landing: TogetherLanding, marks: tuple[int, ...]
+        self, pods: tuple[int, ...], landing: TogetherLanding, marks: tuple[int, ...]
     ) -> Exchange | Refusal:
         """Return the exchange, or why it does not pay."""
-        cost = float(self._draft.problem.costs[[first, second]].sum())
+        cost = float(self._draft.problem.costs[list(pods)].sum())
         strategy = landing.pay(cost, self._draft.settings.threshold)
         if isinstance(strategy, Refusal):
             return strategy
         if max(landing.gain[:2]) <= TOLERANCE:
             return Refusal.of(Why.GANG_GAINS_NOTHING)
-        for pod in (first, second):
+        for pod in pods:
             pair = place_of(self._draft, pod)
             of_strategy = (one for one in self._terms if one.strategy == strategy)
             if not any(one.may_move(*pair) for one in of_strategy):
                 return Refusal.of(Why.SELECT_WITHOUT_POD, strategy=strategy, pod=pod)
-        return Exchange(first, second, landing, strategy, marks)
-
-
-def _lands(landing: Prediction, home: int) -> bool:
-    """Return whether a replacement has a node that is likely enough, and does not come back."""
-    if landing.unmodelled or not len(landing.nodes) or back_share(landing, home) > BACK:
-        return False
-    return float(landing.probability[0]) >= _CERTAIN
-
-
-def _agree(one: Prediction, other: Prediction) -> bool:
-    """Return whether two predictions have the same most probable node."""
-    return bool(len(one.nodes) and len(other.nodes) and one.nodes[0] == other.nodes[0])
+        return Exchange(pods, landing, strategy, marks)
 
 
 def place_of(draft: Draft, pod: int) -> Pair:
@@ -155,9 +156,9 @@ def place_of(draft: Draft, pod: int) -> Pair:
     return int(draft.snapshot.pods.cls[pod]), int(draft.snapshot.pods.node[pod])
 
 
-def unit_of(draft: Draft, first: int, second: int) -> str:
+def unit_of(draft: Draft, pods: Sequence[int]) -> str:
     """Return the name of an exchange for ``Move.unit``."""
-    return f"exchange of {draft.snapshot.pod_ref(first)} and {draft.snapshot.pod_ref(second)}"
+    return f"exchange of {' and '.join(map(draft.snapshot.pod_ref, pods))}"
 
 
 class ExchangeWaves:
@@ -208,80 +209,82 @@ class ExchangeWaves:
         """Return an exchange of the pod of a promise; None if there is none, or none is looked for any more."""
         first, strategy = promise.pod, promise.strategy
         self._left -= 1
-        may_go = self._examination.may_go_first
-        if not may_go(strategy, wave, *place_of(self._draft, first)):
+        may_go = partial(self._examination.may_go_first, strategy, wave)
+        if not may_go(*place_of(self._draft, first)):
             return None
         tries = min(self._effort.exchange, self._left)
-        for second in Partners(self._draft, self._examination.judge, stuck).of(first):
-            if tries <= 0:
-                break
-            if not may_go(strategy, wave, *place_of(self._draft, second)):
-                continue
-            tries -= 1
+        partners = Partners(self._draft, self._examination.judge, stuck, may_go).of(first)
+        for others in islice(partners, max(0, tries)):
             self._left -= 1
-            exchange = self._judge.judge(first, second)
+            exchange = self._judge.judge(first, others)
             if isinstance(exchange, Refusal):
                 continue
-            if exceeds_limits(self._draft, (first, second), exchange.strategy) is None:
+            if exceeds_limits(self._draft, exchange.pods, exchange.strategy) is None:
                 return exchange
         return None
 
     def _make(self, exchange: Exchange, wave: Wave) -> list[Chosen]:
-        pods = exchange.first, exchange.second
+        pods, unit = exchange.pods, unit_of(self._draft, exchange.pods)
         pairs = [place_of(self._draft, pod) for pod in pods]
-        reasons = [
-            self._reason(exchange, pod, other, pair)
-            for pod, other, pair in zip(pods, pods[::-1], pairs, strict=True)
-        ]
-        verdicts = verdicts_of(exchange)
-        made = [
-            self._commit.exchanged(verdict, pod, other, pair, reason, wave)
-            for verdict, pod, other, pair, reason in zip(
-                verdicts, pods, pods[::-1], pairs, reasons, strict=True
-            )
-        ]
-        unit = unit_of(self._draft, *pods)
+        reasons = [self._reason(exchange, pod, pair) for pod, pair in zip(pods, pairs, strict=True)]
+        verdicts, made = verdicts_of(exchange), []
+        for pod, pair, reason, verdict in zip(pods, pairs, reasons, verdicts, strict=True):
+            other = pods[0] if pod != pods[0] else pods[1]
+            one = self._commit.exchanged(verdict, pod, other, pair, reason, wave)
+            made.append(replace(one, unit=unit, gang=unit))
         for pair, verdict in zip(pairs, verdicts, strict=True):
             self._candidates.move(pair[0], (pair[1], int(verdict.prediction.nodes[0])))
             self._examination.refusals.pop(pair, None)
-        return [replace(one, unit=unit, gang=unit) for one in made]
+        return made
 
-    def _reason(self, exchange: Exchange, pod: int, other: int, pair: Pair) -> str:
-        """Return the reason of one of the two moves; asked before the first of them is made."""
-        what = f"changes places with {self._draft.snapshot.pod_ref(other)}"
+    def _reason(self, exchange: Exchange, pod: int, pair: Pair) -> str:
+        """Return the reason of one of the moves; asked before the first of them is made."""
+        first, *others = exchange.pods
+        partners = others if pod == first else [first]
+        what = f"changes places with {' and '.join(map(self._draft.snapshot.pod_ref, partners))}"
         promise = self._candidates.promise(pair)
-        if pod != exchange.first and (promise is None or not promise.for_rules):
+        if pod != first and (promise is None or not promise.for_rules):
             return what
         strategy = exchange.strategy if promise is None else promise.strategy
         return f"{what}: {self._commit.reason(strategy, pair)}"
 
 
 class Partners:
-    """The pods whose places another one could take, and which could take its place; by room and rules, before any is judged."""
+    """The pods whose place another one could take, and which could take its place; by room and rules, before any is judged."""
 
-    def __init__(self, draft: Draft, judge: Judge, stuck: Collection[int]) -> None:
-        """``stuck``: codes of the pairs that violate a rule and have no landing themselves."""
-        self._draft, self._judge, self._stuck = draft, judge, stuck
+    def __init__(self, draft: Draft, judge: Judge, stuck: Collection[int], may_go: MayGo) -> None:
+        """``stuck``: codes of the pairs that violate a rule and have no landing themselves; ``may_go``: see Chains."""
+        self._draft, self._judge, self._stuck, self._may_go = draft, judge, stuck, may_go
 
-    def of(self, first: int) -> Iterator[int]:
-        """Yield the partners of a pod, one of each class and node: first those that have to go themselves."""
+    def of(self, first: int) -> Iterator[tuple[int, ...]]:
+        """Yield the partners of a pod: single pods, one of each class and node, those first that have to go themselves; then pairs."""
         draft, pods = self._draft, self._draft.snapshot.pods
-        home, gain = int(pods.node[first]), self._gains(first)
+        gain = self._gains(first)
         others = draft.state.unmoved()
         others = others[draft.view.movable[others] & self._alone()[pods.cls[others]]]
         others = others[gain[pods.node[others]] < 0]
-        others = others[self._fits(first, others)]
+        others = others[self._takes(first, others)]
         codes = pods.cls[others].astype(np.int64) * len(draft.snapshot.nodes) + pods.node[others]
         stays = ~np.isin(codes, list(self._stuck))
         keys = draft.view.rank_equals()[others], draft.problem.costs[others]
         order = np.lexsort((*keys, gain[pods.node[others]], stays))
-        seen: set[int] = set()
-        for at in order.tolist():
-            second = int(others[at])
-            if codes[at] in seen or not self._may_take(second, home):
-                continue
-            seen.add(int(codes[at]))
-            yield second
+        turn, places = _number_equals(codes[order]), others[order]
+        enough = self._leaves(first, places, draft.snapshot.requests[:, pods.cls[places]])
+        alone = places[enough & (turn == 0)].tolist()
+        yield from ((pod,) for pod in alone if self._may_leave(first, pod))
+        yield from self._pairs(first, places[~enough & (turn < 2)])  # a pair
+
+    def _pairs(self, first: int, places: Int32s) -> Iterator[tuple[int, ...]]:
+        """Yield pairs on one node, of those that leave too little room by themselves; few of each node, in the order of ``places``."""
+        draft, node_of = self._draft, self._draft.snapshot.pods.node
+        for node in dict.fromkeys(node_of[places].tolist()):
+            here = places[node_of[places] == node][:_PAIRED].tolist()
+            here = [pod for pod in here if self._may_leave(first, pod)]
+            for pair in combinations(here, 2):
+                one, other = place_of(draft, pair[0])[0], place_of(draft, pair[1])[0]
+                both = draft.snapshot.requests[:, [one]] + draft.snapshot.requests[:, [other]]
+                if self._leaves(first, np.array(pair[:1], np.int32), both).all():
+                    yield pair
 
     def _alone(self) -> Bools:
         """Return the classes (C,) whose pods are evicted each by itself."""
@@ -302,41 +305,64 @@ class Partners:
         gain[nodes] = np.where(signs(changes) < 0, np.ravel(rank) - each.shape[1], 0)
         return gain
 
-    def _fits(self, first: int, others: Int32s) -> Bools:
-        """Return which of ``others`` (K,) have room on the node of ``first`` once it is gone, and leave it theirs."""
-        snapshot, state = self._draft.snapshot, self._draft.state
-        free = snapshot.nodes.allocatable - state.lasting
-        replaced = np.array([of.replacement for of in snapshot.classes], np.int64)
+    def _takes(self, first: int, others: Int32s) -> Bools:
+        """Return which of ``others`` (K,), of other owners, have room on the node of ``first`` once it is gone."""
+        snapshot = self._draft.snapshot
         own, theirs = int(snapshot.pods.cls[first]), snapshot.pods.cls[others]
-        home, nodes = int(snapshot.pods.node[first]), snapshot.pods.node[others]
-        asked = snapshot.requests[:, replaced[own], None]
-        left = free[:, nodes] + snapshot.requests[:, theirs]
-        here = free[:, home, None] + snapshot.requests[:, own, None]
-        needed = snapshot.requests[:, replaced[theirs]]
-        fits = ((asked == 0) | (left >= asked)) & ((needed == 0) | (here >= needed))
         owner = np.array([of.owner for of in snapshot.classes], np.int64)
-        result: Bools = fits.all(axis=0) & (owner[theirs] != owner[own])
-        return result
+        room = self._free()[:, [int(snapshot.pods.node[first])]] + snapshot.requests[:, [own]]
+        return _fits(snapshot.requests[:, self._replaced()[theirs]], room) & (
+            owner[theirs] != owner[own]
+        )
 
-    def _may_take(self, second: int, node: int) -> bool:
-        """Return whether no hard rule that holds keeps a pod off ``node``."""
-        draft, cls = self._draft, int(self._draft.state.cls_of[second])
-        if not draft.scheduler.static_mask(draft.snapshot.classes[cls].replacement)[node]:
+    def _leaves(self, first: int, others: Int32s, requests: Ints) -> Bools:
+        """Return on which nodes of ``others`` (K,) there is room for ``first`` once so much of each (R, K) is gone."""
+        snapshot = self._draft.snapshot
+        asked = snapshot.requests[:, [self._replaced()[int(snapshot.pods.cls[first])]]]
+        return _fits(asked, self._free()[:, snapshot.pods.node[others]] + requests)
+
+    def _free(self) -> Ints:
+        return self._draft.snapshot.nodes.allocatable - self._draft.state.lasting
+
+    def _replaced(self) -> Ints:
+        """Return the class of the replacements of each class (C,)."""
+        return np.array([of.replacement for of in self._draft.snapshot.classes], np.int64)
+
+    def _may_leave(self, first: int, pod: int) -> bool:
+        """Return whether budgets allow the move of ``pod`` now, and no hard rule that holds keeps it off the node of ``first``."""
+        draft, pair = self._draft, place_of(self._draft, pod)
+        there = draft.state.node_of[[first]]
+        replacement = draft.snapshot.classes[pair[0]].replacement
+        if not (self._may_go(*pair) and draft.scheduler.static_mask(replacement)[there[0]]):
             return False
-        there = np.array([node], np.int32)
-        changes = self._judge.effects.on_nodes(second, int(draft.state.node_of[second]), there)
-        return bool(np.isfinite(changes[0, 0]))
+        return bool(np.isfinite(self._judge.effects.on_nodes(pod, pair[1], there)[0, 0]))
 
 
-def verdicts_of(exchange: Exchange) -> tuple[Verdict, Verdict]:
-    """Return the verdicts on the two moves: each has an equal share in the gain."""
+def _number_equals(codes: Ints) -> Ints:
+    """Return of each code (K,) how many equal ones are before it."""
+    order = np.argsort(codes, kind="stable")
+    ordered, at = codes[order], np.arange(len(codes))
+    begins = np.ones(len(codes), bool)
+    begins[1:] = ordered[1:] != ordered[:-1]
+    numbers = np.empty(len(codes), np.int64)
+    numbers[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
+    return numbers
+
+
+def _fits(asked: Ints, room: Ints) -> Bools:
+    """Return per column (K,) whether all that is asked for (R, K) fits into the room."""
+    fits: Bools = ((asked == 0) | (room >= asked)).all(axis=0)
+    return fits
+
+
+def verdicts_of(exchange: Exchange) -> list[Verdict]:
+    """Return the verdict on each of the moves: each has an equal share in the gain."""
     share = exchange.landing.share
     shares = {exchange.strategy: max(share)}
-    first, second = (
+    return [
         Verdict(landing, share, share, shares, None, marks=exchange.marks)
         for landing in exchange.landing.predictions
-    )
-    return first, second
+    ]
 
 
 class ExchangeCheck:
@@ -367,15 +393,17 @@ class ExchangeCheck:
         return judged if isinstance(judged, Refusal) else judged[move.uid]
 
     def _judge_again(self, moves: Sequence[Move], *, now: bool) -> Mapping[str, Verdict] | Refusal:
-        if len(moves) != 2 or {one.makes_way_for for one in moves} != {one.uid for one in moves}:  # a pair
+        first, *others = moves
+        same = {(one.wave, one.node, one.makes_way_for) for one in others}
+        if same != {(first.wave, others[0].node if others else "", first.uid)}:
             return Refusal.of(Why.TORN)
         if (why := next(filter(None, map(self._why_stays, moves)), None)) is not None:
             return why
-        first, second = (self._rows[move.uid] for move in moves)
-        exchange = self._judge.judge(first, second)
+        rows = [self._rows[move.uid] for move in moves]
+        exchange = self._judge.judge(rows[0], rows[1:])
         if isinstance(exchange, Refusal):
             return exchange
-        if now and (limit := exceeds_limits(self._draft, (first, second), exchange.strategy)):
+        if now and (limit := exceeds_limits(self._draft, rows, exchange.strategy)):
             return limit
         return dict(zip([move.uid for move in moves], verdicts_of(exchange), strict=True))
 

@@ -268,7 +268,7 @@ class Executor:
         """Evict the pods of a gang together; a gang of which only a part has left ends the run.
 
         Where they make room, the nodes that are being made free are marked until it is taken, as for other moves. Of an exchange
-        the second pod leaves once the first one is gone, and with its marks.
+        each pod leaves once the one before is gone, with the marks of all.
         """
         first = moves[0]
         in_turn = first.room is not None or first.exchanges
@@ -301,7 +301,7 @@ class Executor:
         return done
 
     def _until_ended(self, move: Move) -> None:
-        """Wait until the pod of an exchange no longer holds its room, as long as a wave may take: the other one lands there."""
+        """Wait until the pod of an exchange no longer holds its room, as long as a wave may take: another one lands there."""
         until = self._stop.now() + self._pace.ready
         while not self._arrivals.is_gone(move.uid):
             if self._stop.now() >= until or not self._wait(until):

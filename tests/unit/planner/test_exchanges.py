@@ -67,6 +67,28 @@ def test_each_exchange_has_a_wave_of_its_own(plan):
     assert result.after["topology-spread"].cost.hard == 0
 
 
+def test_one_large_pod_changes_places_with_two_small_ones(plan):
+    """No single pod of small leaves room enough."""
+    large = workload("large", ["w", "w"], cpu="2", spec=hard("large"))
+    small = workload("small", ["e"] * 4, cpu="1", spec=hard("small"))
+    result = plan([node("e", "east"), node("w", "west"), *large, *small])
+    assert [(move.pod, move.landings[0].node, move.wave) for move in result.moves] == [
+        ("large-0", "e", 1),
+        ("small-0", "w", 1),
+        ("small-1", "w", 1),
+    ]
+    one, *others = result.moves
+    assert [move.makes_way_for for move in others] == [one.uid] * 2
+    assert one.makes_way_for == others[0].uid
+    assert result.after["topology-spread"].cost.hard == 0
+    assert [
+        why
+        for _, why in rechecked(
+            [node("e", "east"), node("w", "west"), *large, *small], result.moves
+        )
+    ] == [None] * 3
+
+
 def test_the_partner_need_not_violate_a_rule_where_the_scheduler_itself_puts_it_there(plan):
     """Once both places are free, the east has more room: bar goes there by itself."""
     objects = full_pair(spec={})
