@@ -187,7 +187,8 @@ def outcome_of(report: RunReport, outcome: Outcome) -> str:
     move, status = outcome.move, outcome.status
     kept = "" if status is Status.PLANNED else f"; {status.value}: {outcome.message}"
     for_pod = move.makes_way_for and move.room is None
-    way = "; makes room for another move" if for_pod else ""
+    what = "changes places with another pod" if move.exchanges else "makes room for another move"
+    way = f"; {what}" if for_pod else ""
     way += "; by a restart of its rollout" if move.method is Method.RESTART else ""
     way += f"; steered, {count(len(move.marks), 'node')} marked" if move.marks else ""
     return (

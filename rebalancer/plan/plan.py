@@ -195,7 +195,10 @@ class Move:
     """Its strategy only observes: shown, never carried out."""
 
     makes_way_for: str = ""
-    """Uid of the pod that can only go, or be let in, once this one has gone; empty for a move that pays by itself."""
+    """Uid of the pod that can only go, or be let in, once this one has gone; empty for a move that pays by itself.
+
+    Of an exchange, the first pod makes way for the second, and each of the others for the first.
+    """
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
     method: Method = Method.EVICT
@@ -205,7 +208,7 @@ class Move:
     room: tuple[str, ...] | None = None
     """Of a move that makes room for what waits: the nodes that stay marked after it, until that has its room; else None."""
     gang: str = ""
-    """The name of the gang whose pods leave with this one, in a wave of their own; empty for a move by itself."""
+    """The name of the gang or exchange whose pods leave with this one, in a wave of their own; empty for a move by itself."""
 
     @property
     def ref(self) -> str:
@@ -216,6 +219,11 @@ class Move:
     def of_gang(self) -> bool:
         """Whether the move belongs to a gang, whose moves are sent all together or not at all."""
         return bool(self.gang)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the pod changes places with others, see :mod:`rebalancer.planner.exchanges`."""
+        return bool(self.gang and self.makes_way_for) and self.room is None
 
     @property
     def has_replacement(self) -> bool:

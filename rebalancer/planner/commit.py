@@ -61,7 +61,7 @@ class Commit:
         if shares.get(strategy, 0.0) <= TOLERANCE:
             strategy = promise.strategy
         judging = self.draft.judging(pod, strategy)
-        reason = self._reason(strategy, pair) if judging is None else judging.reason(pod)
+        reason = self.reason(strategy, pair) if judging is None else judging.reason(pod)
         cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
         made = self._carry_out(pod, pair, verdict, strategy, reason, wave)
         return replace(made, cause=cause)
@@ -69,9 +69,16 @@ class Commit:
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can move in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
-        reason = f"frees room for {ref}: {self._reason(strategy, pair)}"
+        reason = f"frees room for {ref}: {self.reason(strategy, pair)}"
         where = step.cls, step.node
         return self._carry_out(step.pod, where, step.verdict, strategy, reason, wave, other)
+
+    def exchanged(
+        self, verdict: Verdict, pod: int, other: int, pair: Pair, reason: str, wave: Wave
+    ) -> Chosen:
+        """Move a pod that changes places with ``other``."""
+        strategy = next(iter(verdict.by_strategy))
+        return self._carry_out(pod, pair, verdict, strategy, reason, wave, other)
 
     def _carry_out(
         self,
@@ -112,7 +119,7 @@ class Commit:
         nodes, probability = prediction.nodes[:most].copy(), prediction.probability[:most].copy()
         return replace(prediction, nodes=nodes, probability=probability)
 
-    def _reason(self, strategy: str, pair: Pair) -> str:
+    def reason(self, strategy: str, pair: Pair) -> str:
         """Return the description by the strategy's first term that names the pair; empty if none does."""
         said = [
             (weighted.term, text)

@@ -41,7 +41,10 @@ class Effort:
     """The same for all pods of one plan."""
     chain_nodes: int = 8
     """Nodes from which some pod may move first."""
-
+    exchange: int = 48
+    """Exchanges that are judged for one pod that no node takes."""
+    exchanges: int = 600
+    """The same for all pods of one plan."""
     scenarios: int = 3
     """Scenarios at most in which the moves of a plan are made again, to say how sure its landings are."""
     scenario_moves: int = 300

@@ -213,17 +213,12 @@ class GangPlan:
         self, pods: Sequence[int], named: Collection[int], landing: TogetherLanding
     ) -> GangMove | Refusal:
         """Return the move, or why it does not pay."""
-        gain = landing.gain
-        entry = next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 0)
-        if gain[entry] <= TOLERANCE or max(gain[0], gain[2]) <= TOLERANCE:
+        if max(landing.gain[0], landing.gain[2]) <= TOLERANCE:
             return Refusal.of(Why.GANG_GAINS_NOTHING)
         cost = float(self._draft.problem.costs[list(pods)].sum())
-        threshold = self._draft.settings.threshold
-        least = threshold.imbalance if entry == Entry.IMBALANCE else threshold.pods
-        if gain[entry] / cost + TOLERANCE < least:
-            return Refusal.of(Why.GANG_LOW_GAIN, gain=gain[entry], cost=cost, least=least)
-        shares = {name: of[entry] for name, of in landing.by_strategy.items()}
-        strategy = max(shares, key=lambda name: (shares[name], name))
+        strategy = landing.pay(cost, self._draft.settings.threshold)
+        if isinstance(strategy, Refusal):
+            return strategy
         return GangMove(tuple(pods), landing.predictions, landing.share, strategy, frozenset(named))
 
     # -- make -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.exchanges import ExchangeCheck, ExchangeJudge
 from rebalancer.planner.gang_plan import GangCheck
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
@@ -168,6 +169,8 @@ class _Check:
         self._gangs = GangCheck(draft, moves)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
+        exchanges = ExchangeJudge(draft, draft.enforced, self._judge, guard)
+        self._exchanges = ExchangeCheck(draft, exchanges, moves, self._rows)
 
     def exists(self, move: Move) -> bool:
         """Return whether the snapshot has the pod of ``move``."""
@@ -209,7 +212,8 @@ class _Check:
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | Refusal:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if move.of_gang and move.room is None:
-            return self._gangs.verdict(move, now=self._limits.are_about(move))
+            check = self._exchanges if move.exchanges else self._gangs
+            return check.verdict(move, now=self._limits.are_about(move))
         # Of a gang all of whose pods leave, the check of rooms asks about all.
         protections = [] if move.of_gang else self._draft.protections(pod)
         if protections:

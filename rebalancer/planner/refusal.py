@@ -98,6 +98,9 @@ class Why(Enum):
     RESTARTS = Code.WHOLE_ROLLOUT, "{pod:pod} moves by a restart of its rollout, which is not sent together with evictions"
     MOVES_ALREADY = Code.MOVED_NOW, "it moves already in this plan"
 
+    LANDS_BEFORE = None, "{pod:pod} would land before the other pod has left its room"
+    MAY_MISS = Code.UNSURE, "{pod:pod} might not land where the other pod leaves room ({landing:landing})"
+
     # -- planned moves that are judged again
     WITH_CODE = None, "{why:code}: {why:sentence}"
     GONE = None, "{who} is gone"

@@ -219,7 +219,7 @@ class _Review:
         linked: list[Move] = []
         moves = self._whole_units(moves)
         for move in reversed(moves):
-            for_a_move = move.makes_way_for and move.room is None
+            for_a_move = move.makes_way_for and move.room is None and not move.exchanges
             if for_a_move and move.makes_way_for not in coming:
                 self._ended[move.uid] = Status.DROPPED, self._in_vain(move.makes_way_for)
                 continue

@@ -14,8 +14,7 @@ from itertools import count
 
 import numpy as np
 
-from rebalancer.cost.guards import guard_term
-from rebalancer.cost.term import Term
+from rebalancer.cost.guards import Guard, guard_term
 from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, Wave
@@ -23,6 +22,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
+from rebalancer.planner.exchanges import ExchangeJudge, ExchangeWaves
 from rebalancer.planner.gang_plan import GangPlan
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
@@ -116,7 +116,7 @@ class _Pass:
         self,
         draft: Draft,
         terms: Sequence[WeightedTerm],
-        guard: Term,
+        guard: Guard,
         effort: Effort,
         stop: WhyStop,
         most_landings: int | None,
@@ -142,6 +142,10 @@ class _Pass:
         self._rungs = Rungs(self.candidates, self.examination, commit, effort, self._goes_on)
         chains = Chains(draft.view, judge, draft.problem.costs, effort)
         self._chains = ChainWaves(draft, chains, self.candidates, self.examination, commit)
+        exchanges = ExchangeJudge(draft, terms, judge, guard)
+        self._exchanges = ExchangeWaves(
+            draft, exchanges, self.candidates, self.examination, commit, effort
+        )
 
     def run(self, first_wave: int) -> list[Chosen]:
         """Return the moves of all waves, in order; the state contains all of them."""
@@ -189,6 +193,7 @@ class _Pass:
             self._little = self._is_little(self._gained - before)
         else:
             of_wave, self._rungs.freed = self._chains.wave(wave)
+            of_wave = of_wave or self._exchanges.wave(wave)
             self.rests = self._little and not of_wave
             self._little = False
         self._draft.state.reap()

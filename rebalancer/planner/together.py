@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.cost.guards import Guard
+from rebalancer.cost.term import Entry
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import BACK, leaders_first, why_unsure
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rollout import foresee_rollout
+from rebalancer.planner.settings import Threshold
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.scheduler.prediction import Prediction, uniform
@@ -47,6 +49,18 @@ class TogetherLanding:
         """The gain per pod: the gain of all, divided equally."""
         hard, soft, balance = (gain / len(self.predictions) for gain in self.gain)
         return hard, soft, balance
+
+    def pay(self, cost: float, threshold: Threshold) -> str | Refusal:
+        """Return the strategy with the largest share in the gain; or why that is not worth evictions of this ``cost``."""
+        entry = next((e for e in range(3) if abs(self.gain[e]) > TOLERANCE), 0)
+        gain = self.gain[entry]
+        if gain <= TOLERANCE:
+            return Refusal.of(Why.GANG_GAINS_NOTHING)
+        least = threshold.imbalance if entry == Entry.IMBALANCE else threshold.pods
+        if gain / cost + TOLERANCE < least:
+            return Refusal.of(Why.GANG_LOW_GAIN, gain=gain, cost=cost, least=least)
+        shares = {name: of[entry] for name, of in self.by_strategy.items()}
+        return max(shares, key=lambda name: (shares[name], name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -326,7 +326,8 @@ def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:
             raise _WrongError(f"moves[{index}].uid: stands in moves[{first}], too; remove one")
     for index, move in moves:
         place, other = by_uid.get(move.makes_way_for or "", (index, None))
-        if other is not None and other.wave <= move.wave:
+        together = other is not None and bool(move.gang) and other.gang == move.gang
+        if other is not None and other.wave <= move.wave and not together:
             raise _WrongError(
                 f"moves[{index}].makesWayFor: moves[{place}] is in wave {other.wave}, not after"
                 f" wave {move.wave}; {_ANEW}"

@@ -80,6 +80,8 @@ class _Simulated:
         self._uids = {(move.namespace, move.pod): move.uid for move in moves}
         self._new: list[tuple[Replacement, float]] = []
         """The replacements of this wave, and when they are Ready."""
+        self._ending: Collection[str] = ()
+        """The victims that held their room when replacements without a node were last looked at."""
 
     # -- the actor: see rebalancer.run.execution.attempt.Actor -------------------------------------------
 
@@ -157,7 +159,19 @@ class _Simulated:
 
     def newcomers(self) -> list[Replacement]:
         now = self._world.now
+        if any(not new.node for new, _ in self._new) and self._ending != self._world.terminating():
+            self._ending = self._world.terminating()
+            self._land_late()
         return [replace(new, ready=bool(new.node) and now >= at) for new, at in self._new]
+
+    def _land_late(self) -> None:
+        """Give replacements without a node the room that victims have left since."""
+        self._world.schedule()
+        for number, (new, ready) in enumerate(self._new):
+            pod = None if new.node else self._world.pod(new.uid)
+            if pod is not None and pod.node:
+                later = self._world.now - new.created
+                self._new[number] = replace(new, node=pod.node), ready + later
 
     def ending(self) -> Collection[str]:
         return self._world.terminating()

@@ -208,7 +208,8 @@ class SimulatedCluster:
         if not self.pending:
             return 0
         model = SchedulerModel(self._living, self._make_profile(self._living))
-        placed = self._place_waiting(self._state(), model)
+        with model.marking(self._marked):
+            placed = self._place_waiting(self._state(), model)
         self._renew()
         return placed
 

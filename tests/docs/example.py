@@ -13,7 +13,7 @@ from rebalancer.embedded.apiserver.kinds import POD
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
-from rebalancer.embedded.manifests import ZONE, deployment, node
+from rebalancer.embedded.manifests import ZONE, deployment, node, spread
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
 from rebalancer.wire.pods import FINISHED
@@ -194,6 +194,20 @@ def _capacity(cluster: EmbeddedCluster) -> None:
     _settled(cluster, deployment("model", 1, cpu="100", **batch))
 
 
+def _exchange(cluster: EmbeddedCluster) -> None:
+    """Two workloads fill one node each; then either may stand on both, and has to."""
+    cluster.add_node("node-a1", "zone-a", labels={"team-a": "yes"})
+    cluster.add_node("node-b1", "zone-b", labels={"team-b": "yes"})
+    cluster.advance(_MINUTES)
+    for name in ("a", "b"):
+        labels = {"app": f"app-{name}"}
+        rule = spread(labels, ZONE)
+        more = {"nodeSelector": {f"team-{name}": "yes"}, "topologySpreadConstraints": [rule]}
+        _settled(cluster, deployment(f"app-{name}", 2, labels=labels, cpu="4", **more))
+    both = {"team-a": "yes", "team-b": "yes"}
+    _settled(cluster, *(node(f"node-{zone}1", zone=f"zone-{zone}", labels=both) for zone in "ab"))
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -211,6 +225,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "make-room": _make_room,
     "slots": _slots,
     "capacity": _capacity,
+    "exchange": _exchange,
 }
 
 

@@ -359,10 +359,10 @@ _AGAIN = (Status.BLOCKED, Status.FAILED, Status.LOST)
 """How a move ends that another moment may let succeed."""
 
 
-def _leave_all(
-    outcome: Outcome, moves: Sequence[Move], what: str = "its gang stays as a whole"
-) -> Iterator[Outcome]:
-    """Yield the outcomes of the other ``moves`` of a gang, or of a rollout, of which one does not go."""
+def _leave_all(outcome: Outcome, moves: Sequence[Move], what: str = "") -> Iterator[Outcome]:
+    """Yield the outcomes of the other ``moves`` of a gang, exchange or rollout, of which one does not go."""
+    whole = "it changes no place" if moves[0].exchanges else "its gang stays as a whole"
+    what = what or whole
     stopped = outcome.status is Status.NOT_ATTEMPTED
     status = Status.NOT_ATTEMPTED if stopped else Status.DROPPED
     why = (

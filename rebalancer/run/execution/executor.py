@@ -267,10 +267,12 @@ class Executor:
     def _together(self, moves: Sequence[Move]) -> list[Outcome]:
         """Evict the pods of a gang together; a gang of which only a part has left ends the run.
 
-        Where they make room, the nodes that are being made free are marked until it is taken, as for other moves.
+        Where they make room, the nodes that are being made free are marked until it is taken, as for other moves. Of an exchange
+        each pod leaves once the one before is gone, with the marks of all.
         """
         first = moves[0]
-        if first.room is not None:
+        in_turn = first.room is not None or first.exchanges
+        if in_turn:
             outcome = self._in_vain(first) or self._not_marked(first)
             if outcome is not None:
                 return self._all_stay(moves, outcome)
@@ -278,6 +280,8 @@ class Executor:
         for outcome in self._outcomes_of(moves):
             done.append(outcome)
             self._take(outcome)
+            if first.exchanges and outcome.status.is_carried_out:
+                self._until_ended(outcome.move)
         gone = (Status.GONE, Status.CHANGED)
         stayed = [one for one in done if not (one.status.is_carried_out or one.status in gone)]
         if stayed and any(one.status.may_have_evicted for one in done):
@@ -287,7 +291,7 @@ class Executor:
                 f"{first.gang}: {len(done) - len(stayed)} of its {len(done)} pods have left, "
                 f"and {one.move.ref} {how}: {one.message}"
             )
-        if first.room is not None:
+        if in_turn:
             left = [one.move for one in done if one.status.is_carried_out]
             for move in left:
                 self._until_placed(move)
@@ -295,6 +299,13 @@ class Executor:
                 self._until_let_in(left)
             self._unmark()
         return done
+
+    def _until_ended(self, move: Move) -> None:
+        """Wait until the pod of an exchange no longer holds its room, as long as a wave may take: another one lands there."""
+        until = self._stop.now() + self._pace.ready
+        while not self._arrivals.is_gone(move.uid):
+            if self._stop.now() >= until or not self._wait(until):
+                return
 
     def _outcomes_of(self, moves: Sequence[Move]) -> Iterator[Outcome]:
         """Move the pods of a gang in the order in which each of them starts once, or all pods of a Deployment by a restart.

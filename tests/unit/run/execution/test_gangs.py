@@ -288,3 +288,53 @@ def test_after_a_gang_that_is_half_gone_no_other_of_its_wave_begins() -> None:
     done = execute(world, [*gang(), *others])
     assert statuses(done)[3:] == [Status.NOT_ATTEMPTED] * 2
     assert set(world.rehearsals) == set(ABC)
+
+
+def exchange(*, marks: tuple[str, ...] = ()) -> list[Move]:
+    """a leaves first, then b, and each takes the place of the other."""
+    unit = "exchange of default/a and default/b"
+    names = ("a", "b"), ("b", "a")
+    return [
+        replace(move(one), unit=unit, gang=unit, makes_way_for=f"uid-{other}", marks=marks)
+        for one, other in names
+    ]
+
+
+def test_the_second_pod_of_an_exchange_leaves_once_the_first_one_is_gone() -> None:
+    world, asked_at = World(holds={"uid-a": 20.0, "uid-b": 50.0}), {}
+    world_evict = world.evict
+
+    def evict(namespace: str, name: str, uid: str, **more: bool) -> EvictionAnswer:
+        asked_at[name] = world.clock.now()
+        return world_evict(namespace, name, uid, **more)
+
+    world.evict = evict  # type: ignore[method-assign]
+    done = execute(world, exchange())
+    assert (world.rehearsals, statuses(done)) == (["a", "b"], [EVICTED, EVICTED])
+    assert asked_at["a"] < 1.0
+    assert 20.0 <= asked_at["b"] < 21.0
+    assert (done.stopped, done.failed) == (None, False)
+
+
+def test_an_exchange_is_finished_though_the_first_pod_does_not_end_in_the_time_of_a_wave() -> None:
+    world = World(holds={"uid-a": 1e6})
+    execute(world, exchange())
+    assert world.evictions == ["a", "b"]
+
+
+def test_neither_pod_of_an_exchange_leaves_if_one_would_be_refused() -> None:
+    world = World(rehearsed={"b": AnswerKind.BLOCKED})
+    done = execute(world, exchange())
+    assert world.evictions == []
+    assert statuses(done) == [DROPPED, BLOCKED]
+    assert done.outcomes[0].message.startswith("it changes no place, since default/b stays: ")
+
+
+def test_the_run_ends_where_only_the_first_pod_of_an_exchange_has_left() -> None:
+    refused = EvictionAnswer(AnswerKind.FAILED, "denied")
+    done = execute(World(answers={"b": [refused] * 3}), exchange())
+    assert statuses(done) == [EVICTED, Status.FAILED]
+    assert done.failed
+    assert done.stopped == (
+        "exchange of default/a and default/b: 1 of its 2 pods have left, and default/b stayed: denied"
+    )
