@@ -250,6 +250,7 @@ _OWN: dict[str, Schema] = {
             "nodeConditions": _FLAG,
             "volumeAttachments": _FLAG,
             "deletePods": _FLAG,
+            "deletionCosts": _FLAG,
             "events": _FLAG,
             "create": _FLAG,
             "marks": _FLAG,

@@ -209,7 +209,7 @@ def snapshots(
         _require_left(f"--cordon {name}", gone.get(name))
         cordon_node(objects, name)
     for wanted in scales:
-        scale(objects, wanted)
+        scale(objects, wanted, first.captured_at)
     renew_budgets(objects)
     # What was measured in the file was measured before the edits; nodes that join will be.
     return first, _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))

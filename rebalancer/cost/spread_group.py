@@ -83,6 +83,11 @@ class SpreadGroup(RuledGroup):
             too_few=self._too_few,
         )
 
+    @property
+    def max_skew(self) -> int:
+        """The largest allowed difference in pods."""
+        return self._max_skew
+
     @cached_property
     def _immobile(self) -> Counter[int]:
         """Domain -> number of its pods that cannot be moved."""

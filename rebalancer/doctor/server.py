@@ -159,7 +159,7 @@ def _features(
         yield feature, Grade.PROBLEM, rules
     if run.loaded.policy.mode is not Mode.ENFORCE:
         return
-    moves = act_rules(run.rules.namespace, restarts=run.restarts)
+    moves = act_rules(run.rules.namespace, restarts=run.restarts, writes_costs=run.writes_costs)
     yield "evict pods (mode: enforce)", Grade.PROBLEM, moves
     yield "follow the cluster between waves", Grade.NOTE, FOLLOW_RULES
     yield "write events", Grade.NOTE, EVENT_RULES

@@ -14,6 +14,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import READ_DAEMON_SET
@@ -62,17 +63,20 @@ ACT_RULES = (
 """For a run that evicts, beside READ_RULES."""
 
 
-def act_rules(namespace: str | None, *, restarts: bool = False) -> tuple[AccessRule, ...]:
-    """Return ACT_RULES, plus RESTART_RULES for a run that ``restarts``.
+def act_rules(
+    namespace: str | None, *, restarts: bool = False, writes_costs: bool = False
+) -> tuple[AccessRule, ...]:
+    """Return ACT_RULES, plus RESTART_RULES for a run that ``restarts``, and CHANGE_POD for one that ``writes_costs``.
 
-    If the run is limited to ``namespace``, the right to move pods is needed only there.
+    If the run is limited to ``namespace``, the right to move and change pods is needed only there.
     """
-    rules = (*ACT_RULES, *(RESTART_RULES if restarts else ()))
+    costs = (CHANGE_POD,) if writes_costs else ()
+    rules = (*ACT_RULES, *(RESTART_RULES if restarts else ()), *costs)
     if namespace is None:
         return rules
     return tuple(
         replace(rule, namespace=namespace)
-        if rule.resource.endswith("/eviction") or rule in RESTART_RULES
+        if rule.resource.endswith("/eviction") or rule in (*RESTART_RULES, CHANGE_POD)
         else rule
         for rule in rules
     )

@@ -14,6 +14,7 @@ from rebalancer.wire.kinds import Resource
 _VALUES = {
     ("create", "", "pods/eviction"): "mode: enforce",
     ("delete", "", "pods"): "rbac.deletePods: true",
+    ("patch", "", "pods"): "rbac.deletionCosts: true",
     ("get", "", "nodes"): "rbac.marks: true",
     ("patch", "", "nodes"): "rbac.marks: true",
     ("patch", "", "nodes/status"): "rbac.nodeConditions: true",

@@ -49,7 +49,9 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
             extra[index] += _VOLUME
         if (cls.spec.termination_grace_period_seconds or 30) > _LONG_GRACE_SECONDS:
             extra[index] += _LONG_GRACE
-    base = 1.0 + pods.deletion_cost / _DELETION_COST_SCALE + priority[pods.cls] / _PRIORITY_SCALE
+    # What we wrote says which pod goes first at a scale-in, not what its eviction costs.
+    theirs = np.where(pods.flags & PodFlag.COST_OURS, 0, pods.deletion_cost)
+    base = 1.0 + theirs / _DELETION_COST_SCALE + priority[pods.cls] / _PRIORITY_SCALE
     cost: Floats = np.clip(base, _LEAST, _MOST) + extra[pods.cls]
     return cost
 

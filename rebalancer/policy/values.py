@@ -199,6 +199,9 @@ class Params(Section):
     scales: ClassVar[Literal["in", "out"] | None] = None
     """For a strategy that removes machines (in) or adds some (out): it needs a provider that acts. See
     ``rebalancer.machines.capacity.scaling``, which names the options that it must have."""
+    orders_deletions: ClassVar[bool] = False
+    """For a strategy that writes deletion costs on pods; see ``rebalancer.planner.deletion_costs``, which names the options
+    that it must have."""
 
 
 class ProviderParams(Params):

@@ -15,6 +15,7 @@ import msgspec
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number, yaml_text
 from rebalancer.base.plain_text import printable_json
+from rebalancer.plan.deletion_costs import DeletionCosts
 from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.plan.plan import Cost, NodeCount, Outcome, Plan, Score, Skip, UnmetRule
 from rebalancer.report.model import RunReport, rules_left
@@ -71,6 +72,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "cut": report.cut,
         "interruptions": [_interruption(one) for one in report.interruptions],
         "machines": [asdict(one) for one in report.machines],
+        "deletionCosts": _deletion_costs(report.deletion_costs),
         "heldBy": None,
         "reviewedPlan": describe_reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
@@ -91,6 +93,20 @@ def as_json(report: RunReport) -> Iterator[str]:
         yield from _list(value) if isinstance(value, Iterator) else (_indent(value, "  "),)
         start = ","
     yield "\n}\n"
+
+
+def _deletion_costs(costs: DeletionCosts | None) -> dict[str, Any] | None:
+    if costs is None:
+        return None
+    within = None if costs.within is None else costs.within.total_seconds()
+    return {
+        "strategy": costs.strategy,
+        "changes": [asdict(one) for one in costs.changes],
+        "waiting": costs.waiting,
+        "repaired": [asdict(one) for one in costs.repaired],
+        "withinSeconds": within,
+        "held": costs.held,
+    }
 
 
 def _interruption(one: InterruptedMachine) -> dict[str, Any]:

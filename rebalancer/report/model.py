@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rebalancer.base.plain_text import count
+from rebalancer.plan.deletion_costs import DeletionCosts
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, UnmetRule
 from rebalancer.policy.load import LoadedPolicy
@@ -52,6 +53,8 @@ class RunReport:
     """Machines with an interruption: those that serve handles now, and those that it finished since its last run."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, in order, or would be."""
+    deletion_costs: DeletionCosts | None = None
+    """What is written on pods so that scale-ins take the right ones; None: the policy has no strategy for it."""
     asks: bool = False
     """Whether the question follows whether to carry the plan out."""
     read_again: ClusterNow | None = None

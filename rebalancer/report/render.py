@@ -194,6 +194,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "cut": None,
         "interruptions": [],
         "machines": [],
+        "deletionCosts": None,
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": describe_reviewed_plan(report.reviewed),
         "warnings": [*loaded.warnings, *loaded.of_strategies],

@@ -212,6 +212,38 @@ class ActOnMachine(_Object):
     node: str
 
 
+class ChangeOfCost(_Object):
+    """The deletion cost of one pod that is written, or with ``value`` null taken back; ``outcome``: empty while planned."""
+
+    namespace: str
+    pod: str
+    uid: str
+    workload: str
+    node: str
+    value: int | None
+    why: str
+    outcome: str
+
+
+class RepairOfScaleIn(_Object):
+    """A workload whose rules hold once the next scale-in has taken so many pods."""
+
+    workload: str
+    moves: Count
+    pods: Count
+
+
+class CostsOfDeletion(_Object):
+    """What a strategy that orders scale-ins writes on pods; ``held``: why nothing is written now."""
+
+    strategy: str
+    changes: list[ChangeOfCost]
+    waiting: Count
+    repaired: list[RepairOfScaleIn]
+    within_seconds: Number | None
+    held: str
+
+
 class Report(_Object):
     """One run of rebalancer; values are null if another run holds the Lease, because nothing was read."""
 
@@ -250,6 +282,7 @@ class Report(_Object):
     cut: str | None
     interruptions: list[InterruptionOfMachine]
     machines: list[ActOnMachine]
+    deletion_costs: CostsOfDeletion | None
     held_by: LeaseHolder | None
     reviewed_plan: ReviewedFile | None
     warnings: list[str]

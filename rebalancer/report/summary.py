@@ -426,5 +426,6 @@ class Summary:
             self.report.plan.elsewhere or None,
             *map(words.interruption_line, self.report.interruptions),
             *map(words.act_line, self.report.machines),
+            *(() if (costs := self.report.deletion_costs) is None else costs.lines),
         )
         return tuple(line for line in lines if line is not None)

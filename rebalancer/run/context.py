@@ -13,7 +13,9 @@ from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
 from rebalancer.core import INTERPRETED, is_compiled
+from rebalancer.plan.deletion_costs import DeletionCosts
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
+from rebalancer.planner.deletion_costs import find_ordering
 from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.load import LoadedPolicy
@@ -67,6 +69,8 @@ class RunContext:
     """Machines that go, for the report."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, for the report."""
+    deletion_costs: DeletionCosts | None = None
+    """What is written on pods beside the moves, for the report."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
 
@@ -88,6 +92,12 @@ class RunContext:
             of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
             for name, of in policy.strategies.items()
         )
+
+    @property
+    def writes_costs(self) -> bool:
+        """Whether the run may write deletion costs on pods, or take them back where their strategy is off."""
+        name = None if self.reviewed is not None else find_ordering(self.rules)
+        return name is not None and self.loaded.policy.mode_of(name) is not Mode.OBSERVE
 
     @property
     def restarts(self) -> bool:

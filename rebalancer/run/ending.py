@@ -75,6 +75,7 @@ def _is_idle(written: RunReport) -> bool:
         or written.standstill
         or written.exit_code
         or written.interruptions
+        or (written.deletion_costs is not None and written.deletion_costs.changes)
         or any(act.status is not ActStatus.WAITS for act in written.machines)
     )
 
@@ -117,6 +118,7 @@ def run_report(
         exit_code=exit_code,
         interruptions=run.interruptions,
         machines=run.machines,
+        deletion_costs=run.deletion_costs,
         read_again=_score_again(planned, execution),
         scope=planned.rules.scope,
     )

@@ -21,6 +21,7 @@ from rebalancer.base.errors import (
 from rebalancer.base.output import say
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.plan import Outcome
+from rebalancer.planner.deletion_costs import find_ordering, plan_deletion_costs
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned, Reviewed, make_plan
 from rebalancer.planner.rules import History
@@ -163,12 +164,34 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
             planned = plan_run(run, reading, memory)
             execution, unmarked = act(run, source, reading, planned, memory, stop=stop), True
     partial = unmarked or blind
+    run = order_deletions(run, source, reading, planned)
+    partial = partial or bool(run.deletion_costs is not None and run.deletion_costs.failed)
     if scaling is not None:
         scaling.after()
         run, partial = replace(run, machines=tuple(scaling.acts)), partial or scaling.failed
     code, written = report(run, ending, source, planned, execution, partial=partial)
     totals = None if memory is None else _count(run, memory, written, code)
     return EndedRun(code, written, remembered, totals)
+
+
+def order_deletions(
+    run: RunContext, source: Source, reading: Reading, planned: Planned
+) -> RunContext:
+    """Write deletion costs on pods, if the policy orders scale-ins; return the run with what was or would be written."""
+    if run.reviewed is not None or find_ordering(run.rules) is None:
+        return run
+    with run.timings.phase("deletion costs"):
+        costs = plan_deletion_costs(
+            run.rules, reading.snapshot, run.history, planned.emptied, planned.standstill
+        )
+        if costs is not None and (why := run.stop.reason()) is not None:
+            costs = replace(costs, held=costs.held or why)
+        if costs is not None and run.acts and not costs.held and source.client is not None:
+            from rebalancer.kube.deletion_costs import write_costs  # noqa: PLC0415
+
+            run.environment.committed.set()
+            costs = write_costs(source.client, costs, run.stop.reason)
+    return replace(run, deletion_costs=costs)
 
 
 def _count(

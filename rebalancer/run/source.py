@@ -271,7 +271,7 @@ def require_rights(
         kept = [one for one in (run.state.memory, run.state.machine_state) if one is not None]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
         marks = MARK_RULES if run.steers or run.closes else ()
-        moves = act_rules(run.rules.namespace, restarts=run.restarts)
+        moves = act_rules(run.rules.namespace, restarts=run.restarts, writes_costs=run.writes_costs)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rights)
         events = SCALE_OUT_RULES if run.rules.makes_room else ()
         buffers = BUFFER_RULES if run.loaded.policy.capacity.buffers else ()

@@ -106,6 +106,10 @@ class PodFlag(enum.IntFlag):
     """Has an owner reference (not necessarily a controller)."""
     LOST_NODE = 16
     """Names a node that is not in the snapshot."""
+    COST_OURS = 32
+    """Has a deletion cost that the strategy deletion-cost wrote."""
+    COST_OF_OTHERS = 64
+    """Has a deletion cost that somebody else wrote."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from rebalancer.snapshot.membership import (
 from rebalancer.snapshot.model import PER_NODE_KINDS, PodFlag, Pods
 from rebalancer.snapshot.owners import PodController
 from rebalancer.wire import objects as o
+from rebalancer.wire.deletion_order import parse_deletion_cost
 from rebalancer.wire.opt_outs import OptOut, opt_outs
 from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, RUNNING, PodRecord, PodState
 
@@ -64,7 +65,7 @@ class PodRows:
         self.node.append(node)
         self.created.append(record.created)
         self.ready_since.append(record.ready_since if record.ready else 0.0)
-        self.deletion_cost.append(_deletion_cost(record.annotations.deletion_cost))
+        self.deletion_cost.append(parse_deletion_cost(record.annotations.deletion_cost))
         self.flags.append(_flags(record))
         self.state.append(state)
 
@@ -316,19 +317,13 @@ def _by_first_pod(column: array[int], size: int) -> tuple[array[int], list[int],
     return array("i", new[numbers].tobytes()), old.tolist(), new
 
 
-def _deletion_cost(text: str | None) -> int:
-    """Parse a pod deletion cost (KEP-2255), an int32; any other text counts as 0."""
-    try:
-        cost = int(text) if text else 0
-    except ValueError:
-        return 0
-    return cost if -(2**31) <= cost < 2**31 else 0
-
-
 def _flags(record: PodRecord) -> int:
     flags = PodFlag.TERMINATING * record.deleting | PodFlag.READY * record.ready
     flags |= PodFlag.OWNED * record.owned
     annotations = record.annotations
     if annotations.mirror is not None or annotations.config_source not in (None, "api"):
         flags |= PodFlag.MIRROR
+    if annotations.deletion_cost is not None:
+        ours = annotations.deletion_cost == annotations.our_deletion_cost
+        flags |= PodFlag.COST_OURS if ours else PodFlag.COST_OF_OTHERS
     return flags

@@ -62,8 +62,12 @@ def price_of(prices: Prices, labels: Mapping[str, str]) -> float:
     if prices.label is not None and (price := _parse(labels.get(prices.label, ""))) is not None:
         return price
     kind = next((labels[key] for key in _TYPES if key in labels), "")
-    spot = any(labels.get(key) == value for key, value in _SPOT.items())
-    return prices.table.get(kind + SPOT if spot else kind, math.nan)
+    return prices.table.get(kind + SPOT if is_spot(labels) else kind, math.nan)
+
+
+def is_spot(labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of a node name a Spot machine."""
+    return any(labels.get(key) == value for key, value in _SPOT.items())
 
 
 def days_stale(prices: Prices, now: float) -> int | None:

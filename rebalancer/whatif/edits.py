@@ -26,6 +26,7 @@ from rebalancer.snapshot.labels import ZONE_KEYS, object_selector
 from rebalancer.snapshot.load import MAGIC, SnapshotArchive, load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.store import StoredList
+from rebalancer.wire.deletion_order import read_replicas, sort_replicas
 from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import parse, share_of
 
@@ -438,7 +439,6 @@ def remove_node(objects: Objects, name: str) -> None:
 KINDS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _MAX_REPLICAS = 150_000
 """Pods: as many as Kubernetes supports in one cluster (``considerations for large clusters``)."""
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,8 +477,8 @@ class Scale:
         return Scale(kinds[parts[0].lower()], parts[1], parts[2], replicas)
 
 
-def scale(objects: Objects, wanted: Scale) -> None:
-    """Add pending pods, or delete pods as the controller would, until the number is right.
+def scale(objects: Objects, wanted: Scale, now: float) -> None:
+    """Add pending pods, or delete pods as the controller would at ``now`` (Unix seconds), until the number is right.
 
     Raises:
         PolicyError: there is no such workload, it is in the middle of a rollout, or there is no pod or template to copy.
@@ -497,7 +497,7 @@ def scale(objects: Objects, wanted: Scale) -> None:
         changed["status"] = {**status, **dict.fromkeys(counted, wanted.replicas)}
     pods = objects.pods_of({maker["metadata"]["uid"]})
     if len(pods) > wanted.replicas:
-        surplus = _order_of_deletion(wanted.kind, pods)[: len(pods) - wanted.replicas]
+        surplus = _order_of_deletion(wanted.kind, pods, now)[: len(pods) - wanted.replicas]
         gone = {id(pod) for pod in surplus}
         objects.items[:] = [item for item in objects.items if id(item) not in gone]
     names = {pod["metadata"]["name"] for pod in pods}
@@ -523,34 +523,11 @@ def _maker(objects: Objects, wanted: Scale, workload: Json) -> Json:
     return (used or [newest])[0]
 
 
-def _order_of_deletion(kind: str, pods: list[Json]) -> list[Json]:
-    """Return the pods in the order in which they would be deleted.
-
-    StatefulSets delete the highest ordinal first. ReplicaSets (``pkg/controller/controller_utils.go:
-    ActivePodsWithRanks``): unscheduled, then not ready, then the lowest deletion cost, then those with most siblings
-    on their node, then the youngest.
-    """
+def _order_of_deletion(kind: str, pods: list[Json], now: float) -> list[Json]:
+    """Return the pods in the order in which they would be deleted: of a StatefulSet the highest ordinal first."""
     if kind == "StatefulSet":
         return sorted(pods, key=lambda pod: -_ordinal(pod["metadata"]["name"]))
-    siblings = Counter(pod["spec"].get("nodeName") for pod in pods)
-    by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
-    youngest = sorted(
-        by_name, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True
-    )
-
-    def rank(pod: Json) -> tuple[Any, ...]:
-        node = pod["spec"].get("nodeName")
-        return bool(node), is_ready(pod), _deletion_cost(pod), -siblings[node]
-
-    return sorted(youngest, key=rank)
-
-
-def _deletion_cost(pod: Json) -> int:
-    text = (pod["metadata"].get("annotations") or {}).get(_DELETION_COST, "0")
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+    return [pods[row] for row in sort_replicas(read_replicas(pods), now)]
 
 
 def _is_number(text: str) -> bool:

@@ -167,6 +167,8 @@ def state_of(
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+OUR_DELETION_COST = "rebalancer/deletion-cost"
+"""The deletion cost that we wrote: where the two differ, somebody else wrote the other."""
 FINISHED = frozenset({"Succeeded", "Failed"})
 """The phases of pods that have ended: they hold nothing on their node."""
 _NULL = Raw(b"null")
@@ -181,6 +183,7 @@ ANNOTATION_NAMES = {
     "do_not_disrupt": "karpenter.sh/do-not-disrupt",
     "evicting": "descheduler.alpha.kubernetes.io/eviction-in-progress",
     "deletion_cost": DELETION_COST,
+    "our_deletion_cost": OUR_DELETION_COST,
     "mirror": "kubernetes.io/config.mirror",
     "config_source": "kubernetes.io/config.source",
     "koordinator_gang": "gang.scheduling.koordinator.sh/name",
@@ -207,6 +210,7 @@ class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
     do_not_disrupt: str | None = None
     evicting: str | None = None
     deletion_cost: str | None = None
+    our_deletion_cost: str | None = None
     mirror: str | None = None
     config_source: str | None = None
     koordinator_gang: str | None = None

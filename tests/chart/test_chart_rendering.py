@@ -886,6 +886,7 @@ CHANGED = {
     "rbac.capacityBuffers": True,
     "rbac.clusterApi": "clusters",
     "rbac.deletePods": True,
+    "rbac.deletionCosts": True,
     "rbac.events": True,
     "rbac.podGroups": True,
     "rbac.create": False,

@@ -147,6 +147,16 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
             for role in (RELEASE, f"{RELEASE}-observe")
         },
     ),
+    *(
+        (f"deletion-cost {of}", {"strategies": {"deletion-cost": of}}, {RELEASE: {"patch pods"}})
+        for of in ({}, {"mode": "off"})
+    ),
+    ("deletion-cost observes", {"strategies": {"deletion-cost": {"mode": "observe"}}}, {}),
+    (
+        "deletion-cost in a policy of theirs",
+        {"rbac": {"deletionCosts": True}},
+        {RELEASE: {"patch pods"}},
+    ),
     (
         "make-room",
         {"strategies": {"make-room": {}}},

@@ -180,6 +180,19 @@ def _slots(cluster: EmbeddedCluster) -> None:
     _settled(cluster, deployment("cache", 3, cpu="2"))
 
 
+def _deletion_cost(cluster: EmbeddedCluster) -> None:
+    """Six replicas were placed on two zones, and a third one joins."""
+    _nodes(cluster, "a", "b")
+    even = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    _settled(cluster, deployment("web", 6, topologySpreadConstraints=[even]))
+    _nodes(cluster, "c")
+
+
 def _capacity(cluster: EmbeddedCluster) -> None:
     """Two nodes of three are hardly used, one holds a single replica, one is full, and two workloads wait for room."""
     for name, pool in (*((f"node-{zone}1", "web") for zone in "abc"), ("node-d1", "batch")):
@@ -224,6 +237,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "failed-pods": _failed_pods,
     "make-room": _make_room,
     "slots": _slots,
+    "deletion-cost": _deletion_cost,
     "capacity": _capacity,
     "exchange": _exchange,
 }

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from rebalancer.kube import access
+from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
@@ -19,6 +20,7 @@ ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
     ("`--memory`; `--machine-state` of `serve`", access.config_map_rules("", ""), "always, on its own ConfigMaps"),
     ("`method: {singleReplicas: restart}`, `{unevictable: restart}`", RESTART_RULES, "that policy; `rbac.restarts`"),
     ("`steer: marks`; `scale-in` and `signals` of `serve`; removing marks", access.MARK_RULES, "that policy; `rbac.marks`"),
+    ("`deletion-cost`, also with `mode: off`", (CHANGE_POD,), "that policy; `rbac.deletionCosts`"),
     ("`drain`, `replace`", access.DRAIN_RULES, "`drain.enabled`"),
     ("`nodeConditions: true`, `--node-conditions` (else a warning)", access.CONDITION_RULES, "that policy; `rbac.nodeConditions`"),
     ("`scale-in` of `serve`, `replace`: wait for volumes (else the node's status)", access.ATTACHMENT_RULES, "that policy; `rbac.volumeAttachments`; `drain.enabled`"),

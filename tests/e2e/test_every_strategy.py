@@ -3,6 +3,7 @@
 import pytest
 
 from rebalancer.kube.access import SCALE_OUT_RULES
+from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.policy.values import Direction
 from rebalancer.registry import Registry
 from tests.controlplane import objects, operations, wait_until
@@ -16,6 +17,7 @@ protect: {minPodAge: 0s}
 budgets: {perOwner: 100%}  # a pod that is not Ready counts as one in flight for ten minutes
 strategies:
   anti-affinity: {}
+  deletion-cost: {}
   duplicates: {}
   failed-pods: {minPodLifetime: 0s}
   leaving: {}
@@ -97,7 +99,7 @@ def product(cluster, tmp_path):
         cluster.apply([manifest])
     cluster.apply([objects.pdb("web", {"app": "web"}, maxUnavailable=1)])
     operations.wait_pods_ready(cluster.api, PODS, timeout=300)
-    return Product(cluster, tmp_path, POLICY, SCALE_OUT_RULES)
+    return Product(cluster, tmp_path, POLICY, (*SCALE_OUT_RULES, CHANGE_POD))
 
 
 def run(product):

@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rebalancer.embedded.apiserver.defaults import admit, charge
-from rebalancer.embedded.apiserver.kinds import POD, Json, Kind, condition, is_ready
+from rebalancer.embedded.apiserver.kinds import POD, Json, Kind, is_ready
 from rebalancer.embedded.apiserver.store import Change, Key, Store, clone
 from rebalancer.embedded.engine import Controller
-from rebalancer.wire.pods import DELETION_COST, FINISHED
-from rebalancer.wire.times import unix_seconds
-
-_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+from rebalancer.wire.deletion_order import read_replicas, sort_replicas
+from rebalancer.wire.pods import FINISHED
 
 
 class WorkloadController(Controller):
@@ -120,40 +118,6 @@ def counts(pods: Sequence[Json]) -> dict[str, int]:
 
 
 def first_to_go(store: Store, pods: Sequence[Json]) -> list[Json]:
-    """Return pods in the order in which a ReplicaSet deletes them when it is scaled down.
-
-    Source: ``k8s.io/kubernetes/pkg/controller/controller_utils.go: ActivePodsWithRanks``; ages are
-    compared by powers of two (LogarithmicScaleDown), equal ones by uid.
-    """
-    ready_on: dict[str, int] = {}
-    for pod in pods:
-        if is_ready(pod):
-            node = pod["spec"].get("nodeName", "")
-            ready_on[node] = ready_on.get(node, 0) + 1
-    now = store.clock.now()
-
-    def order(pod: Json) -> tuple[Any, ...]:
-        node = pod["spec"].get("nodeName", "")
-        ready = condition(pod["status"], "Ready") or {}
-        since = ready.get("lastTransitionTime") if ready.get("status") == "True" else None
-        return (
-            bool(node),
-            _PHASES.get(pod["status"]["phase"], 1),
-            since is not None,
-            _deletion_cost(pod),
-            -ready_on.get(node, 0),
-            _rank(now, since),
-            _rank(now, pod["metadata"]["creationTimestamp"]),
-            pod["metadata"]["uid"],
-        )
-
-    return sorted(pods, key=order)
-
-
-def _rank(now: float, since: str | None) -> int:
-    return int(max(0.0, now - unix_seconds(since))).bit_length() if since else 0
-
-
-def _deletion_cost(pod: Mapping[str, Any]) -> int:
-    text = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
-    return int(text) if text.lstrip("-").isdecimal() else 0
+    """Return pods in the order in which a ReplicaSet deletes them when it is scaled down."""
+    order = sort_replicas(read_replicas(pods), store.clock.now())
+    return [pods[row] for row in order]

@@ -114,6 +114,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "cut",
         "interruptions",
         "machines",
+        "deletionCosts",
         "heldBy",
         "reviewedPlan",
         "warnings",
