@@ -51,10 +51,14 @@ class DisruptionBudgets:
 
         There no more than leaves enough pods that serve; in a closed zone what the API server allows.
         """
-        budget, idle = self._snapshot.budgets[index], self._idle.get(index, 0)
-        if not idle or self.is_closed(node):
+        budget, idle = self._snapshot.budgets[index], self.idle(index, node)
+        if not idle:
             return budget.allowed
         return max(0, min(budget.allowed, budget.healthy - idle - budget.desired))
+
+    def idle(self, index: int, node: int = -1) -> int:
+        """Return how many of the healthy pods of a budget do not count for one on ``node``: those in closed zones."""
+        return 0 if self.is_closed(node) else self._idle.get(index, 0)
 
     def is_closed(self, node: int) -> bool:
         """Return whether a node is in a closed zone."""
@@ -91,7 +95,7 @@ class DisruptionBudgets:
                 return Refusal.of(Why.PDB_NEVER, expected=only.expected, restart=restart, **facts)
             return Refusal.of(Why.PDB, healthy=only.healthy, **facts)
         if budgets and ready and self.allowed(self.of(cls)[0], node) <= 0:
-            only, idle = budgets[0], self._idle[self.of(cls)[0]]
+            only, idle = budgets[0], self.idle(self.of(cls)[0], node)
             facts = {"healthy": only.healthy, "desired": only.desired, "idle": idle}
             return Refusal.of(Why.PDB_SERVING, budget=only.ref, **facts)
         return None

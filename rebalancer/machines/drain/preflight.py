@@ -157,6 +157,8 @@ class _Check:
                 self._elsewhere.setdefault(move.gang, []).append(move)
         self._at_once: dict[str, Counter[int]] = {}
         """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
+        self._serving: dict[str, Counter[int]] = {}
+        """The same of those outside of closed zones."""
         of_gangs = {move.uid: move.gang for move in room.moves if move.of_gang}
         for pod in snapshot.pods.uid.rows_of(set(of_gangs)).tolist() if of_gangs else ():
             spent = self._disruptions.spent_by(
@@ -164,6 +166,8 @@ class _Check:
             )
             unit = of_gangs[snapshot.pods.uid[pod]]
             self._at_once.setdefault(unit, Counter()).update(spent)
+            serves = not self._disruptions.is_closed(int(snapshot.pods.node[pod]))
+            self._serving.setdefault(unit, Counter()).update(spent if serves else ())
 
     def pod(self, one: Triaged) -> PodCheck:
         """Return the check of one pod."""
@@ -208,17 +212,17 @@ class _Check:
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield the obstacles to an eviction, the worst first."""
-        cls = int(self._snapshot.pods.cls[pod])
+        pods, disruptions = self._snapshot.pods, self._disruptions
+        cls, node = int(pods.cls[pod]), int(pods.node[pod])
         of_class = self._snapshot.classes[cls]
-        budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
+        budgets = {index: self._snapshot.budgets[index] for index in disruptions.of(cls)}
         if len(budgets) > 1:
-            refs = " and ".join(budget.ref for budget in budgets)
+            refs = " and ".join(budget.ref for budget in budgets.values())
             text = f"{refs} both select it; the API refuses every eviction of it"
             yield DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
-        blocking = [
-            b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
-        ]
-        for budget in filter(lambda one: one.never_allows, blocking):
+        blocks = disruptions.forbidden(cls, node, ready=pods.is_ready(pod)) is not None
+        blocking = budgets if blocks else {}
+        for budget in filter(lambda one: one.never_allows, blocking.values()):
             text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
             if of_class.cannot_surge:
                 text += f"; not by a restart either: {of_class.cannot_surge}"
@@ -231,8 +235,12 @@ class _Check:
         yield from self._of_others(pod, of_class, move)
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
             yield DrainVerdict.NO_ROOM, *why
-        for budget in blocking:
-            yield DrainVerdict.BLOCKED, Code.PDB.value, _needs(budget)
+        for index, budget in blocking.items():
+            yield (
+                DrainVerdict.BLOCKED,
+                Code.PDB.value,
+                _needs(budget, disruptions.idle(index, node)),
+            )
         for index, number in self._too_many(move):
             text = f"{_needs(self._snapshot.budgets[index])}; {number} pods would go at once"
             yield DrainVerdict.BLOCKED, Code.PDB.value, text
@@ -255,12 +263,13 @@ class _Check:
 
     def _too_many(self, move: Move | None) -> list[tuple[int, int]]:
         """Return (PodDisruptionBudget, pods of the move's gang that it counts) where it does not allow all of them now."""
-        at_once = self._at_once.get(move.gang) if move is not None and move.of_gang else None
-        budgets = self._snapshot.budgets
+        if move is None or move.gang not in self._at_once:
+            return []
+        budgets, serving = self._snapshot.budgets, self._serving[move.gang]
         return [
             (index, pods)
-            for index, pods in sorted((at_once or {}).items())
-            if pods > budgets[index].allowed
+            for index, pods in sorted(self._at_once[move.gang].items())
+            if pods > budgets[index].allowed or serving[index] > self._disruptions.allowed(index)
         ]
 
     def _skip(self, pod: int) -> Skip | None:
@@ -283,13 +292,10 @@ class _Check:
         return None if skip.code in _LIMITS else (skip.code.value, skip.message)
 
 
-def _needs(budget: DisruptionBudget) -> str:
-    return f"{budget.ref} needs {budget.desired} healthy pods and has {budget.healthy}"
-
-
-def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bool:
-    """Return whether the API evicts a pod that is not Ready although the budget allows no disruption."""
-    return budget.spares_unready and not snapshot.pods.is_ready(pod)
+def _needs(budget: DisruptionBudget, idle: int = 0) -> str:
+    """Return a phrase on what a budget needs; ``idle``: its pods in closed zones, which may not serve."""
+    beside = f", {idle} of them in a closed zone" if idle else ""
+    return f"{budget.ref} needs {budget.desired} healthy pods and has {budget.healthy}{beside}"
 
 
 _OF_FATE = {
