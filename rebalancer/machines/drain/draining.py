@@ -18,7 +18,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods, read_node_pods
 from rebalancer.kube.nodes import read_node
-from rebalancer.machines.drain.cordon import cordon, finish, give_up, order_of
+from rebalancer.machines.drain.cordon import cordon, finish, give_up, let_go, order_of
 from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
 from rebalancer.snapshot.model import Snapshot
@@ -210,7 +210,7 @@ class Drain:
                     finish(client, name, by)
                     return None
                 if self._uncordon:
-                    finish(client, name, by, uncordon=True)
+                    let_go(client, name, by)
                 else:
                     give_up(client, name, by)
                 conditions.show(client, name)

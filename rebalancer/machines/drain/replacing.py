@@ -14,7 +14,7 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView, read_node
-from rebalancer.machines.drain.cordon import Choice, enter, finish, order_of
+from rebalancer.machines.drain.cordon import Choice, enter, let_go, order_of
 from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
@@ -256,7 +256,7 @@ class NodeReplacement:
 
     def leave_out(self, name: str, why: str) -> None:
         """Give back a node that is not replaced."""
-        if finish(self._client, name, self._by, uncordon=True):
+        if let_go(self._client, name, self._by):
             self._emptying.conditions.show(self._client, name)
             self.note_left_out(name, why)
 

@@ -115,16 +115,11 @@ class SurgeReplacement(NodeReplacement):
             self._emptying.base.notes.append(text)
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
-        """Write a stage; the first one with the cordon, in one write, and the last one only while that stands."""
+        """Write a stage; the first one with the cordon, in one write."""
         if stage.phase is ReplacePhase.WAITING:
             return self.give_back(name, stage.uid)
         if stage.phase is not ReplacePhase.EMPTYING:
-            removes = stage.phase is ReplacePhase.REMOVING
-            return super().write(
-                name,
-                stage,
-                lambda node, before: may(node, before) and (node.unschedulable or not removes),
-            )
+            return super().write(name, stage, may)
         order = replace_record(self._emptying.order(), uid=stage.uid)
         entered = enter(self._client, name, stage, may=may, order=order)
         if entered:
