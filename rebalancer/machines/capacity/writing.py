@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeView
-from rebalancer.machines.drain.draining import list_remaining
-from rebalancer.machines.drain.triage import Orders
 from rebalancer.node_record.protocol import Claims, TaskPhase, Write, change_record
 from rebalancer.node_record.records import SCALE_INS
 from rebalancer.node_record.tasks import Entered, Process, enter, give_back, is_opened
@@ -18,15 +12,6 @@ from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
 from rebalancer.wire.marks import SCALE_IN, TAINT, Phase, ScaleInRecord, is_of_open_node, is_written
-
-_ALL = Orders(
-    force=True,
-    delete_emptydir_data=True,
-    ignore_daemonsets=True,
-    evict_batch=True,
-    evict_gangs=True,
-)
-"""With the machine every pod goes: only those that belong to the node stay to its end."""
 
 
 def change_state(
@@ -79,31 +64,6 @@ def clear_state(client: Client, name: str) -> str | None:
 
     change_record(client, name, SCALE_INS, decide)
     return why
-
-
-def describe_remaining(
-    client: Client,
-    name: str,
-    *,
-    clock: Callable[[], float],
-    version: tuple[int, int],
-    ready: bool,
-) -> str:
-    """Describe the pods that still block the termination; empty if all pods are bound to the node.
-
-    On a node that is not ``ready`` no pod ever finishes terminating. That no pod is left is confirmed by a second
-    read.
-
-    Raises:
-        ClusterReadError: the pods could not be read.
-    """
-    for _ in range(2):
-        left = list_remaining(read_node_pods(client, [name], clock=clock, version=version), _ALL)
-        if not ready:
-            left = replace(left, terminating=(), unread=())
-        if left:
-            break
-    return left.text()
 
 
 def _veto(node: NodeView) -> str | None:

@@ -10,9 +10,9 @@ from msgspec.structs import replace as replace_record
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.plain_text import count
 from rebalancer.kube.nodes import NodeView
-from rebalancer.machines.capacity.writing import describe_remaining
 from rebalancer.machines.drain.cordon import enter, give_back, order_of
 from rebalancer.machines.drain.draining import Drain
+from rebalancer.machines.drain.remaining import describe_remaining
 from rebalancer.machines.drain.replacing import (
     NodeReplacement,
     ReplacementPace,
