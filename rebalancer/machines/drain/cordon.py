@@ -120,8 +120,10 @@ def give_back(client: Client, name: str, uid: str) -> bool:
     return stage is None or stage.phase is not ReplacePhase.REMOVING
 
 
-def let_go(client: Client, name: str, by: str) -> bool:
+def let_go(client: Client, name: str, by: str, *, stays: bool = False) -> bool:
     """Give back a node that the drain ``by`` has closed; return whether it did.
+
+    Not while its machine may be ending, unless it is known that it ``stays``.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -130,7 +132,7 @@ def let_go(client: Client, name: str, by: str) -> bool:
     def may(_: NodeView, order: Order | None) -> str | None:
         return None if order is not None and order.by == by else "it is not ours"
 
-    return tasks.give_back(client, name, PROCESS, may).why_not is None
+    return tasks.give_back(client, name, PROCESS, may, stays=stays).why_not is None
 
 
 def finish(client: Client, name: str, by: str) -> bool:
