@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
@@ -98,6 +100,29 @@ class DisruptionBudgets:
             only, idle = budgets[0], self.idle(self.of(cls)[0], node)
             facts = {"healthy": only.healthy, "desired": only.desired, "idle": idle}
             return Refusal.of(Why.PDB_SERVING, budget=only.ref, **facts)
+        return None
+
+    def at_once(self, pods: Sequence[int]) -> Refusal | None:
+        """Return why not all of ``pods`` can be evicted at once; None if they can.
+
+        Of those outside of closed zones no more than leaves enough pods that serve.
+        """
+        snapshot, spent, serving = self._snapshot, Counter[int](), Counter[int]()
+        for pod in pods:
+            cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
+            if len(self.of(cls)) > 1 and (why := self.forbidden(cls)) is not None:
+                return Refusal.of(Why.OF_POD, pod=pod, why=why)
+            spent.update(of := self.spent_by(cls, ready=ready))
+            serving.update(of if not self.is_closed(int(snapshot.pods.node[pod])) else ())
+        for index, number in sorted(spent.items()):
+            budget = snapshot.budgets[index]
+            if number > budget.allowed or serving[index] > self.allowed(index):
+                most = max(0, budget.expected - budget.desired)
+                is_never = bool(budget.expected) and most < number
+                allows = f"allows {count(max(0, budget.allowed), 'disruption')} now"
+                allows += f", and never more than {most}" if is_never else ""
+                facts = {"budget": budget.ref, "allows": allows, "pods": number, "never": is_never}
+                return Refusal.of(Why.PDB_AT_ONCE, **facts)
         return None
 
     def unevictable(self) -> frozenset[int]:

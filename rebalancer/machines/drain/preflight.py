@@ -12,8 +12,9 @@ import numpy as np
 from rebalancer.machines.drain.triage import Fate, Triaged
 from rebalancer.plan.plan import Code, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.snapshot.columns import Bools, Ints
-from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodClass, Snapshot
+from rebalancer.snapshot.model import GangKey, PodClass, Snapshot
 from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
@@ -155,19 +156,14 @@ class _Check:
         for move in room.moves:
             if move.of_gang and move.method is Method.EVICT and move.node not in names:
                 self._elsewhere.setdefault(move.gang, []).append(move)
-        self._at_once: dict[str, Counter[int]] = {}
-        """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
-        self._serving: dict[str, Counter[int]] = {}
-        """The same of those outside of closed zones."""
         of_gangs = {move.uid: move.gang for move in room.moves if move.of_gang}
+        together_of: dict[str, list[int]] = {}
         for pod in snapshot.pods.uid.rows_of(set(of_gangs)).tolist() if of_gangs else ():
-            spent = self._disruptions.spent_by(
-                int(snapshot.pods.cls[pod]), ready=snapshot.pods.is_ready(pod)
-            )
-            unit = of_gangs[snapshot.pods.uid[pod]]
-            self._at_once.setdefault(unit, Counter()).update(spent)
-            serves = not self._disruptions.is_closed(int(snapshot.pods.node[pod]))
-            self._serving.setdefault(unit, Counter()).update(spent if serves else ())
+            together_of.setdefault(of_gangs[snapshot.pods.uid[pod]], []).append(pod)
+        self._at_once = {
+            gang: self._disruptions.at_once(pods) for gang, pods in together_of.items()
+        }
+        """Gang -> why its pods cannot go at once now; None if they can."""
 
     def pod(self, one: Triaged) -> PodCheck:
         """Return the check of one pod."""
@@ -212,38 +208,21 @@ class _Check:
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield the obstacles to an eviction, the worst first."""
-        pods, disruptions = self._snapshot.pods, self._disruptions
+        snapshot, pods = self._snapshot, self._snapshot.pods
         cls, node = int(pods.cls[pod]), int(pods.node[pod])
-        of_class = self._snapshot.classes[cls]
-        budgets = {index: self._snapshot.budgets[index] for index in disruptions.of(cls)}
-        if len(budgets) > 1:
-            refs = " and ".join(budget.ref for budget in budgets.values())
-            text = f"{refs} both select it; the API refuses every eviction of it"
-            yield DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
-        blocks = disruptions.forbidden(cls, node, ready=pods.is_ready(pod)) is not None
-        blocking = budgets if blocks else {}
-        for budget in filter(lambda one: one.never_allows, blocking.values()):
-            text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
-            if of_class.cannot_surge:
-                text += f"; not by a restart either: {of_class.cannot_surge}"
-            yield DrainVerdict.NEVER, Code.PDB.value, text
-        for index, number in self._too_many(move):
-            budget = self._snapshot.budgets[index]
-            if number > budget.expected - budget.desired:
-                text = f"{_needs(budget)}: {number} pods of {move.gang if move else ''} would go at once, which it never allows"
-                yield DrainVerdict.NEVER, Code.PDB.value, text
-        yield from self._of_others(pod, of_class, move)
+        gang = move.gang if move is not None and move.of_gang else ""
+        refusals = (
+            self._disruptions.forbidden(cls, node, ready=pods.is_ready(pod)),
+            self._at_once.get(gang),
+        )
+        of_budgets = [
+            (_verdict_on(one), *one.shown(snapshot)) for one in refusals if one is not None
+        ]
+        yield from (one for one in of_budgets if one[0] in REFUSING)
+        yield from self._of_others(pod, snapshot.classes[cls], move)
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
             yield DrainVerdict.NO_ROOM, *why
-        for index, budget in blocking.items():
-            yield (
-                DrainVerdict.BLOCKED,
-                Code.PDB.value,
-                _needs(budget, disruptions.idle(index, node)),
-            )
-        for index, number in self._too_many(move):
-            text = f"{_needs(self._snapshot.budgets[index])}; {number} pods would go at once"
-            yield DrainVerdict.BLOCKED, Code.PDB.value, text
+        yield from of_budgets
 
     def _of_others(
         self, pod: int, of_class: PodClass, move: Move | None
@@ -260,17 +239,6 @@ class _Check:
                 f"{said}: --evict-gangs evicts the pods of {of_class.gang} one by one all the same"
             )
             yield DrainVerdict.REFUSED, Code.GANG.value, text
-
-    def _too_many(self, move: Move | None) -> list[tuple[int, int]]:
-        """Return (PodDisruptionBudget, pods of the move's gang that it counts) where it does not allow all of them now."""
-        if move is None or move.gang not in self._at_once:
-            return []
-        budgets, serving = self._snapshot.budgets, self._serving[move.gang]
-        return [
-            (index, pods)
-            for index, pods in sorted(self._at_once[move.gang].items())
-            if pods > budgets[index].allowed or serving[index] > self._disruptions.allowed(index)
-        ]
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods
@@ -292,10 +260,13 @@ class _Check:
         return None if skip.code in _LIMITS else (skip.code.value, skip.message)
 
 
-def _needs(budget: DisruptionBudget, idle: int = 0) -> str:
-    """Return a phrase on what a budget needs; ``idle``: its pods in closed zones, which may not serve."""
-    beside = f", {idle} of them in a closed zone" if idle else ""
-    return f"{budget.ref} needs {budget.desired} healthy pods and has {budget.healthy}{beside}"
+def _verdict_on(refusal: Refusal) -> DrainVerdict:
+    """Return the verdict on a pod that PodDisruptionBudgets keep."""
+    why = refusal.facts["why"].why if refusal.why is Why.OF_POD else refusal.why
+    if why is Why.PDB_AT_ONCE and refusal.facts["never"]:
+        return DrainVerdict.NEVER
+    verdicts = {Why.PDB_CONFLICT: DrainVerdict.MISCONFIGURED, Why.PDB_NEVER: DrainVerdict.NEVER}
+    return verdicts.get(why, DrainVerdict.BLOCKED)
 
 
 _OF_FATE = {
