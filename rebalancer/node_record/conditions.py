@@ -23,19 +23,19 @@ from rebalancer.base.plain_text import printable
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import ConditionJson, NodeView, change_conditions
+from rebalancer.node_record.protocol import TaskPhase
 from rebalancer.node_record.records import (
     DRAINS,
     INTERRUPTIONS,
     SCALE_INS,
     Order,
     ReplacePhase,
-    Stage,
     empty_record,
-    stage_of,
 )
+from rebalancer.node_record.tasks import conditions_of
 from rebalancer.signals.state import PipelineState
 from rebalancer.snapshot.leaving import DRAIN
-from rebalancer.wire.marks import Lifecycle, LifecycleReason, Phase, ScaleInRecord, is_ours
+from rebalancer.wire.marks import Lifecycle, LifecycleReason, is_ours
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 _MAX_MESSAGE = 500
@@ -64,65 +64,35 @@ def conditions_due(node: NodeView, now: float) -> list[DueCondition]:
 
 def _of_drain(node: NodeView) -> Iterator[DueCondition]:
     order = DRAINS.read(node)
-    stage = stage_of(order)
-    if not node.unschedulable:
+    if order is None or not node.unschedulable:
         return
-    going = order if order is not None and not order.ended else None
+    task = DRAINS.task(order)
+    reason = LifecycleReason.REPLACEMENT if task.ends else LifecycleReason.DRAIN
+    message = _describe_order(order, task.phase)
+    yield from (DueCondition(one, reason, message) for one in conditions_of(task))
+
+
+def _describe_order(order: Order, phase: TaskPhase | None) -> str:
+    stage = order.stage
     if stage is not None and stage.phase is not ReplacePhase.WAITING:
-        yield from _of_stage(stage, order)
-    elif going is not None and going.replaces:
-        yield DueCondition(
-            Lifecycle.PLANNED, LifecycleReason.REPLACEMENT, _describe_order("replaced", going)
-        )
-    elif going is not None:
-        yield DueCondition(
-            Lifecycle.DRAINING, LifecycleReason.DRAIN, _describe_order("drained", going)
-        )
-    elif order is not None and order.empty:
-        yield DueCondition(
-            Lifecycle.DRAINED, LifecycleReason.DRAIN, _describe_order("emptied", order)
-        )
-
-
-def _describe_order(what: str, order: Order) -> str:
-    return f"{what} by {order.by} since {order.at}: {order.why}"
-
-
-def _of_stage(stage: Stage, order: Order | None) -> Iterator[DueCondition]:
-    reason = LifecycleReason.REPLACEMENT
-    message = f"replaced by {stage.by}: {stage.phase} since {rfc3339(stage.at)}"
-    if stage.phase in (ReplacePhase.REMOVING, ReplacePhase.DONE):
-        yield DueCondition(Lifecycle.MAINTAINED, reason, message)
-        yield DueCondition(Lifecycle.DRAINED, reason, message)
-        return
-    if order is not None and order.ended and not order.empty:
-        return
-    yield DueCondition(Lifecycle.PLANNED, reason, message)
-    moves = stage.phase is ReplacePhase.EMPTYING and order is not None and not order.empty
-    yield DueCondition(Lifecycle.DRAINING if moves else Lifecycle.DRAINED, reason, message)
-
-
-_EMPTYING_STEPS = ("leave", "escalate")
-"""The steps of an interruption that move pods, by their names in the policy."""
+        return f"replaced by {stage.by}: {stage.phase} since {rfc3339(stage.at)}"
+    what: dict[TaskPhase | None, str] = {
+        TaskPhase.WAITING: "replaced",
+        TaskPhase.EMPTY: "emptied",
+    }
+    return f"{what.get(phase, 'drained')} by {order.by} since {order.at}: {order.why}"
 
 
 def _of_interruption(node: NodeView, now: float) -> Iterator[DueCondition]:
     state = INTERRUPTIONS.read(node)
-    if state is None or not state.causes or not (state.begun and (state.steps or not state.ended)):
-        return  # nothing stands, or it was withdrawn
-    reason = LifecycleReason.INTERRUPTION
-    message = _describe_cause(state)
+    if state is None:
+        return
     goes = state.ended and any(
         one.held or one.deadline is None or one.deadline <= now for one in state.causes
     )
-    yield DueCondition(Lifecycle.MAINTAINED if goes else Lifecycle.PLANNED, reason, message)
-    moved = [
-        step for name, step in state.steps.items() if name.partition("-")[0] in _EMPTYING_STEPS
-    ]
-    if moved and moved[-1].outcome.is_good:
-        yield DueCondition(Lifecycle.DRAINED, reason, message)
-    elif moved and not state.ended:
-        yield DueCondition(Lifecycle.DRAINING, reason, message)
+    for one in conditions_of(INTERRUPTIONS.task(state)):
+        shown = Lifecycle.MAINTAINED if goes and one is Lifecycle.PLANNED else one
+        yield DueCondition(shown, LifecycleReason.INTERRUPTION, _describe_cause(state))
 
 
 def _describe_cause(state: PipelineState) -> str:
@@ -133,17 +103,12 @@ def _describe_cause(state: PipelineState) -> str:
 
 
 def _of_scale_in(node: NodeView) -> Iterator[DueCondition]:
-    state: ScaleInRecord | None = SCALE_INS.read(node)
+    state = SCALE_INS.read(node)
     if state is None or not node.unschedulable:
         return
-    reason = LifecycleReason.SCALE_IN
     message = f"removed from its group by {state.by}: unneeded since {state.since}"
-    if state.phase is Phase.ENDING:
-        yield DueCondition(Lifecycle.MAINTAINED, reason, message)
-        yield DueCondition(Lifecycle.DRAINED, reason, message)
-        return
-    yield DueCondition(Lifecycle.PLANNED, reason, message)
-    yield DueCondition(Lifecycle.DRAINED if state.empty else Lifecycle.DRAINING, reason, message)
+    for one in conditions_of(SCALE_INS.task(state)):
+        yield DueCondition(one, LifecycleReason.SCALE_IN, message)
 
 
 def _after_drain(node: NodeView, by: str, now: float) -> list[DueCondition] | None:

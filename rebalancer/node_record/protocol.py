@@ -16,6 +16,7 @@ this program writes.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -38,8 +39,23 @@ class Claims:
     """The label :data:`EXCLUDE`."""
 
 
+class TaskPhase(enum.StrEnum):
+    """How far a component is with a node; the table of ``rebalancer.node_record.tasks`` says what follows from each."""
+
+    WAITING = "waiting"
+    """It will be emptied, and its turn has not come."""
+    EMPTYING = "emptying"
+    EMPTY = "empty"
+    ENDING = "ending"
+    """The end of its machine was requested, or is about to be."""
+    DONE = "done"
+    """Its machine is ended."""
+    OVER = "over"
+    """The component gave up; what it has closed is closed still."""
+
+
 @dataclass(frozen=True, slots=True)
-class RecordContent:
+class Task:
     """The content of a record, independent of its format."""
 
     by: str
@@ -53,6 +69,10 @@ class RecordContent:
     """What must stay as long as this record exists."""
     owns: Claims = field(default_factory=Claims)
     """What its writer has made, and may undo."""
+    phase: TaskPhase | None = None
+    """None: nothing is done to the node, or not any more."""
+    ends: bool = False
+    """Whether the machine will be ended, or goes by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +84,7 @@ class Form(Generic[R]):
     decode: Callable[[str], R | None]
     """Returns what a value says, None if it cannot be read."""
     encode: Callable[[R], str]
-    entry: Callable[[R], RecordContent]
+    task: Callable[[R], Task]
     owning: Callable[[R, Claims], R]
     """Returns the record that also says that these are its own; what it owns already stays."""
     former: str = ""
@@ -81,7 +101,7 @@ class Form(Generic[R]):
     def read(self, node: NodeView) -> R | None:
         """Return the record on a node if it belongs to this very Node; else None."""
         record = self.standing(node)
-        about = None if record is None else self.entry(record).uid
+        about = None if record is None else self.task(record).uid
         return record if about in ("", node.uid) else None
 
 

@@ -22,7 +22,8 @@ from rebalancer.node_record.protocol import (
     EXCLUDE,
     Claims,
     Form,
-    RecordContent,
+    Task,
+    TaskPhase,
     Write,
     change_record,
 )
@@ -31,7 +32,7 @@ from rebalancer.signals.state import STATE, PipelineState
 from rebalancer.signals.state import encode_state as state_written
 from rebalancer.signals.state import read as state_read
 from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
-from rebalancer.wire.marks import SCALE_IN, ScaleInRecord
+from rebalancer.wire.marks import SCALE_IN, Phase, ScaleInRecord
 from rebalancer.wire.times import rfc3339
 
 CORDON, EXCLUDES = "cordon", "exclude"
@@ -97,46 +98,87 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far the replacement is; None: there is none, or its turn has not come."""
 
 
-def _order_entry(order: Order) -> RecordContent:
+_OF_STAGES = {
+    ReplacePhase.WAITING: TaskPhase.WAITING,
+    ReplacePhase.EMPTYING: TaskPhase.EMPTYING,
+    ReplacePhase.EMPTY: TaskPhase.EMPTY,
+    ReplacePhase.REMOVING: TaskPhase.ENDING,
+    ReplacePhase.DONE: TaskPhase.DONE,
+}
+
+
+def _phase_of_order(order: Order) -> TaskPhase:
+    stage = TaskPhase.WAITING if order.stage is None else _OF_STAGES[order.stage.phase]
+    if order.ended and stage not in (TaskPhase.ENDING, TaskPhase.DONE):
+        return TaskPhase.EMPTY if order.empty else TaskPhase.OVER
+    return TaskPhase.EMPTYING if stage is TaskPhase.WAITING and not order.replaces else stage
+
+
+def _task_of_order(order: Order) -> Task:
     wants = Claims(cordon=True, exclude=order.excludes)
-    owns = Claims(cordon=order.cordoned, exclude=order.excluded)
-    return RecordContent(order.by, order.why, order.until, order.uid, wants, owns)
+    stage, phase = order.stage, _phase_of_order(order)
+    if stage is not None and stage.phase is ReplacePhase.WAITING:
+        stage = None
+    by = order.by if stage is None else stage.by
+    ends = stage is not None or (order.replaces and not order.ended)
+    return Task(by, order.why, order.until, order.uid, wants, _owned(order), phase, ends)
 
 
-def _scale_in_entry(state: ScaleInRecord) -> RecordContent:
-    owns = Claims(cordon=state.cordoned, exclude=state.excluded)
+def _task_of_scale_in(state: ScaleInRecord) -> Task:
     # Load balancers leave the node out for as long as it goes.
-    wants = Claims(cordon=True, exclude=True)
-    return RecordContent(state.by, state.why or state.phase, "", state.uid, wants, owns)
+    wants, phase = Claims(cordon=True, exclude=True), TaskPhase.ENDING
+    if state.phase is Phase.LEAVING:
+        phase = TaskPhase.EMPTY if state.empty else TaskPhase.EMPTYING
+    why = state.why or state.phase
+    return Task(state.by, why, "", state.uid, wants, _owned(state), phase, ends=True)
 
 
-def _state_entry(state: PipelineState) -> RecordContent:
-    cause = state.causes[0] if state.causes else None
+def _owned(record: Order | ScaleInRecord) -> Claims:
+    return Claims(cordon=record.cordoned, exclude=record.excluded)
+
+
+_EMPTYING_STEPS = ("leave", "escalate")
+"""The steps of an interruption that move pods, by their names in the policy."""
+
+
+def _phase_of_state(state: PipelineState) -> TaskPhase | None:
+    if not (state.begun and state.causes and (state.steps or not state.ended)):
+        return None  # nothing stands, or it was withdrawn
+    steps = state.steps.items()
+    moved = [step for name, step in steps if name.partition("-")[0] in _EMPTYING_STEPS]
+    if moved and moved[-1].outcome.is_good:
+        return TaskPhase.EMPTY
+    return TaskPhase.EMPTYING if moved and not state.ended else TaskPhase.WAITING
+
+
+def _task_of_state(state: PipelineState) -> Task:
     wants = Claims(CORDON in state.steps, EXCLUDES in state.steps)
     owns = Claims(*(_is_kept(state, step) for step in (CORDON, EXCLUDES)))
-    if cause is None:
-        return RecordContent("", uid=state.uid, wants=wants, owns=owns)
-    until = "" if cause.deadline is None else rfc3339(cause.deadline)
-    return RecordContent(cause.source, cause.reason or cause.kind, until, state.uid, wants, owns)
+    by = why = until = ""
+    if state.causes:
+        cause = state.causes[0]
+        by, why = cause.source, cause.reason or cause.kind
+        until = "" if cause.deadline is None else rfc3339(cause.deadline)
+    return Task(by, why, until, state.uid, wants, owns, _phase_of_state(state), ends=True)
 
 
 def _is_kept(state: PipelineState, step: str) -> bool:
     return step in state.steps and state.steps[step].left == OURS
 
 
-def _owning_order(order: Order, claims: Claims) -> Order:
-    return msgspec.structs.replace(
-        order,
-        cordoned=order.cordoned or claims.cordon,
-        excluded=order.excluded or claims.exclude,
-    )
+C = TypeVar("C", Order, ScaleInRecord)
 
 
-def _owning_scale_in(state: ScaleInRecord, claims: Claims) -> ScaleInRecord:
+def claiming(record: C, claims: Claims) -> C:
+    """Return a record that owns exactly these claims."""
+    return msgspec.structs.replace(record, cordoned=claims.cordon, excluded=claims.exclude)
+
+
+def _owning(record: C, claims: Claims) -> C:
     return msgspec.structs.replace(
-        state,
-        cordoned=state.cordoned or claims.cordon,
-        excluded=state.excluded or claims.exclude,
+        record,
+        cordoned=record.cordoned or claims.cordon,
+        excluded=record.excluded or claims.exclude,
     )
 
 
@@ -177,8 +219,8 @@ DRAINS = Form(
     DRAIN,
     lambda text: _decode(text, Order),
     _encode,
-    _order_entry,
-    _owning_order,
+    _task_of_order,
+    _owning,
     former="rebalancer/replace",
     join=_join_stage,
 )
@@ -186,10 +228,10 @@ SCALE_INS = Form(
     SCALE_IN,
     lambda text: _decode(text, ScaleInRecord),
     _encode,
-    _scale_in_entry,
-    _owning_scale_in,
+    _task_of_scale_in,
+    _owning,
 )
-INTERRUPTIONS = Form(STATE, state_read, state_written, _state_entry, _owning_state)
+INTERRUPTIONS = Form(STATE, state_read, state_written, _task_of_state, _owning_state)
 CLOSING: tuple[Form[Any], ...] = (DRAINS, INTERRUPTIONS, SCALE_INS)
 """Those who close nodes: what one lets go, the first that wants it gets."""
 
@@ -230,7 +272,7 @@ def is_handed_over(node: NodeView, claims: Claims) -> bool:
     state = INTERRUPTIONS.read(node)
     if state is None:
         return False
-    owns = INTERRUPTIONS.entry(state).owns
+    owns = INTERRUPTIONS.task(state).owns
     return owns.cordon >= claims.cordon and owns.exclude >= claims.exclude
 
 
@@ -262,8 +304,8 @@ def _heirs(node: NodeView, holder: str, claims: Claims) -> Iterator[dict[str, st
         record = form.read(node)
         if record is None or form.key == holder:
             continue
-        entry = form.entry(record)
-        if entry.uid == node.uid and _covers(entry.wants, claims):
+        task = form.task(record)
+        if task.uid == node.uid and _covers(task.wants, claims):
             yield {form.key: form.encode(form.owning(record, claims))}
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
@@ -51,10 +53,14 @@ class DisruptionBudgets:
 
         There no more than leaves enough pods that serve; in a closed zone what the API server allows.
         """
-        budget, idle = self._snapshot.budgets[index], self._idle.get(index, 0)
-        if not idle or self.is_closed(node):
+        budget, idle = self._snapshot.budgets[index], self.idle(index, node)
+        if not idle:
             return budget.allowed
         return max(0, min(budget.allowed, budget.healthy - idle - budget.desired))
+
+    def idle(self, index: int, node: int = -1) -> int:
+        """Return how many of the healthy pods of a budget do not count for one on ``node``: those in closed zones."""
+        return 0 if self.is_closed(node) else self._idle.get(index, 0)
 
     def is_closed(self, node: int) -> bool:
         """Return whether a node is in a closed zone."""
@@ -91,9 +97,32 @@ class DisruptionBudgets:
                 return Refusal.of(Why.PDB_NEVER, expected=only.expected, restart=restart, **facts)
             return Refusal.of(Why.PDB, healthy=only.healthy, **facts)
         if budgets and ready and self.allowed(self.of(cls)[0], node) <= 0:
-            only, idle = budgets[0], self._idle[self.of(cls)[0]]
+            only, idle = budgets[0], self.idle(self.of(cls)[0], node)
             facts = {"healthy": only.healthy, "desired": only.desired, "idle": idle}
             return Refusal.of(Why.PDB_SERVING, budget=only.ref, **facts)
+        return None
+
+    def at_once(self, pods: Sequence[int]) -> Refusal | None:
+        """Return why not all of ``pods`` can be evicted at once; None if they can.
+
+        Of those outside of closed zones no more than leaves enough pods that serve.
+        """
+        snapshot, spent, serving = self._snapshot, Counter[int](), Counter[int]()
+        for pod in pods:
+            cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
+            if len(self.of(cls)) > 1 and (why := self.forbidden(cls)) is not None:
+                return Refusal.of(Why.OF_POD, pod=pod, why=why)
+            spent.update(of := self.spent_by(cls, ready=ready))
+            serving.update(of if not self.is_closed(int(snapshot.pods.node[pod])) else ())
+        for index, number in sorted(spent.items()):
+            budget = snapshot.budgets[index]
+            if number > budget.allowed or serving[index] > self.allowed(index):
+                most = max(0, budget.expected - budget.desired)
+                is_never = bool(budget.expected) and most < number
+                allows = f"allows {count(max(0, budget.allowed), 'disruption')} now"
+                allows += f", and never more than {most}" if is_never else ""
+                facts = {"budget": budget.ref, "allows": allows, "pods": number, "never": is_never}
+                return Refusal.of(Why.PDB_AT_ONCE, **facts)
         return None
 
     def unevictable(self) -> frozenset[int]:

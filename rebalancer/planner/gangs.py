@@ -20,7 +20,7 @@ from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.membership import Membership
-from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.model import GangKey, PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.protect import ALONE, BY_UNIT, JOB, names_of, text_of
 
 BACK = 0.05
@@ -189,20 +189,7 @@ def why_moved(draft: Draft, pods: Sequence[int]) -> Refusal | None:
 
 def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> Refusal | None:
     """Return why PodDisruptionBudgets forbid the eviction of all ``pods`` at once; None if they allow it."""
-    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
-    spent, serving = Counter[int](), Counter[int]()
-    for pod in pods:
-        cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
-        if len(disruptions.of(cls)) > 1 and (why := disruptions.forbidden(cls)) is not None:
-            return Refusal.of(Why.OF_POD, pod=pod, why=why)
-        spent.update(of := disruptions.spent_by(cls, ready=ready))
-        serving.update(of if not disruptions.is_closed(int(snapshot.pods.node[pod])) else ())
-    for index, number in sorted(spent.items()):
-        budget = snapshot.budgets[index]
-        if number > budget.allowed or serving[index] > disruptions.allowed(index):
-            allows = _allows(budget, number)
-            return Refusal.of(Why.PDB_AT_ONCE, budget=budget.ref, allows=allows, pods=number)
-    return None
+    return draft.problem.disruptions.at_once(pods)
 
 
 def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal | None:
@@ -237,10 +224,3 @@ def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal
 def exceeds_limits(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal | None:
     """Return the limit that keeps ``pods`` from leaving at once; None if there is none."""
     return exceeds_disruptions(draft, pods) or exceeds_budgets(draft, pods, strategy)
-
-
-def _allows(budget: DisruptionBudget, number: int) -> str:
-    """Return what a budget allows, and whether it could ever allow ``number`` at once."""
-    now = f"allows {count(max(0, budget.allowed), 'disruption')} now"
-    most = max(0, budget.expected - budget.desired)
-    return f"{now}, and never more than {most}" if budget.expected and most < number else now

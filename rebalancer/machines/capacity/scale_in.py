@@ -29,8 +29,10 @@ from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
-from rebalancer.machines.capacity.writing import change_state, describe_remaining
+from rebalancer.machines.capacity.writing import change_state
 from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
+from rebalancer.machines.drain.remaining import describe_remaining
+from rebalancer.node_record.tasks import GONE
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import GroupSizeError, NodeGroup
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
@@ -193,11 +195,12 @@ class ScaleInNodes:
             status = ActStatus.DONE
             try:
                 after = None if before is None else before.phase
-                state, why_not = change_state(client, self.name(node), state, after)
+                written = change_state(client, self.name(node), state, after)
             except ClusterReadError as error:
                 return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
-            if why_not is not None:
-                return self.act(node, code, ActStatus.WAITS, why_not)
+            if written.why_not is not None:
+                return self.act(node, code, ActStatus.WAITS, written.why_not)
+            state = written.record
             context.show(self.name(node))
         if status is ActStatus.DONE or context.dry:
             self.changed[node] = state
@@ -502,10 +505,10 @@ def _last_look(
         state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
     )
     began = stop.now()
-    written, why = change_state(client, nodes.name(node), ending, state.phase)
-    if why is not None or written is None:
-        return nodes.cancel(node, why or "the node is gone")
-    nodes.states[node] = written
+    written = change_state(client, nodes.name(node), ending, state.phase)
+    if written.record is None or written.why_not is not None:
+        return nodes.cancel(node, written.why_not or GONE)
+    nodes.states[node] = written.record
     context.show(nodes.name(node))
     if (stopped := stop.reason()) is not None:
         return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)

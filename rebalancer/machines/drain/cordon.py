@@ -13,8 +13,9 @@ import numpy as np
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.plain_text import printable
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
+from rebalancer.kube.nodes import NodeView
+from rebalancer.node_record import tasks
+from rebalancer.node_record.protocol import EXCLUDE, Claims, TaskPhase, Write, change_record
 from rebalancer.node_record.records import (
     DRAINS,
     Order,
@@ -22,10 +23,9 @@ from rebalancer.node_record.records import (
     Stage,
     at_stage,
     empty_record,
-    is_nobodys,
-    let_go,
     stage_of,
 )
+from rebalancer.node_record.tasks import Process, is_opened
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.labels import matches
@@ -39,6 +39,27 @@ def order_of(node: NodeView) -> Order | None:
     return DRAINS.read(node)
 
 
+def _carry_over(node: NodeView, before: Order, order: Order) -> Order:
+    """Return the record of a drain that takes a node over; people who have uncordoned it have ended the one before."""
+    lasts = node.unschedulable
+    return msgspec.structs.replace(
+        order,
+        at=before.at if lasts and not before.ended else order.at,
+        excludes=order.excludes or order.excluded,
+        stage=order.stage or (stage_of(before) if lasts else None),
+    )
+
+
+PROCESS = Process(
+    DRAINS,
+    order_of,
+    guards={TaskPhase.ENDING: is_opened},
+    carry=_carry_over,
+    kept=lambda order: msgspec.structs.replace(order, ended=True, stage=None),
+)
+"""A drain, or a replacement."""
+
+
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """Cordon the Node with the uid of ``order``, and record the drain; return its new version, or None if it is gone.
 
@@ -48,11 +69,7 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     Raises:
         ClusterReadError: the node could not be read or written.
     """
-
-    def decide(node: NodeView, standing: Order | None) -> Write[Order]:
-        return _take_over(node, standing, order)
-
-    return change_record(client, name, DRAINS, decide, uid=order.uid)
+    return tasks.enter(client, name, PROCESS, lambda _: order, lambda *_: None, uid=order.uid).node
 
 
 def enter(
@@ -65,82 +82,64 @@ def enter(
 ) -> bool:
     """Enter a stage on the Node with its uid, if it ``may`` follow the current one; return whether it is there now.
 
-    ``order``: the Node is cordoned and this recorded in the same write. Of two concurrent processes one succeeds: the
-    write is guarded by the version that was read.
+    ``order``: the Node is cordoned and this recorded in the same write.
 
     Raises:
         ClusterReadError: the node could not be read or written.
     """
-    entered = False
 
-    def decide(node: NodeView, standing: Order | None) -> Write[Order] | None:
-        nonlocal entered
-        before = stage_of(standing)
-        entered = before == stage or may(node, before)
-        if not entered:
-            return None
-        if order is not None:
-            write = _take_over(node, standing, order)
-            return replace(write, record=at_stage(write.record, stage))
-        return Write(at_stage(standing, stage))
+    def why_not(node: NodeView, standing: Order | None) -> str | None:
+        return None if may(node, stage_of(standing)) else "it is at another stage"
 
-    return change_record(client, name, DRAINS, decide, uid=stage.uid) is not None and entered
+    def make(standing: Order | None) -> Order:
+        return at_stage(order or standing, stage)
+
+    return tasks.enter(client, name, PROCESS, make, why_not, uid=stage.uid).why_not is None
 
 
 def give_back(client: Client, name: str, uid: str) -> bool:
     """Open a node that a replacement has closed, whichever process that was; False while its machine may be ending.
 
-    What closed it before, or wants it closed now, keeps it closed, see :func:`finish`. A drain that has taken the
-    node over keeps it, too.
+    A drain that has taken the node over keeps it.
 
     Raises:
         ClusterReadError: the node could not be read or written.
     """
-    ending = False
 
-    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
-        nonlocal ending
+    def may(_: NodeView, order: Order | None) -> str | None:
         stage = stage_of(order)
-        ending = stage is not None and stage.phase is ReplacePhase.REMOVING
-        if stage is None or stage.phase in (ReplacePhase.REMOVING, ReplacePhase.DONE):
-            return None
-        if order is None or order.by != stage.by or order.ended:
-            return Write(None if order is None else msgspec.structs.replace(order, stage=None))
-        return _let_go(node, order)
+        done = stage is None or stage.phase is ReplacePhase.DONE
+        return "it is not replaced" if done else None
 
-    change_record(client, name, DRAINS, decide, uid=uid)
-    return not ending
+    def of_drain(order: Order) -> Order | None:
+        mine = order.stage is not None and order.by == order.stage.by and not order.ended
+        return None if mine else msgspec.structs.replace(order, stage=None)
 
-
-def _take_over(node: NodeView, standing: Order | None, order: Order) -> Write[Order]:
-    before = standing if node.unschedulable else None
-    at = before.at if before is not None and not before.ended else order.at
-    # The label of a drain before this one is on the node, whether people have uncordoned that or not.
-    excluded = standing is not None and standing.excluded and EXCLUDE in node.labels
-    mine = msgspec.structs.replace(
-        order,
-        at=at,
-        cordoned=before is not None and before.cordoned,
-        excludes=order.excludes or excluded,
-        excluded=excluded,
-        stage=stage_of(before),
-    )
-    labels = {EXCLUDE: "true"} if mine.excludes and EXCLUDE not in node.labels else {}
-    if node.unschedulable:
-        return Write(mine, NodeChange(labels=labels))
-    return Write(mine, NodeChange(unschedulable=True, labels=labels))
+    given = tasks.give_back(client, name, PROCESS, may, uid=uid, left=of_drain)
+    stage = stage_of(given.record)
+    return stage is None or stage.phase is not ReplacePhase.REMOVING
 
 
-def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
-    """Remove our record; with ``uncordon`` also our cordon and label. Return whether the node was ours.
+def let_go(client: Client, name: str, by: str, *, stays: bool = False) -> bool:
+    """Give back a node that the drain ``by`` has closed; return whether it did.
 
-    Without, a record that says that the label is ours, or how far a replacement is, stays, marked as ended: whoever
-    opens the node takes it back.
+    Not while its machine may be ending, unless it is known that it ``stays``.
 
-    If another drain has taken over the node, nothing changes; nor does a cordon that existed before ours. If another
-    component of ours wants the node cordoned, it stays cordoned (``rebalancer.node_record.records``). If only people
-    or an announcement want that, our record stays, too, marked as ended, so that the author of the cordon remains
-    known.
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+
+    def may(_: NodeView, order: Order | None) -> str | None:
+        return None if order is not None and order.by == by else "it is not ours"
+
+    return tasks.give_back(client, name, PROCESS, may, stays=stays).why_not is None
+
+
+def finish(client: Client, name: str, by: str) -> bool:
+    """Remove our record from a node that is empty, and leave it closed; return whether the node was ours.
+
+    A record that says that the label is ours, or how far a replacement is, stays, marked as ended: whoever opens the
+    node takes it back. If another drain has taken over the node, nothing changes.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -149,11 +148,9 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
 
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         nonlocal ours
-        if order is None or order.by != by:
+        ours = order is not None and order.by == by
+        if order is None or not ours:
             return None
-        ours = True
-        if uncordon:
-            return _let_go(node, order)
         kept = order.stage is not None or (order.excluded and EXCLUDE in node.labels)
         return Write(empty_record(order) if kept else None)
 
@@ -170,35 +167,13 @@ def open_node(client: Client, name: str) -> str | None:
     Raises:
         ClusterReadError: the node could not be read or written.
     """
-    why: str | None = NO_NODE
-
-    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
-        nonlocal why
-        stage = stage_of(order)
-        if stage is not None and stage.phase is ReplacePhase.REMOVING:
-            why = f"{stage.by} is removing its machine"
-            return None
-        if is_nobodys(node, DRAINS.key):
-            why = _WANTED
-            return None
-        owns = Claims() if order is None else DRAINS.entry(order).owns
-        change = let_go(node, DRAINS.key, replace(owns, cordon=True))
-        opens = change.unschedulable is False or not node.unschedulable
-        why = None if opens else _WANTED
-        return Write(None, change)
-
-    change_record(client, name, DRAINS, decide)
-    return why
+    opened = tasks.give_back(client, name, PROCESS, lambda *_: None, opens=True)
+    if opened.node is None or opened.why_not is not None:
+        return NO_NODE if opened.node is None else opened.why_not
+    return tasks.WANTED if opened.node.unschedulable else None
 
 
 NO_NODE = "there is no such node"
-_WANTED = "something else on it wants it closed"
-
-
-def _let_go(node: NodeView, order: Order) -> Write[Order]:
-    if order.cordoned and is_nobodys(node, DRAINS.key):
-        return Write(msgspec.structs.replace(order, ended=True, stage=None))
-    return Write(None, let_go(node, DRAINS.key, DRAINS.entry(order).owns))
 
 
 def give_up(client: Client, name: str, by: str) -> None:
@@ -213,7 +188,7 @@ def give_up(client: Client, name: str, by: str) -> None:
             return None
         if node.unschedulable:
             return Write(msgspec.structs.replace(order, ended=True))
-        return Write(None, let_go(node, DRAINS.key, Claims(exclude=order.excluded)))
+        return Write(None, PROCESS.reopen(node, Claims(exclude=order.excluded)))
 
     change_record(client, name, DRAINS, decide)
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-import numpy as np
 from msgspec.structs import replace as replace_record
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.output import say
-from rebalancer.base.plain_text import and_more, count
+from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop, pause_after
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.node_pods import NodePods, read_node_pods
+from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import read_node
-from rebalancer.machines.drain.cordon import cordon, finish, give_up, order_of
+from rebalancer.machines.drain.cordon import cordon, finish, give_up, let_go, order_of
+from rebalancer.machines.drain.remaining import RemainingPods, list_remaining, name_few
 from rebalancer.machines.drain.rounds import EmptyingRounds
-from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
-from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import unix_seconds
 
 _PAUSE = 5.0
@@ -30,90 +26,6 @@ _MAX_PAUSE = 30.0
 """Between rounds in which nothing could go: each reads the whole cluster."""
 _FAILURES = 10
 """Number of looks or rounds that may fail in a row: an API server that is restarted comes back."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemainingPods:
-    """Pods that are still on the nodes, as ``node: namespace/name``."""
-
-    to_evict: tuple[str, ...] = ()
-    batch: tuple[str, ...] = ()
-    """Their work comes to an end by itself, as does the time of an annotation."""
-    terminating: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    """Finished, and their result is not read yet."""
-    refused: tuple[str, ...] = ()
-    """Evicted only if a flag says so; they came after the pre-flight."""
-
-    @property
-    def pods(self) -> int:
-        """The number of pods."""
-        every = (self.to_evict, self.batch, self.terminating, self.unread, self.refused)
-        return sum(map(len, every))
-
-    def __bool__(self) -> bool:
-        return self.pods > 0
-
-    def text(self) -> str:
-        """Return the remaining pods as text."""
-        parts = [
-            ("to evict", self.to_evict),
-            ("batch", self.batch),
-            ("terminating", self.terminating),
-            ("finished, not read yet", self.unread),
-            ("refused", self.refused),
-        ]
-        return "; ".join(f"{len(pods)} {what}: {_few(pods)}" for what, pods in parts if pods)
-
-
-def _few(pods: Sequence[str]) -> str:
-    return and_more(pods, 3)
-
-
-def list_remaining(pods: NodePods, orders: Orders) -> RemainingPods:
-    """Return the pods that are still on nodes.
-
-    A deleted pod counts until its object is gone, even if its containers have ended. kubectl waits for that, too,
-    except for pods whose end is overdue for longer than the order allows.
-    """
-    longest = orders.skip_wait_for_delete or math.inf
-    given_up = {ref for ref, seconds in pods.overdue.items() if seconds > longest}
-    unread = {
-        f"{one.node}: {one.namespace}/{one.name}": one.unread
-        for one in pods.finished
-        if one.unread is not None
-    }
-    every = list(_name_awaited(pods.living, orders, given_up))
-    ended = (
-        ()
-        if pods.living.finished is None
-        else _name_awaited(pods.living.finished, orders, given_up)
-    )
-
-    def of(fate: Fate, *why: FateReason) -> Iterator[str]:
-        return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
-
-    return RemainingPods(
-        to_evict=tuple(of(Fate.EVICT)),
-        # What waits for a rollout is no batch, but keeps its node as batch does.
-        batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT, FateReason.ROLLOUT)),
-        terminating=(
-            *of(Fate.WAIT, FateReason.TERMINATING),
-            *(pod for one, pod in ended if one.why is FateReason.TERMINATING and pod not in unread),
-        ),
-        unread=tuple(f"{pod} ({by})" for pod, by in unread.items()),
-        refused=tuple(of(Fate.REFUSE)),
-    )
-
-
-def _name_awaited(
-    snapshot: Snapshot, orders: Orders, given_up: Collection[str]
-) -> Iterator[tuple[Triaged, str]]:
-    """Yield (pod and its fate, ``node: namespace/name``), without pods that are no longer awaited."""
-    for one in triage_pods(snapshot, np.ones(len(snapshot.nodes), bool), orders):
-        node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
-        if one.why is not FateReason.TERMINATING or snapshot.pod_ref(one.pod) not in given_up:
-            yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
 
 
 class Drain:
@@ -210,7 +122,7 @@ class Drain:
                     finish(client, name, by)
                     return None
                 if self._uncordon:
-                    finish(client, name, by, uncordon=True)
+                    let_go(client, name, by)
                 else:
                     give_up(client, name, by)
                 conditions.show(client, name)
@@ -301,7 +213,7 @@ def empty(steps: Drain, stop: Stop, batch_until: float) -> str | None:
         idle = 0 if why is None and left.to_evict else idle + 1
         waits = (*left.batch, *left.unread)
         if waits and stop.now() >= batch_until and not steps.end_of_batch() and not left.to_evict:
-            return f"work did not end in time: {_few(waits)}"
+            return f"work did not end in time: {name_few(waits)}"
         if (ended := stop.wait(_pause(idle, left, why))) is not None:
             return _end(ended, held)
 
@@ -313,7 +225,7 @@ def _end(ended: str, held: str | None) -> str:
 
 def _name_refused(left: RemainingPods) -> str | None:
     if left.refused and not left.to_evict:
-        return f"pods came that are not evicted without a flag: {_few(left.refused)}"
+        return f"pods came that are not evicted without a flag: {name_few(left.refused)}"
     return None
 
 

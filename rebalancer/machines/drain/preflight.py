@@ -12,8 +12,9 @@ import numpy as np
 from rebalancer.machines.drain.triage import Fate, Triaged
 from rebalancer.plan.plan import Code, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.snapshot.columns import Bools, Ints
-from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodClass, Snapshot
+from rebalancer.snapshot.model import GangKey, PodClass, Snapshot
 from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
@@ -155,15 +156,14 @@ class _Check:
         for move in room.moves:
             if move.of_gang and move.method is Method.EVICT and move.node not in names:
                 self._elsewhere.setdefault(move.gang, []).append(move)
-        self._at_once: dict[str, Counter[int]] = {}
-        """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
         of_gangs = {move.uid: move.gang for move in room.moves if move.of_gang}
+        together_of: dict[str, list[int]] = {}
         for pod in snapshot.pods.uid.rows_of(set(of_gangs)).tolist() if of_gangs else ():
-            spent = self._disruptions.spent_by(
-                int(snapshot.pods.cls[pod]), ready=snapshot.pods.is_ready(pod)
-            )
-            unit = of_gangs[snapshot.pods.uid[pod]]
-            self._at_once.setdefault(unit, Counter()).update(spent)
+            together_of.setdefault(of_gangs[snapshot.pods.uid[pod]], []).append(pod)
+        self._at_once = {
+            gang: self._disruptions.at_once(pods) for gang, pods in together_of.items()
+        }
+        """Gang -> why its pods cannot go at once now; None if they can."""
 
     def pod(self, one: Triaged) -> PodCheck:
         """Return the check of one pod."""
@@ -208,34 +208,21 @@ class _Check:
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield the obstacles to an eviction, the worst first."""
-        cls = int(self._snapshot.pods.cls[pod])
-        of_class = self._snapshot.classes[cls]
-        budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
-        if len(budgets) > 1:
-            refs = " and ".join(budget.ref for budget in budgets)
-            text = f"{refs} both select it; the API refuses every eviction of it"
-            yield DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
-        blocking = [
-            b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
+        snapshot, pods = self._snapshot, self._snapshot.pods
+        cls, node = int(pods.cls[pod]), int(pods.node[pod])
+        gang = move.gang if move is not None and move.of_gang else ""
+        refusals = (
+            self._disruptions.forbidden(cls, node, ready=pods.is_ready(pod)),
+            self._at_once.get(gang),
+        )
+        of_budgets = [
+            (_verdict_on(one), *one.shown(snapshot)) for one in refusals if one is not None
         ]
-        for budget in filter(lambda one: one.never_allows, blocking):
-            text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
-            if of_class.cannot_surge:
-                text += f"; not by a restart either: {of_class.cannot_surge}"
-            yield DrainVerdict.NEVER, Code.PDB.value, text
-        for index, number in self._too_many(move):
-            budget = self._snapshot.budgets[index]
-            if number > budget.expected - budget.desired:
-                text = f"{_needs(budget)}: {number} pods of {move.gang if move else ''} would go at once, which it never allows"
-                yield DrainVerdict.NEVER, Code.PDB.value, text
-        yield from self._of_others(pod, of_class, move)
+        yield from (one for one in of_budgets if one[0] in REFUSING)
+        yield from self._of_others(pod, snapshot.classes[cls], move)
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
             yield DrainVerdict.NO_ROOM, *why
-        for budget in blocking:
-            yield DrainVerdict.BLOCKED, Code.PDB.value, _needs(budget)
-        for index, number in self._too_many(move):
-            text = f"{_needs(self._snapshot.budgets[index])}; {number} pods would go at once"
-            yield DrainVerdict.BLOCKED, Code.PDB.value, text
+        yield from of_budgets
 
     def _of_others(
         self, pod: int, of_class: PodClass, move: Move | None
@@ -252,16 +239,6 @@ class _Check:
                 f"{said}: --evict-gangs evicts the pods of {of_class.gang} one by one all the same"
             )
             yield DrainVerdict.REFUSED, Code.GANG.value, text
-
-    def _too_many(self, move: Move | None) -> list[tuple[int, int]]:
-        """Return (PodDisruptionBudget, pods of the move's gang that it counts) where it does not allow all of them now."""
-        at_once = self._at_once.get(move.gang) if move is not None and move.of_gang else None
-        budgets = self._snapshot.budgets
-        return [
-            (index, pods)
-            for index, pods in sorted((at_once or {}).items())
-            if pods > budgets[index].allowed
-        ]
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods
@@ -283,13 +260,13 @@ class _Check:
         return None if skip.code in _LIMITS else (skip.code.value, skip.message)
 
 
-def _needs(budget: DisruptionBudget) -> str:
-    return f"{budget.ref} needs {budget.desired} healthy pods and has {budget.healthy}"
-
-
-def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bool:
-    """Return whether the API evicts a pod that is not Ready although the budget allows no disruption."""
-    return budget.spares_unready and not snapshot.pods.is_ready(pod)
+def _verdict_on(refusal: Refusal) -> DrainVerdict:
+    """Return the verdict on a pod that PodDisruptionBudgets keep."""
+    why = refusal.facts["why"].why if refusal.why is Why.OF_POD else refusal.why
+    if why is Why.PDB_AT_ONCE and refusal.facts["never"]:
+        return DrainVerdict.NEVER
+    verdicts = {Why.PDB_CONFLICT: DrainVerdict.MISCONFIGURED, Why.PDB_NEVER: DrainVerdict.NEVER}
+    return verdicts.get(why, DrainVerdict.BLOCKED)
 
 
 _OF_FATE = {

@@ -14,7 +14,7 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView, read_node
-from rebalancer.machines.drain.cordon import Choice, enter, finish, order_of
+from rebalancer.machines.drain.cordon import Choice, enter, let_go, order_of
 from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
@@ -231,7 +231,9 @@ class NodeReplacement:
         for name, stage in list(stages.items()):
             done = stage is not None and stage.phase is ReplacePhase.DONE
             node = nodes[name]
-            if node is not None and not done and not self.is_old(node):
+            if node is None or done or self.is_old(node):
+                continue
+            if not self._may_be_ending(stage):
                 self.leave_out(name, "not chosen any more")
                 del stages[name]
         left = sum(
@@ -254,9 +256,15 @@ class NodeReplacement:
         """Return whether a node is to be replaced still: its labels may change, and its kubelet be updated in place."""
         return self._choice.still_has(node)
 
+    def _may_be_ending(self, stage: Stage | None) -> bool:
+        """Return whether another process may be removing a machine: its hook has ended after a time at the latest."""
+        if stage is None or stage.phase is not ReplacePhase.REMOVING or self._hook is None:
+            return False
+        return self._emptying.environment.clock.unix() - stage.at < SECONDS
+
     def leave_out(self, name: str, why: str) -> None:
-        """Give back a node that is not replaced."""
-        if finish(self._client, name, self._by, uncordon=True):
+        """Give back a node that is not replaced, and whose machine does not end."""
+        if let_go(self._client, name, self._by, stays=True):
             self._emptying.conditions.show(self._client, name)
             self.note_left_out(name, why)
 

@@ -74,6 +74,16 @@ class Orders:
     """(namespace, name) of the DaemonSets that pods name and the API server does not have."""
 
 
+EVERY = Orders(
+    force=True,
+    delete_emptydir_data=True,
+    ignore_daemonsets=True,
+    evict_batch=True,
+    evict_gangs=True,
+)
+"""Where a machine goes, every pod goes with it: only those that belong to the node stay to its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Triaged:
     """One pod on a node to be emptied, with its fate."""

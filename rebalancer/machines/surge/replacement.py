@@ -10,9 +10,9 @@ from msgspec.structs import replace as replace_record
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.plain_text import count
 from rebalancer.kube.nodes import NodeView
-from rebalancer.machines.capacity.writing import describe_remaining
 from rebalancer.machines.drain.cordon import enter, give_back, order_of
 from rebalancer.machines.drain.draining import Drain
+from rebalancer.machines.drain.remaining import describe_remaining
 from rebalancer.machines.drain.replacing import (
     NodeReplacement,
     ReplacementPace,
@@ -115,16 +115,11 @@ class SurgeReplacement(NodeReplacement):
             self._emptying.base.notes.append(text)
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
-        """Write a stage; the first one with the cordon, in one write, and the last one only while that stands."""
+        """Write a stage; the first one with the cordon, in one write."""
         if stage.phase is ReplacePhase.WAITING:
             return self.give_back(name, stage.uid)
         if stage.phase is not ReplacePhase.EMPTYING:
-            removes = stage.phase is ReplacePhase.REMOVING
-            return super().write(
-                name,
-                stage,
-                lambda node, before: may(node, before) and (node.unschedulable or not removes),
-            )
+            return super().write(name, stage, may)
         order = replace_record(self._emptying.order(), uid=stage.uid)
         entered = enter(self._client, name, stage, may=may, order=order)
         if entered:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.base.environment import Environment
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import replace_nodes, text_of_missing
 from rebalancer.embedded.apiserver.http import Fault
@@ -478,6 +478,30 @@ def test_a_node_that_is_not_old_any_more_is_given_back():
         assert not is_cordoned(cluster, "n2")
         annotations = cluster.get("Node", "n2")["metadata"].get("annotations", {})
         assert "rebalancer/drain" not in annotations
+
+
+@pytest.mark.parametrize(("ago", "is_open"), [(20.0, False), (1200.0, True)])
+def test_what_another_process_may_be_removing_is_not_given_back_before_its_time(ago, is_open):
+    with embedded_nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 3))
+        cluster.settle()
+
+        def relabel(_name):
+            metadata = cluster.get("Node", "n2")["metadata"]
+            record = json.loads(metadata["annotations"]["rebalancer/drain"])
+            at = SystemClock().unix() - ago
+            stage = {"phase": "removing", "by": "killed", "at": at, "uid": metadata["uid"]}
+            text = json.dumps({**record, "stage": stage})
+            new = {"labels": {"generation": "new"}, "annotations": {"rebalancer/drain": text}}
+            cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2", **new}})
+
+        world = Reinstalled(cluster, {}, relabel)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ReplaceHook, "call", world)
+            done = replaced(cluster, "waiting  for another", then="reinstall", timeout=30.0)
+        assert world.names == ["n1"]
+        assert (done.code == 0, is_cordoned(cluster, "n2")) == (is_open, not is_open), done.err
 
 
 def test_a_policy_without_strategies_is_no_reason_to_say_that_nothing_moves(tmp_path):

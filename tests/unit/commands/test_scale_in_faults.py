@@ -12,7 +12,8 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity import scale_in
 from rebalancer.machines.capacity.scaling import Scaling
-from rebalancer.machines.capacity.writing import change_state, describe_remaining
+from rebalancer.machines.capacity.writing import change_state
+from rebalancer.machines.drain.remaining import describe_remaining
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE

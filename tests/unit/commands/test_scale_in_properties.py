@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.kube.nodes import change_node
-from rebalancer.machines.capacity.writing import describe_remaining
+from rebalancer.machines.drain.remaining import describe_remaining
 from rebalancer.testing.objects import deployment, pod
 from tests.support.killing import Killed
 from tests.unit.commands.scaling import TICK, grounded

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.kube.client import connect
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.capacity.writing import change_state
-from rebalancer.machines.drain.cordon import cordon, enter, finish, give_up, open_node
+from rebalancer.machines.drain.cordon import cordon, enter, finish, give_up, let_go, open_node
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import Order, ReplacePhase, Stage, take_back_label
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
@@ -29,7 +29,7 @@ class Scene:
         cordon(self.client, "n", Order(by, "disk", "t", uid, excludes=excludes))
 
     def finish(self, by: str = "a", *, uncordon: bool = False) -> None:
-        assert finish(self.client, "n", by, uncordon=uncordon)
+        assert (let_go if uncordon else finish)(self.client, "n", by)
 
     def people(self, **change: Any) -> None:
         change_node(self.client, "n", lambda _: NodeChange(**change))
@@ -184,7 +184,7 @@ def test_a_node_whose_machine_may_be_ending_is_not_opened(scene: Scene) -> None:
     uid = scene.cluster.get("Node", "n")["metadata"]["uid"]
     removing = Stage(ReplacePhase.REMOVING, "r", 1.0, uid)
     assert enter(scene.client, "n", removing, may=lambda *_: True)
-    assert open_node(scene.client, "n") == "r is removing its machine"
+    assert open_node(scene.client, "n") == "r is ending its machine"
     assert scene.state == (True, True, True)
 
 
@@ -197,7 +197,7 @@ def test_a_stage_that_the_version_before_wrote_apart_is_read_and_taken_away(
     if drained:
         scene.drain()
     scene.people(annotations={"rebalancer/replace": msgspec.json.encode(stage).decode()})
-    assert open_node(scene.client, "n") == "r is removing its machine"
+    assert open_node(scene.client, "n") == "r is ending its machine"
     done = msgspec.structs.replace(stage, phase=ReplacePhase.DONE)
     assert not enter(scene.client, "n", done, may=lambda _, before: before is None)
     assert enter(scene.client, "n", done, may=lambda _, before: before == stage)

@@ -12,7 +12,7 @@ from rebalancer.embedded.engine import Durations
 from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.aws.agent import write_notice
 from rebalancer.machines.capacity.writing import change_state
-from rebalancer.machines.drain.cordon import cordon, enter, finish
+from rebalancer.machines.drain.cordon import cordon, enter, let_go
 from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import Order, ReplacePhase, Stage
@@ -65,7 +65,7 @@ def drain(by: str) -> Actor:
     def come(ground: Ground) -> None:
         cordon(ground.here.client, NODE, Order(by, "it is drained", "", ground.uid))
 
-    return Actor(come, lambda ground: finish(ground.here.client, NODE, by, uncordon=True))
+    return Actor(come, lambda ground: let_go(ground.here.client, NODE, by))
 
 
 def replacement() -> Actor:

@@ -19,7 +19,7 @@ from rebalancer.kube.failures import ForbiddenError, status_of
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, read_node
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
+from rebalancer.machines.drain.triage import EVERY, Fate, FateReason, Triaged, triage_pods
 from rebalancer.machines.interruption.model import (
     DONE,
     StepContext,
@@ -34,14 +34,6 @@ from rebalancer.snapshot.leaving import LEAVE, NOW
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.kinds import PODS
 
-_ALL = Orders(
-    force=True,
-    delete_emptydir_data=True,
-    ignore_daemonsets=True,
-    evict_batch=True,
-    evict_gangs=True,
-)
-"""With the machine every pod goes: only those that belong to the node stay to its end."""
 _VERSION = (1, 36)
 """Pods are read for what they are, and not for where they would land: any version does."""
 
@@ -76,7 +68,7 @@ def pods_to_leave(context: StepContext) -> list[PodToLeave]:
     if node is not None and node.uid != context.interruption.uid:
         return []
     snapshot = pods.living
-    every = triage_pods(snapshot, np.ones(len(snapshot.nodes), bool), _ALL)
+    every = triage_pods(snapshot, np.ones(len(snapshot.nodes), bool), EVERY)
     return [_pod(snapshot, one) for one in every if one.fate is not Fate.STAY]
 
 

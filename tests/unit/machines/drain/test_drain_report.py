@@ -18,7 +18,7 @@ def test_each_node_has_a_verdict_and_what_is_in_the_way_is_named():
         "cluster.zip, Kubernetes 1.36, 2027-01-15T08:00:00Z\n"
         "\n"
         "  n1  never-satisfiable  1 to evict\n"
-        "      PodDisruptionBudget: default/b needs 2 healthy pods and has 2: of 2 pods it never lets one go\n"
+        "      PodDisruptionBudget: default/b can never allow an eviction: of 2 pods 2 have to be healthy\n"
         "        default/web-0\n"
         "  n3  drainable\n"
         "\n"

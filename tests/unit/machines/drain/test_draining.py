@@ -8,7 +8,8 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import is_missing, read_node_pods
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain import draining
-from rebalancer.machines.drain.draining import RemainingPods, empty, list_remaining
+from rebalancer.machines.drain.draining import empty
+from rebalancer.machines.drain.remaining import RemainingPods, list_remaining
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from rebalancer.wire.times import rfc3339

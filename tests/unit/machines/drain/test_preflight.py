@@ -101,6 +101,34 @@ def test_a_pod_that_is_not_ready_goes_where_the_api_lets_it(of_budget, goes):
     assert len(unforeseen(snapshot, checks)) == goes
 
 
+def zoned(shut):
+    """Nodes k1 ... k3 and m1 ... m3, r1 ... r3 of the zones k, m and r; those of ``shut`` are cordoned."""
+    names = [f"{zone}{number}" for zone in "kmr" for number in (1, 2, 3)]
+    return [node(name, name[0], unschedulable=name[0] in shut) for name in names]
+
+
+# Closed zones, where the pods are, how many have to be healthy, the node that is drained, whether its pod may go now.
+IN_ZONES = {
+    "no zone is closed": ("", "k1 m1 r1 r2", 3, "k1", True),
+    "those that serve are too few": ("r", "k1 m1 r1 r2", 2, "k1", False),
+    "one more serves than is asked for": ("r", "k1 k2 m1 r1 r2", 2, "k1", True),
+    "what may not serve leaves": ("r", "k1 m1 r1 r2", 3, "r1", True),
+    "none is in the closed zone": ("r", "k1 k2 m1", 2, "k1", True),
+}
+
+
+@pytest.mark.parametrize("case", IN_ZONES)
+def test_what_is_healthy_in_a_closed_zone_is_none_that_a_budget_may_count_on(case):
+    shut, places, least, drained, goes = IN_ZONES[case]
+    of = places.split()
+    numbers = (len(of) - least, len(of), least, len(of))
+    objects = [*zoned(shut), *workload("web", of), *workload("kept", ["r1", "r2"])]
+    _, (check,) = looked([*objects, budget("b", "web", *numbers)], drained)
+    (web,) = [one for one in check.pods if one.move is None or "web" in one.move.owner]
+    assert web.verdict is (DrainVerdict.DRAINABLE if goes else DrainVerdict.BLOCKED)
+    assert ("closed zone" in web.message) is not goes
+
+
 def single(strategy=None, *, updated=1, ready="True"):
     """The one pod of a Deployment, on n1, in a rollout unless it is updated."""
     objects = workload("web", ["n1"], kind="Deployment")
