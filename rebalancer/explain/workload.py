@@ -218,7 +218,20 @@ def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
             {"node": place.name, "zone": place.zone, "pods": place.now, "after": place.after}
             for place in facts.nodes
         ],
-        "rules": [_rule_data(rule) for rule in facts.rules],
+        "rules": [
+            {
+                "strategy": rule.strategy,
+                "entry": rule.entry.name.lower(),
+                "weight": plain_number(rule.weight),
+                "observed": rule.observed,
+                "rule": rule.group.label,
+                "wants": rule.target,
+                "leastMoves": plain_number(rule.least),
+                "now": _state_data(rule, rule.now),
+                "after": _state_data(rule, rule.after or rule.now),
+            }
+            for rule in facts.rules
+        ],
         "budgets": [
             {
                 "name": budget.ref,
@@ -230,20 +243,6 @@ def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
             for budget, pods in facts.budgets
         ],
         "pods": [pod_data(pod) for pod in facts.pods],
-    }
-
-
-def _rule_data(rule: WorkloadRule) -> dict[str, Any]:
-    return {
-        "strategy": rule.strategy,
-        "entry": rule.entry.name.lower(),
-        "weight": plain_number(rule.weight),
-        "observed": rule.observed,
-        "rule": rule.group.label,
-        "wants": rule.target,
-        "leastMoves": plain_number(rule.least),
-        "now": _state_data(rule, rule.now),
-        "after": _state_data(rule, rule.after or rule.now),
     }
 
 

@@ -9,7 +9,7 @@ import difflib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class ContextChoice:
     """What has to be run or asked for credentials (an exec plugin's command, an auth provider)."""
     plugin: Mapping[str, Any] | None = None
     """The exec plugin as the file describes it, if there is one."""
+    entries: Mapping[str, Sequence[tuple[Mapping[str, Any], Path]]] = field(
+        default_factory=dict, repr=False
+    )
+    """Section -> its entries that count, with their files, to which their paths are relative."""
 
 
 def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -88,13 +92,15 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
     """
     shown = os.pathsep.join(str(path) for path in files)
     merged: dict[str, Entries] = {name: {} for name in _LISTS}
+    origins: dict[tuple[str, str], Path] = {}
     current = ""
     for path in files:
         document = _read(path)
         for name, key in _LISTS.items():
             for entry, value in _entries(path, document, name, key).items():
                 merged[name].setdefault(entry, value)
-        # As kubectl: the first file to name it decides. The library takes the last; it is given ours.
+                origins.setdefault((name, entry), path)
+        # As kubectl: the first file to name it decides.
         current = current or _name(document.get("current-context"), f"{path}: current-context")
     chosen = context or current
     contexts = merged["contexts"]
@@ -132,6 +138,13 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
         namespace=str(contexts[chosen].get("namespace") or ""),
         runs=_runs(user),
         plugin=user["exec"] if isinstance(user.get("exec"), Mapping) else None,
+        entries={
+            name: [
+                ({"name": entry, key: value}, origins[name, entry])
+                for entry, value in merged[name].items()
+            ]
+            for name, key in _LISTS.items()
+        },
     )
 
 
@@ -282,7 +295,8 @@ def find_credentials(
     if files:
         choice = choose(files, context)
         return Credentials(
-            lambda call: _from_kubeconfig(choice, environ, call),
+            # Read again for each renewal: somebody may have written a new token.
+            lambda call: _from_kubeconfig(choose(files, choice.context), environ, call),
             call,
             runs=choice.runs,
             namespace=choice.namespace,
@@ -318,20 +332,20 @@ def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credenti
 
 
 def _from_kubeconfig(choice: ContextChoice, environ: Mapping[str, str], call: Call) -> Any:
-    from kubernetes.config.kube_config import (  # noqa: PLC0415
-        ENV_KUBECONFIG_PATH_SEPARATOR,
-        KubeConfigLoader,
-        KubeConfigMerger,
-    )
+    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader  # noqa: PLC0415
 
     config = _new_configuration()
-    paths = ENV_KUBECONFIG_PATH_SEPARATOR.join(str(path) for path in choice.files)
+    # As the library's own merger would give them, which reads all files again, by a parser without C.
+    whole = {
+        section: [ConfigNode(f"{file}/{section}", entry, str(file)) for entry, file in entries]
+        for section, entries in choice.entries.items()
+    }
 
     def load() -> None:
-        loader = KubeConfigLoader(
-            KubeConfigMerger(paths).config, active_context=choice.context, config_base_path=None
+        node = ConfigNode(str(choice.files[0]), whole, str(choice.files[0]))
+        KubeConfigLoader(node, active_context=choice.context, config_base_path=None).load_and_set(
+            config
         )
-        loader.load_and_set(config)
 
     with _translated(f"kubeconfig {choice.files[0]}, context {choice.context}"):
         if choice.runs is None:

@@ -17,7 +17,7 @@ from rebalancer.base.data_text import plain_number, yaml_text
 from rebalancer.base.plain_text import printable_json
 from rebalancer.plan.deletion_costs import DeletionCosts
 from rebalancer.plan.machines import InterruptedMachine
-from rebalancer.plan.plan import Cost, NodeCount, Outcome, Plan, Score, Skip, UnmetRule
+from rebalancer.plan.plan import Cost, Outcome, Plan, Score, Skip, UnmetRule
 from rebalancer.report.model import RunReport, rules_left
 from rebalancer.report.zone_loss import workload_data, zone_data
 from rebalancer.wire.times import rfc3339
@@ -158,7 +158,9 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
             "violated": score.violated,
             "unsatisfiable": list(score.unsatisfiable),
             "notJudged": list(score.not_judged),
-            "nodes": _node_count(score.nodes),
+            "nodes": None
+            if score.nodes is None
+            else {"holding": score.nodes.holding, "needed": score.nodes.needed},
         }
         for strategy, score in sorted(scores.items())
     }
@@ -174,10 +176,6 @@ def unmet_data(rule: UnmetRule) -> dict[str, Any]:
         "why": rule.why,
         "rules": rule.rules,
     }
-
-
-def _node_count(count: NodeCount | None) -> dict[str, int] | None:
-    return None if count is None else {"holding": count.holding, "needed": count.needed}
 
 
 def _emptying(plan: Plan) -> dict[str, Any] | None:

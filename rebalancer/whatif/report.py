@@ -193,39 +193,38 @@ def as_data(
         ],
         "unmet": [unmet_data(rule) for rule in simulation.unmet],
         "warnings": list(simulation.warnings),
-        "cycles": [_cycle(cycle) for cycle in cycles],
-        "end": _scores(_end(simulation)),
-    }
-
-
-def _cycle(cycle: Cycle) -> dict[str, Any]:
-    return {
-        "cycle": cycle.number,
-        "at": rfc3339(cycle.at),
-        "evictions": cycle.evictions,
-        "asPredicted": cycle.as_predicted,
-        "waves": cycle.waves,
-        "movedTwice": cycle.moved_twice,
-        "pending": cycle.pending,
-        "idleSeconds": cycle.idle,
-        "resting": cycle.resting,
-        "lowerBound": cycle.lower_bound,
-        "before": _cost(total(cycle.before)),
-        "after": _cost(total(cycle.after)),
-        "stopped": cycle.stopped,
-        "moves": [
+        "cycles": [
             {
-                "pod": outcome.move.ref,
-                "owner": outcome.move.owner,
-                "strategy": outcome.move.strategy,
-                "from": outcome.move.node,
-                "landed": outcome.landed,
-                "predicted": outcome.predicted,
-                "outcome": outcome.status.value,
-                "message": outcome.message,
+                "cycle": cycle.number,
+                "at": rfc3339(cycle.at),
+                "evictions": cycle.evictions,
+                "asPredicted": cycle.as_predicted,
+                "waves": cycle.waves,
+                "movedTwice": cycle.moved_twice,
+                "pending": cycle.pending,
+                "idleSeconds": cycle.idle,
+                "resting": cycle.resting,
+                "lowerBound": cycle.lower_bound,
+                "before": _cost(total(cycle.before)),
+                "after": _cost(total(cycle.after)),
+                "stopped": cycle.stopped,
+                "moves": [
+                    {
+                        "pod": outcome.move.ref,
+                        "owner": outcome.move.owner,
+                        "strategy": outcome.move.strategy,
+                        "from": outcome.move.node,
+                        "landed": outcome.landed,
+                        "predicted": outcome.predicted,
+                        "outcome": outcome.status.value,
+                        "message": outcome.message,
+                    }
+                    for outcome in cycle.outcomes
+                ],
             }
-            for outcome in cycle.outcomes
+            for cycle in cycles
         ],
+        "end": _scores(_end(simulation)),
     }
 
 
@@ -297,24 +296,9 @@ def _evictions(simulation: Simulation) -> int:
     return sum(cycle.evictions for cycle in simulation.cycles)
 
 
-def head_of_cycles() -> tuple[str, ...]:
-    """Return the heads of :func:`rows_of_cycles`."""
-    return _HEAD
-
-
-def rows_of_cycles(simulation: Simulation) -> list[tuple[str, ...]]:
-    """Return a row for each cycle."""
-    return [_row(cycle) for cycle in simulation.cycles]
-
-
 def scores_of_end(simulation: Simulation) -> list[tuple[str, str]]:
     """Return (strategy, its score in words) at the end."""
     return [(name, _score_words(score)) for name, score in _end(simulation).items()]
-
-
-def end_lines(simulation: Simulation) -> list[str]:
-    """Return sentences with the totals, the pauses, and whether later runs would do more."""
-    return [_sum_line(simulation), *_pauses(simulation.cycles), _silence_line(simulation)]
 
 
 def _row(cycle: Cycle) -> tuple[str, ...]:
@@ -412,7 +396,12 @@ def simulation_page(
         ["report.css"],
         title=f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do",
         source=source,
-        lines=[*answer, *end_lines(simulation)],
+        lines=[
+            *answer,
+            _sum_line(simulation),
+            *_pauses(simulation.cycles),
+            _silence_line(simulation),
+        ],
         warnings=simulation.warnings,
         waiting=[
             f"{one.owner}: {count(one.pods, 'pod')}, {one.reason}" for one in simulation.waiting
@@ -433,8 +422,8 @@ def simulation_page(
             }
             for story in group_alike(changes)[:_MAX_ROWS]
         ],
-        head=head_of_cycles(),
-        cycles=rows_of_cycles(simulation),
+        head=_HEAD,
+        cycles=[_row(cycle) for cycle in simulation.cycles],
         scores=scores_of_end(simulation),
         unmet=list_unmet(simulation),
     )
