@@ -20,7 +20,7 @@ cdef class RulesOfMove:
 cdef class MoveEffect:
     cdef public Py_ssize_t landings, vain_count
     cdef public double[::1] changes, broken, gain, best, shares, of_rule, of_term
-    cdef public unsigned char[::1] named
+    cdef public unsigned char[::1] named, mine
     cdef public double sure, risk, back, leaving, avoided, foreign
     cdef public long long[::1] vain
 
@@ -37,14 +37,12 @@ cpdef void find_effect(
     const double[::1] added,
     MoveEffect effect,
 ) except *
-cdef void _begin(Terms terms, MoveEffect effect, Py_ssize_t landings, const unsigned char[::1] mine) except *
+cdef void _begin(Terms terms, MoveEffect effect, Py_ssize_t landings) except *
 cdef void _make_room(MoveEffect effect, Py_ssize_t landings) except *
 cdef void _add_rules(
     RulesOfMove rules, Py_ssize_t first, Py_ssize_t last, PodMove move, MoveEffect effect, double added
 ) except *
-cdef void _add_term(
-    Terms terms, Py_ssize_t term, const double[::1] chance, MoveEffect effect, bint mine
-) except *
+cdef void _add_term(Terms terms, Py_ssize_t term, const double[::1] chance, MoveEffect effect) except *
 cdef void _sum_up(const double[::1] chance, MoveEffect effect) except *
 cpdef bint find_broken(RulesOfMove guards, PodMove move, MoveEffect effect) except -1
 cpdef int sign_at(MoveEffect effect, Py_ssize_t place, Py_ssize_t entries) except -2
@@ -76,8 +74,10 @@ cpdef void find_promises(
     Py_ssize_t cls,
     const int[::1] nodes,
     const unsigned char[::1] mine,
-    double[::1] gains,
+    double[:, ::1] gains,
     long long[::1] leading,
+    double[::1] shares,
+    double[::1] of_rule,
 ) except *
 cdef bint _may_leave(Terms terms, Py_ssize_t term, Py_ssize_t node) except -1
 cdef bint _is_set(const unsigned char[::1] some, Py_ssize_t node) except -1

@@ -6,6 +6,8 @@ weighted sum of some rules.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rebalancer.core.rules import PodMove, Rule, moves_for, write_changes, write_gains
 from rebalancer.core.views import flags, ints, reals
 
@@ -32,6 +34,7 @@ REFUSALS = (
     "too often worse",
     "too little",
     "nothing expected",
+    "no node",
 )
 """Why a move is refused, by numbers; the first is that it is not."""
 _GOOD, _OTHER_SYSTEM, _LEAVING, _AVOIDED, _BACK, _NO_GAIN = 0, 1, 2, 3, 4, 5
@@ -75,7 +78,7 @@ class RulesOfMove:
 class MoveEffect:
     """The effect of one move with K landings, and room for the next."""
 
-    def __init__(self, strategies: int) -> None:
+    def __init__(self, terms: int, strategies: int) -> None:
         self.landings = 0
         """K."""
         self.changes = reals(_ENTRIES * _ROOM)
@@ -100,6 +103,8 @@ class MoveEffect:
         """How many these are."""
         self.of_rule = reals(_ROOM)
         self.of_term = reals(_ROOM)
+        self.mine = flags(terms)
+        """(T,) whether the strategy of each term may move the pod."""
 
 
 class Demands:
@@ -142,10 +147,12 @@ def find_effect(
 ) -> None:
     """Write what a move with landings of probability ``chance`` (K,) does to the cost.
 
-    ``mine`` (T,): whether the strategy of each term may move the pod; else what the term gains is no reason to move it,
-    and only harm counts. ``added`` (T,): what pending pods add to each term when they take the freed room.
+    ``mine`` (T,): whether the strategy of each term may move the class; where it may not move the pod, what the term gains
+    is no reason to move it, and only harm counts. ``added`` (T,): what pending pods add to each term when they take the freed room.
     """
-    _begin(terms, effect, len(move.nodes), mine)
+    for term in range(len(terms.entry)):
+        effect.mine[term] = mine[term] and _may_leave(terms, term, move.node)
+    _begin(terms, effect, len(move.nodes))
     first = 0
     for term in range(len(terms.entry)):
         last = first
@@ -153,12 +160,12 @@ def find_effect(
             last += 1
         if last > first or added[term] != 0.0:
             _add_rules(rules, first, last, move, effect, added[term])
-            _add_term(terms, term, chance, effect, mine[term])
+            _add_term(terms, term, chance, effect)
         first = last
     _sum_up(chance, effect)
 
 
-def _begin(terms: Terms, effect: MoveEffect, landings: int, mine: memoryview) -> None:
+def _begin(terms: Terms, effect: MoveEffect, landings: int) -> None:
     """Make room for so many landings, all without a change."""
     effect.landings = landings
     _make_room(effect, landings)
@@ -168,7 +175,7 @@ def _begin(terms: Terms, effect: MoveEffect, landings: int, mine: memoryview) ->
         effect.shares[key] = 0.0
         effect.named[key] = _UNNAMED
     for term in range(len(terms.entry)):
-        if mine[term]:
+        if effect.mine[term]:
             effect.named[terms.entry[term] * terms.strategies + terms.strategy[term]] = _NAMED
 
 
@@ -194,21 +201,19 @@ def _add_rules(
         effect.of_term[place] += added
 
 
-def _add_term(
-    terms: Terms, term: int, chance: memoryview[float], effect: MoveEffect, mine: int
-) -> None:
+def _add_term(terms: Terms, term: int, chance: memoryview[float], effect: MoveEffect) -> None:
     """Add a term to its entry, and to the share of its strategy."""
     entry = terms.entry[term]
     key, first = entry * terms.strategies + terms.strategy[term], entry * effect.landings
     expected = 0.0
     for place in range(effect.landings):
         change = terms.weight[term] * effect.of_term[place]
-        if not mine:
+        if not effect.mine[term]:
             change = max(0.0, change)
         effect.changes[first + place] += change
         expected += change * chance[place]
     effect.shares[key] -= expected
-    if not mine:
+    if not effect.mine[term]:
         effect.named[key] = _HARMED
 
 
@@ -379,21 +384,23 @@ def find_promises(
     cls: int,
     nodes: memoryview,
     mine: memoryview,
-    gains: memoryview[float],
+    gains: Any,
     leading: memoryview,
+    shares: memoryview[float],
+    of_rule: memoryview[float],
 ) -> None:
     """Write what moving one pod of a class off each of ``nodes`` (M,) can gain at most.
 
     ``rules`` are those of a move of this class. ``mine`` (T,): whether the strategy of each term may move the class.
-    ``gains`` (3 * M,): per entry. ``leading`` (M,): the term with the largest share in the first entry at stake, of
-    several the first; -1: nothing can be gained.
+    ``gains`` (3, M): per entry. ``leading`` (M,): the term with the largest share in the first entry at stake, of
+    several the first; -1: nothing can be gained. ``shares`` and ``of_rule`` (M,): room.
+    The last four may be longer.
     """
     count = len(nodes)
-    shares, of_rule = reals(max(1, count)), reals(max(1, count))
-    for place in range(_ENTRIES * count):
-        gains[place] = 0.0
     for place in range(count):
         leading[place] = -1
+        for entry in range(_ENTRIES):
+            gains[entry, place] = 0.0
     for index in range(len(rules.rules)):
         term = rules.term[index]
         if not mine[term] or not moves_for(rules.rules[index], cls):
@@ -403,7 +410,7 @@ def find_promises(
             gain = of_rule[place] * rules.weight[index]
             if gain > 0.0 and _may_leave(terms, term, nodes[place]):
                 gain *= terms.weight[term]
-                gains[terms.entry[term] * count + place] += gain
+                gains[terms.entry[term], place] += gain
                 _let_lead(terms, term, place, gain, leading, shares)
 
 

@@ -1,4 +1,11 @@
-from rebalancer.core.counts cimport DomainCounts, PodNodes, count_pods, has_pods
+from rebalancer.core.counts cimport (
+    DomainCounts,
+    PodNodes,
+    add_pod,
+    count_pods,
+    has_pods,
+    remove_pod,
+)
 from rebalancer.core.filters cimport (
     HardSpread,
     drop_occupied,
@@ -12,6 +19,7 @@ from rebalancer.core.resources cimport (
     Loads,
     Requests,
     Scoring,
+    hold,
     score,
     score_balance,
     score_fit,
@@ -48,6 +56,9 @@ cdef class ClusterArrays:
     cdef public LandingTable landings
     cdef public unsigned char[::1] feasible
 
+cpdef void foresee(
+    ClusterArrays cluster, PodArrays pod, Py_ssize_t cls, Py_ssize_t node, bint lives, bint gone
+) except *
 cpdef void predict(ClusterArrays cluster, PodArrays pod) except *
 cdef void _choose(ClusterArrays cluster, PodArrays pod) except *
 cpdef Py_ssize_t find_feasible(ClusterArrays cluster, PodArrays pod) except -1

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rebalancer.core.counts import DomainCounts, PodNodes, count_pods, has_pods
+from rebalancer.core.counts import (
+    DomainCounts,
+    PodNodes,
+    add_pod,
+    count_pods,
+    has_pods,
+    remove_pod,
+)
 from rebalancer.core.filters import (
     HardSpread,
     drop_occupied,
@@ -16,6 +23,7 @@ from rebalancer.core.resources import (
     Loads,
     Requests,
     Scoring,
+    hold,
     score,
     score_balance,
     score_fit,
@@ -98,6 +106,29 @@ class ClusterArrays:
         self.landings = LandingTable(len(order))
         self.feasible = flags(len(order))
         """(N,) the nodes that pass; before the prediction those that pass all filters that are not asked here."""
+
+
+def foresee(
+    cluster: ClusterArrays, pod: PodArrays, cls: int, node: int, lives: bool, gone: bool
+) -> None:
+    """Predict where the scheduler puts the replacement of a pod of ``cls`` on ``node``, see :func:`predict`.
+
+    ``lives``: the pod is evicted for it, and does not terminate already. ``gone``: it is gone by then, and holds no room.
+    The state is the same afterwards.
+    """
+    if lives:
+        remove_pod(cluster.living, cls, node)
+    if gone:
+        remove_pod(cluster.existing, cls, node)
+        hold(cluster.loads, cls, node, -1)
+    try:
+        predict(cluster, pod)
+    finally:
+        if gone:
+            hold(cluster.loads, cls, node, 1)
+            add_pod(cluster.existing, cls, node)
+        if lives:
+            add_pod(cluster.living, cls, node)
 
 
 def predict(cluster: ClusterArrays, pod: PodArrays) -> None:

@@ -5,8 +5,10 @@ cdef int _LEAST, _MOST, _RATIO
 cdef Py_ssize_t _DEFAULTED
 
 cdef class Loads:
-    cdef public const long long[:, ::1] allocatable, used, scored_used
-    cdef public const long long[::1] max_pods, pod_count
+    cdef public const long long[:, ::1] allocatable, requests, scored
+    cdef public long long[:, ::1] used, scored_used
+    cdef public const long long[::1] max_pods
+    cdef public long long[::1] pod_count
 
 cdef class Scoring:
     cdef public int strategy
@@ -19,6 +21,7 @@ cdef class Requests:
     cdef public const unsigned char[::1] counted
     cdef public bint balances
 
+cpdef void hold(Loads loads, Py_ssize_t cls, Py_ssize_t node, long long sign) except *
 cpdef bint fits(Loads loads, Requests requests, Py_ssize_t node) except -1
 cpdef long long score(Loads loads, Scoring scoring, Requests requests, Py_ssize_t node) except? -1
 cpdef bint is_short(Loads loads, Requests requests, Py_ssize_t node, Py_ssize_t row) except -1

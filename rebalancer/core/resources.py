@@ -28,6 +28,8 @@ class Loads:
         scored_used: memoryview,
         max_pods: memoryview,
         pod_count: memoryview,
+        requests: memoryview,
+        scored: memoryview,
     ) -> None:
         self.allocatable = allocatable
         """(R, N) amounts that pods may request."""
@@ -39,6 +41,10 @@ class Loads:
         """(N,)"""
         self.pod_count = pod_count
         """(N,) pods on each node, terminating ones included."""
+        self.requests = requests
+        """(R, C) what a pod of each class requests."""
+        self.scored = scored
+        """(2, C) the same with the scheduler's defaults."""
 
 
 class Scoring:
@@ -92,6 +98,15 @@ class Requests:
         """(R,) whether each resource is scored for it."""
         self.balances = balances
         """Whether BalancedAllocation scores it: it requests one of the balanced resources."""
+
+
+def hold(loads: Loads, cls: int, node: int, sign: int) -> None:
+    """Add (``sign`` +1) or remove (-1) a pod of a class on a node."""
+    for row in range(len(loads.requests)):
+        loads.used[row, node] += sign * loads.requests[row, cls]
+    for row in range(len(loads.scored)):
+        loads.scored_used[row, node] += sign * loads.scored[row, cls]
+    loads.pod_count[node] += sign
 
 
 def fits(loads: Loads, requests: Requests, node: int) -> bool:

@@ -82,10 +82,20 @@ class Book:
         """(N,) the number of moves made when a pod last left or came."""
         self.concerned = minus_ones(classes)
         """(C,) the number of moves made when one last concerned a rule of the class."""
+        self.leading = minus_ones(size)
+        """The term with the largest share in the entry that decides; -1: nothing is promised."""
+        self.named = flags(size)
+        """1: it has promised something at some time."""
         self.asked = ints(classes)
         """(C,) the number of moves made when the terms were last asked about the class."""
         self.stale = flags(classes)
         """(C,) 1: moves have concerned it since."""
+        longest = 1
+        for cls in range(classes):
+            longest = max(longest, rows.start[cls + 1] - rows.start[cls])
+        self.gains = reals(3, longest)
+        self.shares, self.of_rule = reals(longest), reals(longest)
+        """Room for what the rows of one class promise."""
 
 
 def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
@@ -100,7 +110,7 @@ def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
     for row in range(first, rows.start[cls + 1]):
         lowered += book.lowered[row]
     for row in range(first, rows.start[cls + 1]):
-        same = lowered > most_lowered and book.lowered[row] == 1
+        same = lowered > most_lowered and book.lowered[row] == 1 and has_pods(rows, row)
         for entry in range(3):
             gain = gains[entry, row - first]
             if entry < 2 and gain != book.promised[entry, row]:
@@ -117,11 +127,16 @@ def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
 def set_key(book: Book, row: int, entry: int, gain: float) -> None:
     """Set one entry of a row's key, given the gain."""
     rows = book.rows
-    if rows.next_pod[row] == rows.end[row]:
-        book.key[entry, row] = 0.0
-    else:
+    if has_pods(rows, row):
         key = _STEPS * gain / rows.cost[rows.pods[rows.next_pod[row]]]
         book.key[entry, row] = -truncate(key + 0.5 if key >= 0.0 else key - 0.5) / _STEPS
+    else:
+        book.key[entry, row] = 0.0
+
+
+def has_pods(rows: Rows, row: int) -> bool:
+    """Return whether a row has a pod left to move."""
+    return rows.next_pod[row] < rows.end[row]
 
 
 def find_best(book: Book, cls: int) -> int:

@@ -6,12 +6,13 @@ They are rows of one table of the compiled core (:mod:`rebalancer.core.rows`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core import rows as core
+from rebalancer.core.moves import ask
 from rebalancer.core.views import view_of
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effects import Effects
@@ -24,11 +25,11 @@ _LATER = 0.05
 Int64s = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """The gain that the terms expect from moving one pod of a row, before its landing is known."""
 
     row: int
+    pair: Pair
     pod: int
     """The pod that goes first."""
     strategy: str
@@ -39,7 +40,8 @@ class Promise:
     @property
     def for_rules(self) -> bool:
         """Whether a rule may be fixed; else the move is for balance alone."""
-        return any(self.promised[:2])
+        hard, soft, _ = self.promised
+        return hard != 0 or soft != 0
 
 
 class CandidateRows:
@@ -56,15 +58,14 @@ class CandidateRows:
         size = len(self._code)
         self._book = book = core.Book(self._rows, self._nodes)
         self._promised, self._key = np.asarray(book.promised), np.asarray(book.key)
-        self._closed, self._named = np.asarray(book.closed), np.zeros(size, bool)
+        self._closed, self._named = np.asarray(book.closed), np.asarray(book.named)
         self._touched, self._concerned = np.asarray(book.touched), np.asarray(book.concerned)
         self._asked, self._stale = np.asarray(book.asked), np.asarray(book.stale)
         self._turns = np.asarray(book.turns)
         self._looked, self._landing = np.full((2, 2, size), -1, np.int64)
         self._kind = 0
         """Row of the two above: 1 while marks may choose landings, for that refuses others."""
-        self._leading = np.full(size, -1, np.int64)
-        """(R,) the term with the largest share in the entry that decides."""
+        self._leading = np.asarray(book.leading)
         self.moves = 0
         """Moves made, and waves that have landed: with each, what was known may differ."""
         self._related: dict[int, Int32s] = {}
@@ -143,13 +144,13 @@ class CandidateRows:
         hard, soft, imbalance = self._promised[:, row].tolist()
         pod = int(self._pods[self._next_pod[row]])
         strategy = self._terms[self._leading[row]].strategy
-        return Promise(row, pod, strategy, (hard, soft, imbalance))
+        return Promise(row, self.pair_of(row), pod, strategy, (hard, soft, imbalance))
 
-    def promises(self) -> Iterator[tuple[Pair, Promise]]:
-        """Yield (pair, promise) for all rows that promise anything and have pods to move, class by class."""
+    def promises(self) -> Iterator[Promise]:
+        """Yield what the rows promise that promise anything and have pods to move, class by class."""
         for row in np.flatnonzero(self._promised.any(axis=0)).tolist():
-            if self._has_pods(row):
-                yield self.pair_of(row), self.promise_of(row)
+            if core.has_pods(self._rows, row):
+                yield self.promise_of(row)
 
     def promise(self, pair: Pair) -> Promise | None:
         """Return the promise of a pair; None if it has none, or no pod left to move."""
@@ -174,12 +175,9 @@ class CandidateRows:
         keys = sorted(
             (*self._key[:, row].tolist(), int(self._rank[self._pods[self._next_pod[row]]]), row)
             for row in rows
-            if self._has_pods(row)
+            if core.has_pods(self._rows, row)
         )
         return [self.pair_of(row) for hard, soft, *_, row in keys if hard or soft]
-
-    def _has_pods(self, row: int) -> bool:
-        return bool(self._next_pod[row] < self._end[row])
 
     # -- what goes next -----------------------------------------------------------------------------
 
@@ -221,22 +219,21 @@ class CandidateRows:
         """Return whether the newest look at a row ended in a refusal."""
         return bool(self._looked[0, row] >= 0)
 
-    def is_little(self, row: int) -> bool:
-        """Return whether only balance is at stake, and a row promises less than the policy's threshold, on any landing."""
-        hard, soft, imbalance = self._promised[:, row].tolist()
-        if hard or soft:
+    def is_little(self, promise: Promise) -> bool:
+        """Return whether only balance is at stake, and less is promised than the policy's threshold, on any landing."""
+        if promise.for_rules:
             return False
-        pod = int(self._pods[self._next_pod[row]])
         # It would be refused, if with other words: landings are worse than promised, never better.
         least = self._draft.settings.threshold.imbalance
-        return bool(imbalance / self._draft.problem.costs[pod] + 2e-9 < least)
+        cost = self._draft.problem.costs[promise.pod]
+        return bool(promise.promised[2] / cost + 2e-9 < least)
 
-    def lower(self, row: int, gain: tuple[float, float, float], *, compared: bool) -> bool:
-        """Write the gain that a closer look has shown of the best row; return whether another one promises clearly more.
+    def lower(self, row: int, gain: Any, *, compared: bool) -> bool:
+        """Write the ``gain`` (3,) that a closer look has shown of the best row; return whether another one promises clearly more.
 
         ``compared``: rows that may fix rules are compared, too, and not only those for balance.
         """
-        return core.lower(self._book, row, view_of(np.array(gain)), compared)
+        return core.lower(self._book, row, gain, compared)
 
     # -- while pods move ----------------------------------------------------------------------------
 
@@ -285,14 +282,8 @@ class CandidateRows:
         """Ask the terms about one class."""
         self._stale[cls] = False
         self._asked[cls] = self.moves
-        first, end = self._start[cls], self._start[cls + 1]
-        if first == end:
-            return
-        core.skip_moved(self._rows, cls, self._moved)
-        promised, leading = self._effects.promises(cls, self._node[first:end])
-        self._leading[first:end] = leading
-        self._named[first:end] |= leading >= 0
-        core.promise(self._book, cls, view_of(promised), self._effort.looks)
+        effects = self._effects
+        ask(self._book, effects.bench.terms, effects.mover(cls), self._moved, self._effort.looks)
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:

@@ -2,71 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from rebalancer.core import effects as core
+from rebalancer.core.moves import Bench, Mover
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
 from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+from rebalancer.snapshot.columns import Floats, Int32s
 
 _ENTRIES = len(Entry)
 _MINE = 1
 """In ``core.MoveEffect.named``: the strategy may move the pod."""
 _KEPT = 8192
-"""Of so many moves between classes the rules are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """The effect of moving a pod on the cost."""
-
-    changes: Floats
-    """Change of each entry at each landing (3, K); negative is better."""
-    gain: tuple[float, float, float]
-    """Expected gain per entry; positive is better."""
-    by_strategy: dict[str, float]
-    """Expected gain of each strategy in the entry that decides."""
-    shares: Mapping[tuple[int, str], float]
-    """Entry and strategy -> expected gain, of what a strategy may not move only the harm."""
+"""So many movers are kept."""
 
 
 class Effects:
-    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged.
+    """Lowers the terms and the guard, and shows what the core finds; leaves the view's state unchanged.
 
-    ``newest`` is the effect of the last move that it was asked about, as the core has it.
+    ``newest`` is the effect of the last move that was judged, as the core has it.
     """
 
-    def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
+    def __init__(
+        self, view: View, terms: Sequence[WeightedTerm], guard: Term, threshold: Threshold
+    ) -> None:
         self._view, self._terms, self._guard = view, terms, guard
         self.strategies = sorted({weighted.strategy for weighted in terms})
         number = {name: index for index, name in enumerate(self.strategies)}
-        self.lowered = core.Terms(
+        lowered = core.Terms(
             view_of(np.array([int(of.term.entry) for of in terms], np.int64)),
             view_of(np.array([of.weight for of in terms], float)),
             view_of(np.array([number[of.strategy] for of in terms], np.int64)),
             len(self.strategies),
             [None if of.selected is None else view_of(of.selected.nodes) for of in terms],
         )
-        self._all_terms = [of.term for of in terms]
-        self._varying = [
-            index
-            for index, of in enumerate(terms)
-            if of.held or of.resting or of.selected is not None
-        ]
-        """The terms that may not move every pod."""
-        self._mine = np.ones(len(terms), bool)
-        self._nothing = np.zeros(len(terms))
-        self._rules: dict[tuple[int, int], core.RulesOfMove] = {}
-        self._guards: dict[tuple[int, int], core.RulesOfMove] = {}
-        self.newest = core.MoveEffect(len(self.strategies))
+        self.bench = Bench(lowered, _demands(view, threshold))
+        self._movers: dict[int, Mover] = {}
+        self.newest = self.bench.effect
         # Views of its arrays: each look at a field of the core makes a new one.
         self._gain, self._best, self._shares, self._named = map(
             np.asarray,
@@ -77,98 +59,80 @@ class Effects:
 
     # -- for the core ------------------------------------------------------------------------------------
 
-    def rules_of(self, cls: int, replacement: int) -> core.RulesOfMove:
-        """Return the rules that a move may change."""
-        return _rules_of((cls, replacement), self._all_terms, self._rules)
+    def mover(self, cls: int) -> Mover:
+        """Return a class as the core moves it."""
+        known = self._movers.get(cls)
+        if known is None:
+            if len(self._movers) >= _KEPT:
+                self._movers.clear()
+            known = self._movers[cls] = self._lower(cls)
+        return known
 
-    def guards_of(self, cls: int, replacement: int) -> core.RulesOfMove:
-        """Return the hard rules that a move must not violate."""
-        return _rules_of((cls, replacement), [self._guard], self._guards)
-
-    def may_move(self, cls: int, node: int) -> Bools:
-        """Return the terms (T,) whose strategy may move pods of ``cls`` off ``node``. One array, written anew each time."""
-        for index in self._varying:
-            self._mine[index] = self._terms[index].may_move(cls, node)
-        return self._mine
-
-    def promises(self, cls: int, nodes: Int32s) -> tuple[Floats, Ints]:
-        """Return the most that one pod of ``cls`` can gain per entry by leaving each of ``nodes`` (3, M), and the leading terms (M,).
-
-        The leading term has the largest share in the first entry at stake; -1: nothing can be gained.
-        """
-        gains, leading = np.zeros((_ENTRIES, len(nodes))), np.zeros(len(nodes), np.int64)
-        for index in self._varying:
-            of = self._terms[index]
-            kept = of.held or cls in of.resting
-            self._mine[index] = not kept and (of.selected is None or of.selected.classes[cls])
-        core.find_promises(
-            self.lowered,
-            self.rules_of(cls, self._view.snapshot.classes[cls].replacement),
+    def _lower(self, cls: int) -> Mover:
+        snapshot = self._view.snapshot
+        replacement = snapshot.classes[cls].replacement
+        foreign = snapshot.foreign_nodes(replacement)
+        mine = [
+            not (of.held or cls in of.resting) and (of.selected is None or of.selected.classes[cls])
+            for of in self._terms
+        ]
+        return Mover(
             cls,
-            view_of(np.ascontiguousarray(nodes, np.int32)),
-            view_of(self._mine),
-            view_of(gains.reshape(-1)),
-            view_of(leading),
+            replacement,
+            _rules_of(cls, replacement, [of.term for of in self._terms]),
+            _rules_of(cls, replacement, [self._guard]),
+            view_of(np.array(mine, bool)),
+            None if foreign is None else view_of(np.ascontiguousarray(foreign)),
+            leaves=not snapshot.classes[cls].restarts,
+            gone=snapshot.waits(cls),
         )
-        return gains, leading
 
-    def find(self, pod: int, node: int, prediction: Prediction) -> PodMove:
-        """Have the core find the effect of moving ``pod`` off ``node``; it is in ``newest``, until the next is asked for."""
+    @contextmanager
+    def taking(self, prediction: Prediction) -> Iterator[Any]:
+        """Place the pending pods that take the freed room; yield what they add to each term (T,).
+
+        A pending pod may fix a rule by its landing: that is no gain of the move.
+        """
         if not prediction.takers:
-            return self._find(pod, node, prediction, self._nothing)
+            yield self.bench.nothing
+            return
         taking = {int(self._view.state.cls_of[taker.pod]) for taker in prediction.takers}
         before = self._values_of(taking)
         with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
-            # A pending pod may fix a rule by its landing: that is no gain of the move.
-            added = np.maximum(0.0, self._values_of(taking) - before)
-            return self._find(pod, node, prediction, added)
+            yield view_of(np.maximum(0.0, self._values_of(taking) - before))
 
     def _values_of(self, classes: Iterable[int]) -> Floats:
         """Return of each term (T,) a value that changes as its potential does while pods of ``classes`` come."""
         return np.array([weighted.term.value_for(classes) for weighted in self._terms], float)
 
-    def _find(self, pod: int, node: int, prediction: Prediction, added: Floats) -> PodMove:
-        move = self._move(pod, node, prediction.nodes)
-        core.find_effect(
-            self.lowered,
-            self.rules_of(move.cls, move.replacement),
-            move,
-            view_of(prediction.probability),
-            view_of(self.may_move(move.cls, node)),
-            view_of(added),
-            self.newest,
-        )
-        return move
-
-    def _move(self, pod: int, node: int, nodes: Int32s) -> PodMove:
-        cls = int(self._view.state.cls_of[pod])
-        replacement = self._view.snapshot.classes[cls].replacement
-        return PodMove(pod, cls, replacement, node, view_of(nodes))
+    def move(self, pod: int, node: int, nodes: Int32s) -> PodMove:
+        """Return a move of ``pod`` from ``node`` to one of ``nodes``."""
+        mover = self.mover(int(self._view.state.cls_of[pod]))
+        return PodMove(pod, mover.cls, mover.replacement, node, view_of(nodes))
 
     # -- for people --------------------------------------------------------------------------------------
 
-    def of(self, pod: int, node: int, prediction: Prediction) -> Effect:
-        """Return the effect of moving ``pod`` off ``node`` at the landings of ``prediction``."""
-        self.find(pod, node, prediction)
-        return self.show_newest()
-
-    def show_newest(self) -> Effect:
-        """Return the newest effect in plain values."""
-        landings, size = self.newest.landings, len(self.strategies)
+    def changes(self) -> Floats:
+        """Return the change of each entry at each landing (3, K) by the newest move; negative is better."""
+        landings = self.newest.landings
         changes = np.asarray(self.newest.changes)[: _ENTRIES * landings]
-        changes = changes.reshape(_ENTRIES, landings).copy()
-        deciding = int(changes.any(axis=1).argmax())
-        # Without any strategy the core's arrays have an entry all the same.
-        values, named = (of.tolist()[: len(self._keys)] for of in (self._shares, self._named))
-        columns = zip(self._keys, values, named, strict=True)
-        shares = {key: value for key, value, some in columns if some}
-        mine = {
-            name: shares[deciding, name]
+        return changes.reshape(_ENTRIES, landings).copy()
+
+    def shares(self) -> dict[tuple[int, str], float]:
+        """Return entry and strategy -> expected gain by the newest move, of what a strategy may not move only the harm."""
+        columns = zip(self._keys, self._shares.tolist(), self._named.tolist(), strict=False)
+        return {key: value for key, value, some in columns if some}
+
+    def by_strategy(self) -> dict[str, float]:
+        """Return the expected gain of each strategy that may move the pod, in the entry that decides."""
+        deciding = int(self.changes().any(axis=1).argmax())
+        first = deciding * len(self.strategies)
+        values, named = self._shares.tolist(), self._named.tolist()
+        return {
+            name: values[place]
             for name in self._in_order
-            if named[deciding * size + self.strategies.index(name)] == _MINE
+            if named[place := first + self.strategies.index(name)] == _MINE
         }
-        hard, soft, imbalance = self._gain.tolist()
-        return Effect(changes, (hard, soft, imbalance), mine, shares)
 
     @property
     def gain(self) -> tuple[float, float, float]:
@@ -182,46 +146,56 @@ class Effects:
         hard, soft, imbalance = self._best.tolist()
         return hard, soft, imbalance
 
-    def breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
-        """Return whether some landing would violate a satisfied hard rule."""
-        return self._break(self._move(pod, node, prediction.nodes))
-
-    def _break(self, move: PodMove) -> bool:
-        return core.find_broken(self.guards_of(move.cls, move.replacement), move, self.newest)
-
     def on_nodes(self, pod: int, node: int, nodes: Int32s) -> Floats:
         """Return the change of each entry (3, K) if ``pod`` moves from ``node`` to each of ``nodes``.
 
         Infinite where a satisfied hard rule would be violated. Pending pods that would take freed room are ignored.
         """
         nodes = np.ascontiguousarray(nodes, np.int32)
-        anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
-        move = self._find(pod, node, anywhere, self._nothing)
-        changes = self.show_newest().changes
-        if self._break(move):
+        move, evenly = self.move(pod, node, nodes), np.full(len(nodes), 1 / max(1, len(nodes)))
+        bench, mover = self.bench, self.mover(move.cls)
+        core.find_effect(
+            bench.terms,
+            mover.rules,
+            move,
+            view_of(evenly),
+            mover.mine,
+            bench.nothing,
+            bench.effect,
+        )
+        changes = self.changes()
+        if core.find_broken(mover.guards, move, bench.effect):
             changes[0, np.asarray(self.newest.broken)[: len(nodes)] > TOLERANCE] = np.inf
         return changes
 
 
-def _rules_of(
-    pair: tuple[int, int], terms: Sequence[Term], kept: dict[tuple[int, int], core.RulesOfMove]
-) -> core.RulesOfMove:
-    """Return the rules of ``terms`` that a move between two classes may change; they are kept."""
-    if (known := kept.get(pair)) is not None:
-        return known
+def _demands(view: View, threshold: Threshold) -> core.Demands:
+    """Return what the policy asks of a move."""
+    nodes = view.snapshot.nodes
+    avoided = nodes.avoided if nodes.avoided is not None else np.zeros(len(nodes), bool)
+    return core.Demands(
+        threshold.better,
+        threshold.worse,
+        threshold.harmless,
+        threshold.pods,
+        threshold.imbalance,
+        view_of(np.ascontiguousarray(nodes.leaving)),
+        view_of(np.ascontiguousarray(avoided)),
+    )
+
+
+def _rules_of(cls: int, replacement: int, terms: Sequence[Term]) -> core.RulesOfMove:
+    """Return the rules of ``terms`` that a move between two classes may change."""
     named = [
         (index, rule, weight)
         for index, term in enumerate(terms)
-        for rule, weight in term.rules_of_move(*pair)
+        for rule, weight in term.rules_of_move(cls, replacement)
     ]
-    if len(kept) >= _KEPT:
-        kept.clear()
-    rules = kept[pair] = core.RulesOfMove(
+    return core.RulesOfMove(
         [rule for _, rule, _ in named],
         view_of(np.array([index for index, _, _ in named], np.int64)),
         view_of(np.array([weight for _, _, weight in named], float)),
     )
-    return rules
 
 
 def signs(changes: Floats) -> Floats:

@@ -46,6 +46,9 @@ class Examination:
         self._terms = terms
         self._allowance = draft.allowance
         self._closely = effort.closely
+        self._costs = draft.problem.costs
+        self._steered: Verdict | None = None
+        """The verdict on the pod that was looked at last, where marks might choose its landing."""
         self.judge = judge
         self.steer = LandingSteer(draft, self.judge, effort)
         self._unsteered: set[Pair] = set()
@@ -62,25 +65,29 @@ class Examination:
 
     # -- while a rung goes on -----------------------------------------------------------------------
 
-    def is_idle(self, row: int) -> bool:
-        """Return whether a row promises too little, so that nobody need look; a few are looked at to show where they would land."""
-        if not self._candidates.is_little(row):
+    def is_idle(self, promise: Promise) -> bool:
+        """Return whether too little is promised, so that nobody need look; a few are looked at to show where they would land."""
+        if not self._candidates.is_little(promise):
             return False
         self._closely -= 1
         return self._closely < 0
 
-    def verdict(self, promise: Promise, *, steered: bool = False) -> Verdict | None:
-        """Return the verdict on the next pod of a row if its move pays; else close the row, record why, and return None.
+    def is_good(self, promise: Promise, *, steered: bool = False) -> bool:
+        """Return whether the move of the next pod of a row pays; else close the row, and record why.
 
         ``steered``: if the scheduler's own choice is not good enough, marks may enforce another landing.
         """
-        pair, pod = self._candidates.pair_of(promise.row), promise.pod
-        cost = float(self._draft.problem.costs[pod])
-        verdict = self.judge.judge(pod, pair[1], cost)
+        pair, pod = promise.pair, promise.pod
+        cost = float(self._costs[pod])
+        self._steered = None
+        good = self.judge.is_good(pod, pair[1], cost)
+        if good and not steered and not self._draft.lifted[pod]:
+            return True
+        verdict = self.judge.verdict(pod, cost)
         if steered:
-            verdict = self._steer(pair, promise, verdict, cost)
+            verdict = self._steered = self._steer(pair, promise, verdict, cost)
         if verdict.refused is None and not self._stays_unready(pod, verdict):
-            return verdict
+            return True
         refusal = verdict.refused or Refusal.of(Why.UNREADY)
         if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, verdict.prediction):
             refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
@@ -90,7 +97,12 @@ class Examination:
         self._refused_alike[pair[0]] = refusal
         nodes = verdict.prediction.nodes
         self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
-        return None
+        return False
+
+    def verdict(self, promise: Promise) -> Verdict:
+        """Return the verdict on the pod that was looked at last."""
+        cost = float(self._costs[promise.pod])
+        return self._steered or self.judge.verdict(promise.pod, cost)
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
         """Return whether an unready pod, which may move only for its bad state, would move for its place."""
@@ -133,11 +145,11 @@ class Examination:
 
     def is_limited(self, promise: Promise, wave: Wave) -> bool:
         """Return whether a budget or a quota forbids the move of a row now; record which, and close it."""
-        strategy, pair = promise.strategy, self._candidates.pair_of(promise.row)
+        strategy, pair = promise.strategy, promise.pair
         ready = self._draft.snapshot.pods.is_ready(promise.pod)
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
-            self._note_waiting(pair, promise)
+            self._note_waiting(promise)
         elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
             self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
             wave.waits[pair] = limit
@@ -172,10 +184,10 @@ class Examination:
         self._ended = True
         if limit == self._allowance.filled_before():
             self.in_flight = limit
-        for pair, promise in self._candidates.promises():
+        for promise in self._candidates.promises():
             refusal = Refusal.of(Why.BUDGET, limit=limit)
-            self.refusals[pair] = RefusedMove(promise.strategy, refusal)
-            self._note_waiting(pair, promise)
+            self.refusals[promise.pair] = RefusedMove(promise.strategy, refusal)
+            self._note_waiting(promise)
 
     def close(self, wave: Wave) -> None:
         """End the search: record for all remaining candidates why they stay.
@@ -183,14 +195,15 @@ class Examination:
         The last ``wave`` is empty: candidates deferred in it wait for moves of earlier runs.
         """
         in_flight = self._allowance.begins_in_flight
-        for pair, promise in self._candidates.promises():
+        for promise in self._candidates.promises():
+            pair = promise.pair
             limit = wave.waits.get(pair) or wave.held.get(pair[0])
             if limit is not None and in_flight:
-                self._note_waiting(pair, promise)
+                self._note_waiting(promise)
                 self.in_flight = self.in_flight or limit
             known = self.refusals.get(pair)
             # What a budget held back in an earlier wave promises too little by now.
-            outdated = limit is None and self._candidates.is_little(promise.row) and not self._ended
+            outdated = limit is None and self._candidates.is_little(promise) and not self._ended
             if known is not None and not (outdated and known.refusal.code is Code.BUDGET):
                 continue
             if (why := self._why_left(pair[0], promise, limit)) is not None:
@@ -200,14 +213,13 @@ class Examination:
         """Return the refusal of a pair that was never examined; other pairs of its class may supply it."""
         if limit is not None:
             return Refusal.of(Why.BUDGET, limit=limit)
-        if not self._candidates.is_little(promise.row):
+        if not self._candidates.is_little(promise):
             return self._refused_alike.get(cls)
         cost = float(self._draft.problem.costs[promise.pod])
         least = self._draft.settings.threshold.imbalance
         return Refusal.of(Why.LOW_PROMISE, gain=promise.promised[2], cost=cost, least=least)
 
-    def _note_waiting(self, pair: Pair, promise: Promise) -> None:
-        if not self._candidates.was_refused(promise.row) and not self._candidates.is_little(
-            promise.row
-        ):
-            self.waiting.add(pair[0])
+    def _note_waiting(self, promise: Promise) -> None:
+        candidates = self._candidates
+        if not candidates.was_refused(promise.row) and not candidates.is_little(promise):
+            self.waiting.add(promise.pair[0])

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import numpy as np
+
+from rebalancer.core.views import view_of
 from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effort import Effort
@@ -52,8 +55,6 @@ class Rungs:
         """Class -> rows that were refused, or passed over, since a move has last concerned it."""
         self._in_vain = 0
         """Rows for balance alone that were judged in a row, and none of them paid."""
-        self._known: dict[int, tuple[int, int, Verdict]] = {}
-        """Row -> moves made when it was judged, its pod, and the verdict: it holds until the next move."""
 
     def climb(self, rung: Rung, wave: Wave) -> list[Chosen]:
         """Return the moves of one rung of a wave.
@@ -66,7 +67,6 @@ class Rungs:
         self._examination.steer.standing = ()
         rows.open(again=rung.again, steered=rung.steered)
         self._refused_in_a_row.clear()
-        self._known.clear()
         self._in_vain = 0
         most = effort.steered if rung.steered else math.inf
         while len(chosen) < most and self._goes_on() and (row := rows.head()) is not None:
@@ -78,47 +78,39 @@ class Rungs:
             if verdict is None:
                 continue
             compared = rung.only_certain and not rung.steered
-            if rows.lower(row, verdict.gain, compared=compared):
-                self._known[row] = rows.moves, promise.pod, verdict
-            else:
+            if not rows.lower(row, view_of(np.array(verdict.gain)), compared=compared):
                 chosen.append(self._make(promise, verdict, wave))
         return chosen
 
     def _judge(self, promise: Promise, rung: Rung, wave: Wave) -> Verdict | None:
         """Return the verdict on the best row if its move pays in this rung; else close the row and return None."""
-        rows, examination, row = self._candidates, self._examination, promise.row
-        known = self._known.pop(row, None)
-        if known is not None and known[:2] == (rows.moves, promise.pod):
-            return known[2]
-        pair = rows.pair_of(row)
-        is_freed = pair in self.freed
-        hard = promise.promised[0] > 0
-        alike = self._refused_in_a_row[pair[0]] >= self._effort.in_a_row
-        if alike and not (hard or rung.again or is_freed):
-            rows.close_class(pair[0])
+        rows, examination, cls = self._candidates, self._examination, promise.pair[0]
+        alike = self._refused_in_a_row[cls] >= self._effort.in_a_row
+        if alike and not (promise.promised[0] > 0 or rung.again or self._is_freed(promise)):
+            rows.close_class(cls)
             return None
-        if examination.is_idle(row):
-            rows.close(row)
+        if examination.is_idle(promise):
+            rows.close(promise.row)
             return None
         if examination.is_limited(promise, wave):
             return None
-        verdict = examination.verdict(promise, steered=rung.steered)
-        if (
-            verdict is not None
-            and rung.only_certain
-            and not is_freed
-            and _is_uncertain(promise, verdict)
-        ):
-            rows.close(row)
+        good = examination.is_good(promise, steered=rung.steered)
+        verdict = examination.verdict(promise) if good else None
+        waits = rung.only_certain and not self._is_freed(promise)
+        if verdict is not None and waits and _is_uncertain(promise, verdict):
+            rows.close(promise.row)
             verdict = None
-        self._refused_in_a_row[pair[0]] += verdict is None
+        self._refused_in_a_row[cls] += verdict is None
         if not promise.for_rules:
             self._in_vain = self._in_vain + 1 if verdict is None else 0
         return verdict
 
+    def _is_freed(self, promise: Promise) -> bool:
+        return promise.pair in self.freed
+
     def _make(self, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
         """Move a pod of the best row, and open what that concerns."""
-        pair = self._candidates.pair_of(promise.row)
+        pair = promise.pair
         made = self._commit.move(pair, promise, verdict, wave)
         self._examination.steer.standing = verdict.marks
         self._examination.refusals.pop(pair, None)

@@ -19,6 +19,7 @@ from rebalancer.core.prediction import (
     PodArrays,
     count_rules,
     find_feasible,
+    foresee,
     keep_attracting,
     keep_passing,
     predict,
@@ -108,6 +109,7 @@ class Lowering:
         self._topologies = Topologies(snapshot.nodes.labels)
         self._counted_in = ArrayCache(len(snapshot.nodes))
         self._lowered: dict[int, _Lowered] = {}
+        self._leaves: dict[int, tuple[bool, bool]] = {}
         self._marked: set[int] = set()
         """Classes that were lowered with taints that are only supposed."""
         self._rooms: list[Ints] = []
@@ -125,14 +127,47 @@ class Lowering:
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, whose pods can be predicted, if it is scheduled now."""
         lowered = self._prepare(state, cls)
-        predict(self._cluster, lowered.pod)
+        predict(self.cluster, lowered.pod)
+        return self.read_landings()
+
+    def read_landings(self) -> Prediction:
+        """Return what the core has predicted last."""
         count = self._landings.count
         return Prediction(self._landing[:count].copy(), self._probability[:count].copy())
+
+    def foresee(self, state: ClusterState, pod: int, ready: PodArrays) -> Prediction:
+        """Return the distribution of landings of the replacement of ``pod``, which :meth:`make_ready` has returned."""
+        cls = int(state.cls_of[pod])
+        leaves, gone = self.leaves(cls)
+        foresee(
+            self.cluster, ready, cls, int(state.node_of[pod]), leaves and state.lives(pod), gone
+        )
+        return self.read_landings()
+
+    def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
+        """Return a class for a prediction with a victim that only the core takes out of ``state``; None if not all that decides is lowered."""
+        if self._placement.supposed.is_any or cls in self._marked:
+            return None
+        lowered = self._find(cls)
+        if lowered.unusual:
+            return None
+        if state is not self._state:
+            self._enter(state)
+        self._feasible[:] = lowered.static
+        return lowered.pod
+
+    def leaves(self, cls: int) -> tuple[bool, bool]:
+        """Return whether a pod of a class leaves before its replacement is scheduled, and whether it is gone by then."""
+        known = self._leaves.get(cls)
+        if known is None:
+            snapshot = self._snapshot
+            known = self._leaves[cls] = not snapshot.classes[cls].restarts, snapshot.waits(cls)
+        return known
 
     def find_feasible(self, state: ClusterState, cls: int) -> Int32s:
         """Return the nodes, ascending, that pass all filters."""
         lowered = self._prepare(state, cls)
-        count = find_feasible(self._cluster, lowered.pod)
+        count = find_feasible(self.cluster, lowered.pod)
         return np.sort(self._nodes[:count]).astype(np.int32)
 
     # -- one filter, or one plug-in, by itself --------------------------------------------------------
@@ -159,15 +194,15 @@ class Lowering:
     def _keep(self, state: ClusterState, cls: int, names: Sequence[str], good: Bools) -> None:
         """Keep of ``good`` (N,) the nodes that pass some filters of the core, as far as these are on."""
         pod = self._prepare(state, cls).pod
-        count_rules(self._cluster, pod)
+        count_rules(self.cluster, pod)
         for number, name in enumerate(FILTERS):
             if name in names and self._filters.checks(name):
-                keep_passing(self._cluster, pod, number, view_of(good))
+                keep_passing(self.cluster, pod, number, view_of(good))
 
     def list_shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
         """Return the resources that ``node`` lacks for the class, in the scheduler's words."""
         requests = self._prepare(state, cls).pod.requests
-        loads, names = self._cluster.loads, self._snapshot.resources
+        loads, names = self.cluster.loads, self._snapshot.resources
         crowded = loads.pod_count[node] >= loads.max_pods[node]
         return ["Too many pods"] * crowded + [
             f"Insufficient {names[row]}"
@@ -178,7 +213,7 @@ class Lowering:
     def find_unlabelled(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that lack the topology key of the first hard spread constraint that they fail."""
         pod = self._prepare(state, cls).pod
-        count_rules(self._cluster, pod)
+        count_rules(self.cluster, pod)
         failed, unlabelled = np.zeros((2, len(self._snapshot.nodes)), bool)
         for constraint, lowered in zip(self._spread.hard(cls), pod.spread, strict=True):
             good = np.ones(len(failed), bool)
@@ -190,7 +225,7 @@ class Lowering:
     def find_refusals(self, state: ClusterState, cls: int) -> tuple[Bools, Bools]:
         """Return the nodes (N,) that fail the affinity of the class, and those that fail its anti-affinity."""
         pod = self._prepare(state, cls).pod
-        count_rules(self._cluster, pod)
+        count_rules(self.cluster, pod)
         near, apart = np.ones((2, len(self._snapshot.nodes)), bool)
         keep_attracting(pod, view_of(near))
         for pods in pod.repelled[: len(self._interpod.relation(cls).anti)]:
@@ -203,7 +238,7 @@ class Lowering:
         nodes = np.ascontiguousarray(nodes, np.int32)
         scores = np.zeros((len(_SCORED), len(nodes)), np.int64)
         if len(nodes):
-            score_each(self._cluster, pod, view_of(nodes), view_of(scores.reshape(-1)))
+            score_each(self.cluster, pod, view_of(nodes), view_of(scores.reshape(-1)))
         of_core = dict(zip(_SCORED, scores, strict=True))
         preferences = pod.preferences
         silent = {
@@ -224,11 +259,7 @@ class Lowering:
 
     def _prepare(self, state: ClusterState, cls: int) -> _Lowered:
         """Read from the state what the core needs to predict a class."""
-        lowered = self._lowered.get(cls)
-        if lowered is None:
-            if len(self._lowered) >= _KEPT_CLASSES:
-                self._lowered.clear()
-            lowered = self._lowered[cls] = self._lower(cls)
+        lowered = self._find(cls)
         if state is not self._state:
             self._enter(state)
         supposed = self._placement.supposed.is_any
@@ -242,12 +273,21 @@ class Lowering:
             self._feasible[:] = lowered.static
         return lowered
 
+    def _find(self, cls: int) -> _Lowered:
+        """Return a class, lowered."""
+        lowered = self._lowered.get(cls)
+        if lowered is None:
+            if len(self._lowered) >= _KEPT_CLASSES:
+                self._lowered.clear()
+            lowered = self._lowered[cls] = self._lower(cls)
+        return lowered
+
     def _enter(self, state: ClusterState) -> None:
         """Read loads from ``state`` from now on."""
         self._state = state
         profile, nodes = self._profile, self._snapshot.nodes
         weights = profile.weights
-        self._cluster = ClusterArrays(
+        self.cluster = ClusterArrays(
             state.living,
             state.existing,
             Loads(
@@ -256,6 +296,8 @@ class Lowering:
                 view_of(state.scored_used),
                 view_of(nodes.max_pods.astype(np.int64)),
                 view_of(state.pod_count),
+                view_of(np.ascontiguousarray(self._snapshot.requests)),
+                view_of(np.ascontiguousarray(self._snapshot.scored)),
             ),
             self._lower_scoring(),
             Weights(
@@ -269,11 +311,11 @@ class Lowering:
             Board(len(nodes), self._rows, view_of(self._logarithms)),
             view_of(np.array([self._filters.checks(name) for name in FILTERS])),
         )
-        self._nodes = np.asarray(self._cluster.ring.nodes)
-        self._landings = self._cluster.landings
+        self._nodes = np.asarray(self.cluster.ring.nodes)
+        self._landings = self.cluster.landings
         self._landing = np.asarray(self._landings.nodes)
         self._probability = np.asarray(self._landings.probability)
-        self._feasible = np.asarray(self._cluster.feasible)
+        self._feasible = np.asarray(self.cluster.feasible)
 
     def _lower_scoring(self) -> Scoring:
         profile, resources = self._profile, self._resources

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.core.prediction import PodArrays
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.lowering import Lowering
@@ -249,10 +250,21 @@ class SchedulerModel:
         replacement = self.snapshot.classes[cls].replacement
         if (model := self.of(replacement)) is not self:
             return model.predict_replacement(state, pod)
+        if (ready := self.make_ready(state, replacement)) is not None:
+            return self.lowering.foresee(state, pod, ready)
         if self.snapshot.classes[cls].restarts:
             return self.predict(state, replacement)
         with state.evicted(pod, gone=self.snapshot.waits(cls)):
             return self._predict(state, replacement)
+
+    def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
+        """Return a class for a prediction by the core alone (``lowering.foresee``); None if more than what is lowered decides.
+
+        It must be of the profile of this model.
+        """
+        if self.find_unmodelled(cls) or self._fails_to_score(cls) is not None:
+            return None
+        return self.lowering.make_ready(state, cls)
 
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as marked inside the ``with`` block, for pods scheduled while the marks exist."""

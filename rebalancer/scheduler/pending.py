@@ -91,6 +91,10 @@ class Pending:
             return self._model.predict_replacement(state, pod)
         return self._foresee(state, pod, concerned)
 
+    def may_take(self, state: ClusterState, pod: int) -> bool:
+        """Return whether pending pods may take room that the move of ``pod`` frees."""
+        return bool(self._queues) and bool(self._find_concerned(state, pod))
+
     def _foresee(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
         """Return :meth:`foresee` of a pod, given the classes that may take room."""
         cls = int(state.cls_of[pod])

@@ -211,6 +211,10 @@ class ClusterState(ClassCounts):
 
     # -- reading -----------------------------------------------------------------------------------
 
+    def lives(self, pod: int) -> bool:
+        """Return whether a pod does not terminate in the snapshot."""
+        return not self._terminating[pod]
+
     def home_nodes(self, cls: int) -> Int32s:
         """Return the distinct nodes, ascending, with unmoved pods of ``cls``; read-only."""
         if not self._disturbed[cls]:
@@ -385,7 +389,7 @@ class ClusterState(ClassCounts):
         The victim is terminating, or ``gone``.
         """
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
-        lives = not self._terminating[pod]
+        lives = self.lives(pod)
         self.node_of[pod] = -1
         self.terminating_pods.append(TerminatingPod(cls, node))
         if lives:

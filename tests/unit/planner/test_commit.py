@@ -37,7 +37,8 @@ class Scene:
         self.commit = Commit(self.draft, self.draft.terms, observed, None)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
         view = self.draft.view
-        effects = Effects(view, self.draft.terms, guard_term(view))
+        threshold = self.draft.settings.threshold
+        effects = Effects(view, self.draft.terms, guard_term(view), threshold)
         self.candidates = CandidateRows(self.draft, self.draft.terms, effects, Effort())
         promise = self.candidates.promise(self.pair)
         assert promise is not None

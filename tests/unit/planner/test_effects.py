@@ -3,7 +3,8 @@
 import numpy as np
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.planner.effects import Effects, signs
+from rebalancer.planner.effects import signs
+from rebalancer.planner.judge import Judge
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of
@@ -17,26 +18,29 @@ def crowded():
     return draft_of([*(node(f"n{i}") for i in range(3)), *pods], strategies=["anti-affinity"])
 
 
-def effects_of(draft):
-    return Effects(draft.view, draft.terms, guard_term(draft.view))
+def judge_of(draft):
+    return Judge(draft.view, draft.terms, guard_term(draft.view), draft.settings.threshold)
 
 
 def test_a_move_brings_something_only_where_the_rule_is_kept_afterwards():
     draft = crowded()
-    effect = effects_of(draft).of(0, 0, HALVES)
-    soft = effect.changes[1]
+    judge = judge_of(draft)
+    judge.judge_landing(0, 0, 1.0, HALVES)
+    effects = judge.effects
+    soft = effects.changes()[1]
     # From a node with a sibling to another one with a sibling, or to a free one.
     assert soft[0] == 0
     assert soft[1] < 0
-    assert effect.gain == (0.0, -soft[1] / 2, 0.0)
-    assert effect.by_strategy == {"anti-affinity": -soft[1] / 2}
+    assert effects.gain == (0.0, -soft[1] / 2, 0.0)
+    assert effects.by_strategy() == {"anti-affinity": -soft[1] / 2}
 
 
 def test_the_changes_on_all_nodes_are_those_at_the_landings():
     draft = crowded()
-    effects = effects_of(draft)
-    everywhere = effects.on_nodes(0, 0, np.arange(3, dtype=np.int32))
-    assert everywhere[:, 1:].tolist() == effects.of(0, 0, HALVES).changes.tolist()
+    judge = judge_of(draft)
+    everywhere = judge.effects.on_nodes(0, 0, np.arange(3, dtype=np.int32))
+    judge.judge_landing(0, 0, 1.0, HALVES)
+    assert everywhere[:, 1:].tolist() == judge.effects.changes().tolist()
     assert everywhere[:, 0].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -44,9 +48,7 @@ def test_a_landing_that_breaks_a_hard_rule_that_holds_is_never_worth_it():
     """One pod in each zone, evenly as they must be; n2 stands in the zone of n0, n3 in that of n1."""
     nodes = [node(f"n{i}", "ab"[i % 2]) for i in range(4)]
     pods = workload("web", ["n0", "n1"], spec=spread("web", ZONE, hard=True))
-    effects = effects_of(draft_of([*nodes, *pods]))
-    assert effects.breaks(1, 1, Prediction(np.array([2], np.int32), np.array([1.0])))
-    assert not effects.breaks(1, 1, Prediction(np.array([3], np.int32), np.array([1.0])))
+    effects = judge_of(draft_of([*nodes, *pods])).effects
     hard = effects.on_nodes(1, 1, np.array([2, 3], np.int32))[0]
     assert np.isinf(hard).tolist() == [True, False]
 

@@ -74,10 +74,10 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
     def watched(self, pod, *rest):
         judged.append(pod)
-        return judge(self, pod, *rest)
+        return is_good(self, pod, *rest)
 
-    judge = Judge.judge
-    monkeypatch.setattr(Judge, "judge", watched)
+    is_good = Judge.is_good
+    monkeypatch.setattr(Judge, "is_good", watched)
     monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(closely=0)))
     plans.append(plan(overloaded(seed), settings=limited(per_run=100)))
     fewer = len(judged)

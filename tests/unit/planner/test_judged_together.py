@@ -45,18 +45,20 @@ def drifted(seed):
 def test_a_verdict_is_the_one_that_a_fresh_model_gives(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen: list[int] = []
-    judge = Judge.judge
+    is_good = Judge.is_good
 
-    def checked(self, pod, node, cost):
-        verdict = judge(self, pod, node, cost)
-        again(self, pod, cost, verdict)
-        return verdict
+    def checked(self, pod, node, cost, **more):
+        if not more:
+            again(self, pod, node, cost)
+        return is_good(self, pod, node, cost, **more)
 
-    def again(self, pod, cost, verdict):
+    def again(self, pod, node, cost):
         seen.append(pod)
+        is_good(self, pod, node, cost)
+        verdict = self.verdict(pod, cost)
         state = self._view.state
-        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-        view = self._view
+        assert node == state.node_of[pod]
+        cls, view = int(state.cls_of[pod]), self._view
         fresh = SchedulerModel(view.snapshot, view.scheduler.profile)
         replacement = view.snapshot.classes[cls].replacement
         with view.state.evicted(pod, gone=view.snapshot.waits(cls)):
@@ -66,7 +68,7 @@ def test_a_verdict_is_the_one_that_a_fresh_model_gives(plan, monkeypatch, seed, 
         assert_same(view.snapshot, verdict, self.judge_landing(pod, node, cost, landing))
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
-    monkeypatch.setattr(Judge, "judge", checked)
+    monkeypatch.setattr(Judge, "is_good", checked)
     assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
     assert seen
 

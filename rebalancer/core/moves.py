@@ -1,0 +1,155 @@
+"""One possible move, from the pod to the verdict: where its replacement lands, what that changes, and whether it is enough."""
+
+from __future__ import annotations
+
+from rebalancer.core.effects import (
+    Demands,
+    MoveEffect,
+    RulesOfMove,
+    Terms,
+    find_broken,
+    find_effect,
+    find_promises,
+    find_unwanted,
+    judge,
+)
+from rebalancer.core.prediction import ClusterArrays, PodArrays, foresee
+from rebalancer.core.rows import Book, promise, skip_moved
+from rebalancer.core.rules import PodMove
+from rebalancer.core.views import reals
+
+_NO_NODE = 11
+_GOOD, _BACK, _BREAKS = 0, 4, 6
+_SOFT = 2
+"""The entries of the cost that stand for rules."""
+
+
+class Mover:
+    """A class of pods that may move, and all that is the same for each of them."""
+
+    def __init__(
+        self,
+        cls: int,
+        replacement: int,
+        rules: RulesOfMove,
+        guards: RulesOfMove,
+        mine: memoryview,
+        foreign: memoryview | None,
+        *,
+        leaves: bool,
+        gone: bool,
+    ) -> None:
+        self.cls = cls
+        self.replacement = replacement
+        """The class of the replacement."""
+        self.rules = rules
+        """What its moves may change."""
+        self.guards = guards
+        """The hard rules that its moves must not violate."""
+        self.mine = mine
+        """(T,) the terms whose strategy may move the class."""
+        self.foreign = foreign
+        """(N,) nodes of another operating system; None: there are none."""
+        self.leaves = leaves
+        """Whether a pod leaves before its replacement is scheduled; with a restart it does not."""
+        self.gone = gone
+        """Whether it is gone by then; else it terminates."""
+
+
+class Bench:
+    """What moves are judged by, and the newest judgement."""
+
+    def __init__(self, terms: Terms, demands: Demands) -> None:
+        self.terms = terms
+        self.demands = demands
+        self.effect = MoveEffect(len(terms.entry), terms.strategies)
+        self.nothing = reals(max(1, len(terms.entry)))
+        """(T,) zeros."""
+
+
+def judge_pod(
+    bench: Bench,
+    mover: Mover,
+    cluster: ClusterArrays,
+    replacement: PodArrays,
+    pod: int,
+    node: int,
+    cost: float,
+    lives: bool,
+    in_place: bool,
+    for_gain: bool,
+) -> int:
+    """Predict the landing of a pod's replacement, and judge it; return why the move is refused, or 0, see :func:`judge_landing`.
+
+    ``lives``: the pod does not terminate already.
+    """
+    foresee(cluster, replacement, mover.cls, node, mover.leaves and lives, mover.gone)
+    count = cluster.landings.count
+    if count == 0:
+        return _NO_NODE
+    nodes, chance = cluster.landings.nodes[:count], cluster.landings.probability[:count]
+    move = PodMove(pod, mover.cls, mover.replacement, node, nodes)
+    return judge_landing(bench, mover, move, chance, bench.nothing, cost, in_place, for_gain)
+
+
+def judge_landing(
+    bench: Bench,
+    mover: Mover,
+    move: PodMove,
+    chance: memoryview[float],
+    added: memoryview[float],
+    cost: float,
+    in_place: bool,
+    for_gain: bool,
+) -> int:
+    """Return why a move is refused, as a number of ``REFUSALS``; 0: it is good. What it changes is in ``bench.effect``.
+
+    ``chance`` (K,): the probability of each landing. ``added``: see :func:`find_effect`. ``cost``: what the eviction costs.
+    ``in_place``: the pod may come back to its node. ``for_gain``: the move has to pay by itself; else it must do no harm.
+    """
+    find_effect(bench.terms, mover.rules, move, chance, mover.mine, added, bench.effect)
+    if not for_gain:
+        return _judge_harm(bench, mover, move, chance)
+    return judge(
+        bench.demands, mover.guards, move, chance, mover.foreign, bench.effect, cost, in_place
+    )
+
+
+def _judge_harm(bench: Bench, mover: Mover, move: PodMove, chance: memoryview[float]) -> int:
+    """Return why a move that has to gain nothing is refused: no rule may get worse by it, and the pod must not come back."""
+    effect = bench.effect
+    unwanted = find_unwanted(bench.demands, move, chance, mover.foreign, effect)
+    if unwanted:
+        return unwanted
+    for place in range(len(move.nodes)):
+        if move.nodes[place] == move.node:
+            return _BACK
+    for place in range(_SOFT * effect.landings):
+        if effect.changes[place] > 0.0:
+            return _BREAKS
+    return _BREAKS if find_broken(mover.guards, move, effect) else _GOOD
+
+
+def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview, most_lowered: int) -> None:
+    """Write what the rows of a class promise now into the book, see :func:`promise`; ``moved`` (P,): pods that have moved."""
+    rows = book.rows
+    first, end = rows.start[mover.cls], rows.start[mover.cls + 1]
+    if first == end:
+        return
+    skip_moved(rows, mover.cls, moved)
+    nodes, leading = rows.node[first:end], book.leading[first:end]
+    find_promises(
+        terms,
+        mover.rules,
+        mover.cls,
+        nodes,
+        mover.mine,
+        book.gains,
+        leading,
+        book.shares,
+        book.of_rule,
+    )
+    for row in range(first, end):
+        if book.leading[row] >= 0:
+            book.named[row] = 1
+    promise(book, mover.cls, book.gains, most_lowered)
