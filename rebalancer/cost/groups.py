@@ -111,11 +111,21 @@ class Room:
         return made
 
 
+def set_of(classes: Int32s) -> ClassSet:
+    """Return classes as the core reads them."""
+    some = np.unique(classes).astype(np.int32)
+    if not len(some):
+        return ClassSet(0, 0, None)
+    first, last = int(some[0]), int(some[-1])
+    follow = last - first + 1 == len(some)
+    return ClassSet(first, len(some), None if follow else view_of(some))
+
+
 def class_set(view: View, classes: Int32s) -> ClassSet:
     """Return classes as the core reads them; equal ones are the same object."""
     made = view.made.get(identity := ("classes", classes.tobytes()))
     if not isinstance(made, ClassSet):
-        made = view.made[identity] = ClassSet(view_of(np.sort(classes).astype(np.int32)))
+        made = view.made[identity] = set_of(classes)
     return made
 
 
@@ -123,11 +133,16 @@ class RuledGroup:
     """A group whose numbers the core computes."""
 
     _view: View
+    _rule: Rule | None = None
 
-    @cached_property
+    # No cached_property: it would give each of thousands of groups a dictionary of its own.
+    @property
     def rule(self) -> Rule:
         """What the core computes with. Made when it is first asked for: most groups hold trivially."""
-        return self._lower()
+        made = self._rule
+        if made is None:
+            made = self._rule = self._lower()
+        return made
 
     def _lower(self) -> Rule:
         """Return the rule of this group."""

@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from rebalancer.core.rules import AskedRule, PodMove, Rule
-from rebalancer.core.tallies import ClassSet
-from rebalancer.core.views import view_of
+from rebalancer.cost.groups import set_of
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.snapshot.columns import Floats, Int32s
@@ -409,6 +408,5 @@ def rule_of(group: Group) -> Rule:
     """Return the rule of a group; of one that the core does not know, one that asks it."""
     rule: Rule | None = getattr(group, "rule", None)
     if rule is None:
-        movers = ClassSet(view_of(np.sort(group.movers).astype(np.int32)))
-        rule = AskedRule(movers, _AskedGroup(group))
+        rule = AskedRule(set_of(group.movers), _AskedGroup(group))
     return rule
