@@ -11,6 +11,7 @@ import numpy as np
 from rebalancer.base.plain_text import count
 from rebalancer.core.rules import read
 from rebalancer.core.spread import EvenRule, OpenDomains
+from rebalancer.core.tallies import ClassSet
 from rebalancer.core.views import view_of
 from rebalancer.cost.groups import Domains, Room, RuledGroup, class_set
 from rebalancer.cost.term import Entry
@@ -53,20 +54,22 @@ class SpreadGroup(RuledGroup):
 
     def _lower(self) -> EvenRule:
         """Return one rule for all equal groups: that of a strategy may also be a guard."""
-        view, sets = self._view, (self.members.tobytes(), self.movers.tobytes())
+        view = self._view
+        members = class_set(view, self.members)
+        movers = members if self.movers is self.members else class_set(view, self.movers)
         rule = (self.domains, self._max_skew, self._min_domains, Same(view.movable))
-        made = view.made.get(identity := ("spread", *sets, *rule))
+        made = view.made.get(identity := ("spread", members, movers, *rule))
         if not isinstance(made, EvenRule):
-            made = view.made[identity] = self._make_rule()
+            made = view.made[identity] = self._make_rule(members, movers)
         return made
 
-    def _make_rule(self) -> EvenRule:
-        room, members = Room.of(self._view), class_set(self._view, self.members)
+    def _make_rule(self, members: ClassSet, movers: ClassSet) -> EvenRule:
+        room = Room.of(self._view)
         immobile = None
         if pods := self._immobile():
             immobile = view_of(np.array(sorted(pods.items()), np.int64).reshape(-1))
         return EvenRule(
-            members if self.movers is self.members else class_set(self._view, self.movers),
+            movers,
             members,
             self._view.state.living,
             self.domains.lowered,
