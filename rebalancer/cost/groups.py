@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,11 +129,21 @@ def class_set(view: View, classes: Int32s) -> ClassSet:
     return made
 
 
+_ANSWERS = frozenset(("potential", "gains", "gains_at", "delta"))
+
+
 class RuledGroup:
     """A group whose numbers the core computes."""
 
+    answers = False
+    """Whether a class that derives from it answers for itself what its rule says."""
     _view: View
     _rule: Rule | None = None
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Note which methods the class has itself."""
+        super().__init_subclass__(**given)
+        cls.answers = cls.answers or not _ANSWERS.isdisjoint(vars(cls))
 
     # No cached_property: it would give each of thousands of groups a dictionary of its own.
     @property
