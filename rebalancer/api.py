@@ -11,7 +11,6 @@ from __future__ import annotations
 from rebalancer.cost.balance import LoadBalance
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
-from rebalancer.cost.near_group import NearGroup
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.room_term import Ask
@@ -45,7 +44,6 @@ __all__ = [
     "LabelKey",
     "LabelsField",
     "LoadBalance",
-    "NearGroup",
     "Params",
     "Percent",
     "PodClass",

@@ -12,7 +12,6 @@ from pydantic import Field
 from rebalancer.api import (
     DomainTerm,
     Entry,
-    NearGroup,
     Params,
     PodClass,
     Strategy,
@@ -94,11 +93,11 @@ def _rules_of_preferred(view: View, cls: int, of_class: PodClass) -> Iterator[_R
         yield _Rule(Entry.SOFT, of_class.owner, term.topology_key, weighted.weight, matched)
 
 
-def _group(view: View, rule: _Rule, own: list[int]) -> NearGroup:
+def _group(view: View, rule: _Rule, own: list[int]) -> DomainTerm.Near:
     what = "required" if rule.entry is Entry.HARD else f"preferred, weight {rule.weight}"
     label = f"{view.snapshot.owners[rule.owner].ref} near over {rule.key} ({what})"
     matched = np.frombuffer(rule.matched, np.int32)
-    return NearGroup(
+    return DomainTerm.Near(
         view,
         label=label,
         key=rule.key,

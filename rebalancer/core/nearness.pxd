@@ -1,6 +1,14 @@
 from rebalancer.core.counts cimport PodNodes
 from rebalancer.core.rules cimport PodMove, Rule
-from rebalancer.core.tallies cimport ClassSet, DomainMap, Tally, clear, count_role, has_class
+from rebalancer.core.tallies cimport (
+    ClassSet,
+    DomainMap,
+    Tally,
+    class_at,
+    clear,
+    count_role,
+    has_class,
+)
 
 cdef Py_ssize_t _ROLES, _DECLARE, _BOTH, _MATCH, _NO_DOMAIN
 

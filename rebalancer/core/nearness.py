@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from rebalancer.core.counts import PodNodes
 from rebalancer.core.rules import PodMove, Rule
-from rebalancer.core.tallies import ClassSet, DomainMap, Tally, clear, count_role, has_class
+from rebalancer.core.tallies import (
+    ClassSet,
+    DomainMap,
+    Tally,
+    class_at,
+    clear,
+    count_role,
+    has_class,
+)
 
 _ROLES = 4
 _DECLARE, _BOTH, _MATCH = 0, 1, 2
@@ -171,6 +179,6 @@ def _copy(apart: Apart, other: Apart) -> None:
 def _count_all(some: ClassSet, pods: PodNodes) -> int:
     """Return how many pods some classes have."""
     total = 0
-    for index in range(len(some.classes)):
-        total += pods.size[some.classes[index]]
+    for index in range(some.size):
+        total += pods.size[class_at(some, index)]
     return total

@@ -31,11 +31,11 @@ from rebalancer.core.scores cimport (
     add_up,
     find_extremes,
     read_scores,
-    write_one,
+    write_each,
 )
 from rebalancer.core.windows cimport Ring, fold, number_kinds, share_out, weigh_windows
 
-cdef int _ROOM, _EVEN, _FILTERS, _NORMALISED
+cdef int _ROOM, _EVEN, _PODS, _FILTERS
 
 cdef class PodArrays:
     cdef public Requests requests

@@ -35,15 +35,15 @@ from rebalancer.core.scores import (
     add_up,
     find_extremes,
     read_scores,
-    write_one,
+    write_each,
 )
 from rebalancer.core.views import flags
 from rebalancer.core.windows import Ring, fold, number_kinds, share_out, weigh_windows
 
 FILTERS = ("NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
 """The filters that depend on other pods, by their numbers."""
-_ROOM, _EVEN, _FILTERS = 0, 1, 3
-_NORMALISED = 4
+_ROOM, _EVEN, _PODS = 0, 1, 2
+_FILTERS = len(FILTERS)
 
 
 class PodArrays:
@@ -184,7 +184,7 @@ def keep_passing(cluster: ClusterArrays, pod: PodArrays, number: int, feasible: 
     elif number == _EVEN:
         for constraint in pod.spread:
             keep_even(constraint, feasible)
-    else:
+    elif number == _PODS:
         for pods in pod.repelled:
             drop_occupied(pods, feasible)
         keep_attracting(pod, feasible)
@@ -205,10 +205,9 @@ def keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
 def score_each(
     cluster: ClusterArrays, pod: PodArrays, nodes: memoryview, scores: memoryview
 ) -> None:
-    """Write what each plug-in gives each of ``nodes`` (K,), which are scored together, into ``scores`` (6 * K,).
+    """Write what each plug-in gives each of ``nodes`` (K,), which are scored together, into ``scores``, weighted.
 
-    The plug-ins one after the other: NodeResourcesFit, NodeResourcesBalancedAllocation, and ``scores.NORMALISED``.
-    All weighted.
+    Plug-in by plug-in, K numbers each: NodeResourcesFit, NodeResourcesBalancedAllocation, and ``scores.NORMALISED``.
     """
     ring, board, scoring, count = cluster.ring, cluster.board, cluster.scoring, len(nodes)
     count_rules(cluster, pod)
@@ -226,10 +225,7 @@ def score_each(
     weigh_windows(ring, count, count)
     read_scores(board, ring, pod.preferences)
     find_extremes(board, ring, pod.preferences)
-    for number in range(_NORMALISED):
-        write_one(board, ring, pod.preferences, cluster.weights, number)
-        for place in range(count):
-            scores[(2 + number) * count + place] = board.totals[place]
+    write_each(board, ring, pod.preferences, cluster.weights, scores, 2 * count)
 
 
 def _line_up(cluster: ClusterArrays) -> int:

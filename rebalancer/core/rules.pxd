@@ -8,6 +8,7 @@ from rebalancer.core.tallies cimport (
     count_role,
     find,
     has_class,
+    place_of,
 )
 
 cdef Py_ssize_t _ROLES

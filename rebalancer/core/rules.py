@@ -19,6 +19,7 @@ from rebalancer.core.tallies import (
     count_role,
     find,
     has_class,
+    place_of,
 )
 
 _ROLES = 4
@@ -386,7 +387,7 @@ class PodRule(Rule):
     def begin(self, cls: int) -> None:
         """Count the judged pods of a class that are left on each node."""
         clear(self.tally)
-        index = find(self.classes.classes, 0, len(self.classes.classes), cls)
+        index = place_of(self.classes, cls)
         if index < 0:
             return
         for place in range(self.first[index], self.first[index + 1]):
@@ -402,7 +403,7 @@ class PodRule(Rule):
         """Write -1 for each landing that will do, if the pod itself is judged and left."""
         index = -1
         if move.pod >= 0 and self.mine[move.pod] and self.is_left(move.pod):
-            index = find(self.classes.classes, 0, len(self.classes.classes), move.cls)
+            index = place_of(self.classes, move.cls)
         for place in range(len(move.nodes)):
             out[place] = 0.0
             if index >= 0 and not self.is_bad(index, move.nodes[place]):

@@ -4,7 +4,7 @@ from rebalancer.core.windows cimport Ring, count_distinct, fill, slide
 
 cdef long long _MAX, _BEYOND
 cdef Py_ssize_t _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES
-cdef int _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _PLUG_INS
+cdef int _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _BY_SPREAD, _PLUG_INS
 
 cdef class Weights:
     cdef public long long taints, affinity, pods, spread
@@ -50,13 +50,18 @@ cdef void _add_spread(Board board, Ring ring, SpreadArrays constraint, double we
 cpdef void add_up(
     Board board, Ring ring, Preferences preferences, Weights weights, Py_ssize_t window
 ) except *
-cpdef void add_one(
+cdef void _add_one(
     Board board, Ring ring, Preferences preferences, Weights weights, Py_ssize_t window, int number
 ) except *
 cdef void _add_taints(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
 cdef void _add_affinity(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
-cpdef void write_one(
-    Board board, Ring ring, Preferences preferences, Weights weights, int number
+cpdef void write_each(
+    Board board,
+    Ring ring,
+    Preferences preferences,
+    Weights weights,
+    long long[::1] scores,
+    Py_ssize_t first,
 ) except *
 cdef void _add_pods(Board board, Ring ring, Weights weights, Py_ssize_t window) except *
 cdef void _add_evenness(

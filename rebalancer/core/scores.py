@@ -20,7 +20,8 @@ _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES = 0, 1, 2, 3, 4
 
 NORMALISED = ("TaintToleration", "NodeAffinity", "InterPodAffinity", "PodTopologySpread")
 """The plug-ins whose scores are normalised, by their numbers."""
-_BY_TAINTS, _BY_AFFINITY, _BY_PODS, _PLUG_INS = 0, 1, 2, 4
+_BY_TAINTS, _BY_AFFINITY, _BY_PODS, _BY_SPREAD = 0, 1, 2, 3
+_PLUG_INS = len(NORMALISED)
 
 
 class Weights:
@@ -252,10 +253,10 @@ def add_up(
     for place in range(ring.count):
         board.totals[place] = board.fixed[place]
     for number in range(_PLUG_INS):
-        add_one(board, ring, preferences, weights, window, number)
+        _add_one(board, ring, preferences, weights, window, number)
 
 
-def add_one(
+def _add_one(
     board: Board,
     ring: Ring,
     preferences: Preferences,
@@ -270,7 +271,7 @@ def add_one(
         _add_affinity(board, ring, weights, window)
     elif number == _BY_PODS:
         _add_pods(board, ring, weights, window)
-    elif preferences.spread:
+    elif number == _BY_SPREAD and preferences.spread:
         _score_spread(board, ring, preferences, window)
         _add_evenness(board, ring, preferences, weights, window)
 
@@ -291,16 +292,24 @@ def _add_affinity(board: Board, ring: Ring, weights: Weights, window: int) -> No
             board.totals[place] += weights.affinity * (_MAX * board.affinity[place] // most)
 
 
-def write_one(
-    board: Board, ring: Ring, preferences: Preferences, weights: Weights, number: int
+def write_each(
+    board: Board,
+    ring: Ring,
+    preferences: Preferences,
+    weights: Weights,
+    scores: memoryview,
+    first: int,
 ) -> None:
-    """Write the scores (F,) of one of ``NORMALISED`` into the totals, where all nodes are in one window."""
-    start = 0
-    if number == _BY_TAINTS and board.extremes[_TAINTS * len(ring.nodes)] <= 0:
-        start = weights.taints * _MAX
-    for place in range(ring.count):
-        board.totals[place] = start
-    add_one(board, ring, preferences, weights, 0, number)
+    """Write the weighted scores (F,) of each of ``NORMALISED`` into ``scores``, from ``first`` on; all nodes are in one window."""
+    for number in range(_PLUG_INS):
+        # Where no node has a taint, all get the most.
+        untainted = board.extremes[_TAINTS * len(ring.nodes)] <= 0
+        start = weights.taints * _MAX if number == _BY_TAINTS and untainted else 0
+        for place in range(ring.count):
+            board.totals[place] = start
+        _add_one(board, ring, preferences, weights, 0, number)
+        for place in range(ring.count):
+            scores[first + number * ring.count + place] = board.totals[place]
 
 
 def _add_pods(board: Board, ring: Ring, weights: Weights, window: int) -> None:

@@ -62,7 +62,7 @@ class EvenRule(Rule):
         domains: DomainMap,
         tally: Tally,
         open_: OpenDomains,
-        immobile: memoryview,
+        immobile: memoryview | None,
         max_skew: int,
         sums: tuple[FloorSums, FloorSums],
         *,
@@ -72,7 +72,7 @@ class EvenRule(Rule):
         self.classes, self.pods, self.domains, self.tally = classes, pods, domains, tally
         self.open = open_
         self.immobile = immobile
-        """(I * 2,) domain and number of the pods that cannot be moved."""
+        """(I * 2,) domain and number of the pods that cannot be moved; None: all can."""
         self.max_skew, self.too_few = max_skew, too_few
         self.now, self.other = sums
         """Of as many pods as there are, and of one more or less. Rules share both."""
@@ -91,8 +91,9 @@ class EvenRule(Rule):
         tally = self.tally
         clear(tally)
         self.total = count_role(tally, _PODS, self.classes, self.pods, self.domains)
-        for index in range(len(self.immobile) // 2):
-            add(tally, self.immobile[2 * index], _IMMOBILE, self.immobile[2 * index + 1])
+        if self.immobile is not None:
+            for index in range(len(self.immobile) // 2):
+                add(tally, self.immobile[2 * index], _IMMOBILE, self.immobile[2 * index + 1])
         open_ = some = 0
         for index in range(tally.used):
             domain = tally.touched[index]

@@ -3,6 +3,7 @@ from rebalancer.core.counts cimport PodNodes
 cdef Py_ssize_t _ROLES
 
 cdef class ClassSet:
+    cdef public Py_ssize_t first, size
     cdef public const int[::1] classes
 
 cdef class DomainMap:
@@ -14,6 +15,8 @@ cdef class Tally:
     cdef public Py_ssize_t used
 
 cpdef bint has_class(ClassSet some, Py_ssize_t cls) except -1
+cpdef Py_ssize_t place_of(ClassSet some, Py_ssize_t cls) except -2
+cpdef Py_ssize_t class_at(ClassSet some, Py_ssize_t place) except -1
 cpdef Py_ssize_t find(
     const int[::1] sorted_, Py_ssize_t first, Py_ssize_t last, long long value
 ) except -2

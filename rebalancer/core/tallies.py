@@ -12,11 +12,15 @@ _ROLES = 4
 
 
 class ClassSet:
-    """Some classes of pods."""
+    """Some classes of pods: a range of numbers, as most sets are, or an array."""
 
-    def __init__(self, classes: memoryview) -> None:
+    def __init__(self, first: int, size: int, classes: memoryview | None) -> None:
+        self.first = first
+        """The least of them."""
+        self.size = size
+        """K."""
         self.classes = classes
-        """(K,) ascending."""
+        """(K,) ascending; None: they follow each other."""
 
 
 class DomainMap:
@@ -43,7 +47,19 @@ class Tally:
 
 def has_class(some: ClassSet, cls: int) -> bool:
     """Return whether a class is in the set."""
-    return find(some.classes, 0, len(some.classes), cls) >= 0
+    return place_of(some, cls) >= 0
+
+
+def place_of(some: ClassSet, cls: int) -> int:
+    """Return which one of the set a class is; -1: none."""
+    if some.classes is None:
+        return cls - some.first if some.first <= cls < some.first + some.size else -1
+    return find(some.classes, 0, some.size, cls)
+
+
+def class_at(some: ClassSet, place: int) -> int:
+    """Return one class of the set."""
+    return some.first + place if some.classes is None else some.classes[place]
 
 
 def find(sorted_: memoryview, first: int, last: int, value: int) -> int:
@@ -71,8 +87,8 @@ def clear(tally: Tally) -> None:
 def count_role(tally: Tally, role: int, some: ClassSet, pods: PodNodes, domains: DomainMap) -> int:
     """Add the pods of some classes to one role; return how many have a domain."""
     total = 0
-    for index in range(len(some.classes)):
-        cls = some.classes[index]
+    for index in range(some.size):
+        cls = class_at(some, index)
         first = pods.start[cls]
         for place in range(first, first + pods.size[cls]):
             domain = domains.of_node[pods.nodes[place]]

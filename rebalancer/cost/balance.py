@@ -20,7 +20,7 @@ from rebalancer.core.views import view_of
 from rebalancer.cost.groups import changes_of
 from rebalancer.cost.term import Candidates
 from rebalancer.cost.view import View
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Same
 from rebalancer.snapshot.model import MEASURED
 
 
@@ -92,6 +92,7 @@ class LoadBalance:
         self._view = view
         self._masks: dict[int, Any] = {}
         """Class -> see :meth:`_mask_of`."""
+        self._views: dict[Same, Any] = {}
         self.rule = BalanceRule(
             amounts_of(view),
             _reals(demands),
@@ -104,10 +105,9 @@ class LoadBalance:
         """Return a view of the nodes (N,) that the replacement of a class could ever use; one for all equal masks."""
         made = self._masks.get(cls)
         if made is None:
-            usable = self._view.shared(
-                self._view.usable(self._view.snapshot.classes[cls].replacement)
-            )
-            made = self._masks[cls] = view_of(usable)
+            usable = self._view.usable(self._view.snapshot.classes[cls].replacement)
+            mask = Same(self._view.shared(usable))
+            made = self._masks[cls] = self._views.setdefault(mask, view_of(mask.array))
         return made
 
     def inviting(self) -> Floats:

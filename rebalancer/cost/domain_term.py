@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core.rules import Rule
 from rebalancer.cost.groups import Counted, Domains
+from rebalancer.cost.near_group import NearGroup
 from rebalancer.cost.term import (
     Bound,
     Candidates,
@@ -91,6 +92,9 @@ class DomainTerm(Term):
     Groups without a violation may be omitted from ``groups``. When a move first concerns a class, ``later`` is asked for
     its omitted group (None: there is none), so that every violation by a move is noticed.
     """
+
+    Near: TypeAlias = NearGroup
+    """Groups of pods that ask to be near others."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,23 +111,48 @@ class Room:
         return made
 
 
+def set_of(classes: Int32s) -> ClassSet:
+    """Return classes as the core reads them."""
+    some = np.unique(classes).astype(np.int32)
+    if not len(some):
+        return ClassSet(0, 0, None)
+    first, last = int(some[0]), int(some[-1])
+    follow = last - first + 1 == len(some)
+    return ClassSet(first, len(some), None if follow else view_of(some))
+
+
 def class_set(view: View, classes: Int32s) -> ClassSet:
     """Return classes as the core reads them; equal ones are the same object."""
     made = view.made.get(identity := ("classes", classes.tobytes()))
     if not isinstance(made, ClassSet):
-        made = view.made[identity] = ClassSet(view_of(np.sort(classes).astype(np.int32)))
+        made = view.made[identity] = set_of(classes)
     return made
+
+
+_ANSWERS = frozenset(("potential", "gains", "gains_at", "delta"))
 
 
 class RuledGroup:
     """A group whose numbers the core computes."""
 
+    answers = False
+    """Whether a class that derives from it answers for itself what its rule says."""
     _view: View
+    _rule: Rule | None = None
 
-    @cached_property
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Note which methods the class has itself."""
+        super().__init_subclass__(**given)
+        cls.answers = cls.answers or not _ANSWERS.isdisjoint(vars(cls))
+
+    # No cached_property: it would give each of thousands of groups a dictionary of its own.
+    @property
     def rule(self) -> Rule:
         """What the core computes with. Made when it is first asked for: most groups hold trivially."""
-        return self._lower()
+        made = self._rule
+        if made is None:
+            made = self._rule = self._lower()
+        return made
 
     def _lower(self) -> Rule:
         """Return the rule of this group."""

@@ -20,8 +20,6 @@ class NearGroup(RuledGroup):
     take when the group was created.
     """
 
-    rule: NearRule
-
     def __init__(
         self, view: View, *, label: str, key: str, own: Int32s, matched: Int32s, weight: float = 1.0
     ) -> None:
@@ -32,8 +30,8 @@ class NearGroup(RuledGroup):
         self._view = view
         self.domains = Domains.of(view, key, np.ones(len(view.snapshot.nodes), bool))
         self._own, self._matched = own, matched
-        self.rule = self._lower_for(own)
-        self._hopeless = self.rule.hopeless = self._count_hopeless() if self._apart() else 0
+        self._near = self._rule = self._lower_for(own)
+        self._hopeless = self._near.hopeless = self._count_hopeless() if self._apart() else 0
 
     def _lower_for(self, own: Int32s) -> NearRule:
         """Return the rule for some of the classes."""
@@ -70,14 +68,14 @@ class NearGroup(RuledGroup):
 
     def _apart(self) -> int:
         """Return the pods without a matching pod in their domain."""
-        read(self.rule)
-        return int(self.rule.apart)
+        read(self._near)
+        return int(self._near.apart)
 
     def minimum(self) -> float:
         """Return a lower bound on the moves: one move can satisfy all pods of at most two domains."""
         if self.potential() <= 0:
             return 0.0
-        outside, inside = int(self.rule.now.outside), int(self.rule.apart_domains)
+        outside, inside = int(self._near.now.outside), int(self._near.apart_domains)
         return float(max(outside - self._hopeless, -(-max(0, inside - self._hopeless) // 2)))
 
     def unsatisfiable(self) -> str | None:

@@ -42,7 +42,7 @@ class PriceGroup(RuledGroup):
         self._describe = describe
         counts = view.state.counts(self.members)
         self._stuck = int(counts[(price > 0) & (price <= least)].sum())
-        self.rule = self._lower()  # at once: it notes what cannot be saved
+        self._rule = self._lower()  # at once: it notes what cannot be saved
 
     def _lower(self) -> PriceRule:
         view, price = self._view, np.ascontiguousarray(self._price, np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -197,7 +196,7 @@ class ConflictGroup(_SeparableGroup):
         both, owners, matched, fixed = self._contents()[1]
         return float(_separate(both, owners, matched + fixed).sum())
 
-    @cached_property
+    @property
     def _mutual(self) -> bool:
         """Whether every pod repels every other pod."""
         return not any(map(len, self._roles[1:]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.core.rules import Rule, read
+from rebalancer.core.rules import read
 from rebalancer.core.spread import EvenRule, OpenDomains
+from rebalancer.core.tallies import ClassSet
 from rebalancer.core.views import view_of
 from rebalancer.cost.groups import Domains, Room, RuledGroup, class_set
 from rebalancer.cost.term import Entry
@@ -19,7 +19,6 @@ from rebalancer.cost.view import View
 from rebalancer.snapshot.columns import Bools, Int32s, Same
 from rebalancer.wire.objects import TopologySpreadConstraint
 
-_NONE_IMMOBILE = view_of(np.zeros(0, np.int64))
 # So many domains are named.
 _SHOWN = 6
 # So many reasons why pods cannot be moved are.
@@ -53,25 +52,24 @@ class SpreadGroup(RuledGroup):
         self._view, self.domains = view, domains
         self._max_skew, self._min_domains = max_skew, min_domains
 
-    # Most groups hold trivially, and what follows is never computed for them.
-
-    @cached_property
-    def rule(self) -> Rule:
-        """Shared with equal groups: the rule of a strategy may also be a guard."""
-        view, sets = self._view, (self.members.tobytes(), self.movers.tobytes())
+    def _lower(self) -> EvenRule:
+        """Return one rule for all equal groups: that of a strategy may also be a guard."""
+        view = self._view
+        members = class_set(view, self.members)
+        movers = members if self.movers is self.members else class_set(view, self.movers)
         rule = (self.domains, self._max_skew, self._min_domains, Same(view.movable))
-        made = view.made.get(identity := ("spread", *sets, *rule))
-        if not isinstance(made, Rule):
-            made = view.made[identity] = self._lower()
+        made = view.made.get(identity := ("spread", members, movers, *rule))
+        if not isinstance(made, EvenRule):
+            made = view.made[identity] = self._make_rule(members, movers)
         return made
 
-    def _lower(self) -> EvenRule:
-        room, members = Room.of(self._view), class_set(self._view, self.members)
-        immobile = _NONE_IMMOBILE
-        if self._immobile:
-            immobile = view_of(np.array(sorted(self._immobile.items()), np.int64).reshape(-1))
+    def _make_rule(self, members: ClassSet, movers: ClassSet) -> EvenRule:
+        room = Room.of(self._view)
+        immobile = None
+        if pods := self._immobile():
+            immobile = view_of(np.array(sorted(pods.items()), np.int64).reshape(-1))
         return EvenRule(
-            members if self.movers is self.members else class_set(self._view, self.movers),
+            movers,
             members,
             self._view.state.living,
             self.domains.lowered,
@@ -88,7 +86,6 @@ class SpreadGroup(RuledGroup):
         """The largest allowed difference in pods."""
         return self._max_skew
 
-    @cached_property
     def _immobile(self) -> Counter[int]:
         """Domain -> number of its pods that cannot be moved."""
         _, domains = self._immobile_pods()
@@ -113,7 +110,7 @@ class SpreadGroup(RuledGroup):
             parts.append(pods[~np.array([((reached >= 0) & (reached != at)).any() for at in own])])
         return np.concatenate(parts)
 
-    @cached_property
+    @property
     def _takers(self) -> OpenDomains:
         """The domains that have a node that could take a pod."""
         if not len(self.movers):
@@ -172,7 +169,7 @@ class SpreadGroup(RuledGroup):
             pods, _ = self._immobile_pods()
             if self._view.leaves_out(pods):
                 return None  # What the user left out of this run is no reason why the rule cannot hold.
-            cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
+            cause = f"{len(pods)} of {sum(counts.values())} pods cannot be moved"
             cause += _reasons(self._view.kept_by(pods), len(pods))
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
 

@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from rebalancer.core.rules import AskedRule, PodMove, Rule
-from rebalancer.core.tallies import ClassSet
-from rebalancer.core.views import view_of
+from rebalancer.cost.groups import RuledGroup, set_of
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.snapshot.columns import Floats, Int32s
@@ -182,6 +181,10 @@ class Unmet:
     """What is missing for it to hold, if no move of its pods can fix any of it."""
 
 
+_ANSWERS = frozenset(("delta", "delta_of", "candidates"))
+"""What the rules of a term say, too."""
+
+
 class Term(ABC):
     """One term of the cost. Each call reads the current state of the view; a term never changes the state.
 
@@ -195,6 +198,13 @@ class Term(ABC):
     """What is wrong with its pods. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
     in_place: bool = False
     """Whether a replacement on the same node will do, if it judges single pods."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Let a class that answers for itself be asked, also where its base has rules that say something else."""
+        super().__init_subclass__(**given)
+        own = vars(cls)
+        if "rules_of_move" not in own and not _ANSWERS.isdisjoint(own):
+            cls.rules_of_move = Term.rules_of_move  # type: ignore[method-assign]
 
     # -- the cost --------------------------------------------------------------------------------------------
 
@@ -238,7 +248,8 @@ class Term(ABC):
     def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:
         """Return what a move between these classes may change, with weights: the term is their weighted sum.
 
-        The same for every state. By default one rule that asks :meth:`delta` and :meth:`candidates`.
+        The same for every state. By default one rule that asks :meth:`delta` and :meth:`candidates`; so of a class that
+        derives from one with rules, and has methods of these names itself.
         """
         return [(AskedRule(None, AskedTerm(self)), 1.0)] if self.concerns(cls, replacement) else ()
 
@@ -406,9 +417,7 @@ class _AskedGroup:
 
 
 def rule_of(group: Group) -> Rule:
-    """Return the rule of a group; of one that the core does not know, one that asks it."""
-    rule: Rule | None = getattr(group, "rule", None)
-    if rule is None:
-        movers = ClassSet(view_of(np.sort(group.movers).astype(np.int32)))
-        rule = AskedRule(movers, _AskedGroup(group))
-    return rule
+    """Return the rule of a group; of one that the core does not know, or that answers for itself, one that asks it."""
+    if isinstance(group, RuledGroup) and not group.answers:
+        return group.rule
+    return AskedRule(set_of(group.movers), _AskedGroup(group))

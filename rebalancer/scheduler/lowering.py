@@ -68,10 +68,7 @@ _SAID = (
     IMAGE_LOCALITY,
     BALANCED_ALLOCATION,
     VOLUME_BINDING,
-    TAINT_TOLERATION,
-    NODE_AFFINITY,
-    INTER_POD_AFFINITY,
-    POD_TOPOLOGY_SPREAD,
+    *NORMALISED,
 )
 """All that score, in the order in which explanations name them."""
 _ROWS = 4

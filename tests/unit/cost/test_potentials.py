@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from rebalancer.core.counts import PodNodes
 from rebalancer.core.rules import ConflictRule, read
 from rebalancer.core.spread import EvenRule, FloorSums, OpenDomains
-from rebalancer.core.tallies import ClassSet, DomainMap, Tally
+from rebalancer.core.tallies import DomainMap, Tally
 from rebalancer.core.views import view_of
+from rebalancer.cost.groups import set_of
 
 
 def _ints(values):
@@ -18,7 +19,7 @@ def _ints(values):
 
 
 def _class_set(*classes):
-    return ClassSet(view_of(np.array(classes, np.int32)))
+    return set_of(np.array(classes, np.int32))
 
 
 def _places(*nodes_of_class):
