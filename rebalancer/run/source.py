@@ -25,13 +25,12 @@ from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
-    from rebalancer.kube.cache import ClusterCache
+    from rebalancer.kube.cache import ClusterCache, RunView
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
     from rebalancer.kube.resources import AccessRule
-    from rebalancer.kube.view import RunView
     from rebalancer.policy.cluster import UsageSettings
     from rebalancer.wire.objects import ObjectMeta
 
@@ -134,7 +133,7 @@ class Source:
         )
 
     def _of_followed(self, client: Client, followed: Followed) -> Reading:
-        from rebalancer.kube.view import read_view  # noqa: PLC0415
+        from rebalancer.kube.cache import read_view  # noqa: PLC0415
 
         run = self._with_scheduler(client)
         view, readings = read_view(

@@ -14,7 +14,7 @@ from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import percent
 from rebalancer.base.stop import Backoff, Stop
-from rebalancer.kube.cache import ClusterCache
+from rebalancer.kube.cache import ClusterCache, RunView
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import (
@@ -28,7 +28,6 @@ from rebalancer.kube.evict import (
     recreates_group,
 )
 from rebalancer.kube.read import Kept
-from rebalancer.kube.view import RunView, view_first
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.policy.cluster import Safety
@@ -404,7 +403,7 @@ class Acting:
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.seconds_left())
         cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
-        return cache, view_first(cache, kept.snapshot, kept.at)
+        return cache, cache.view_first(kept.snapshot, kept.at)
 
     def _recount(self, executor: Executor, view: RunView) -> Recount:
         return Recount(
