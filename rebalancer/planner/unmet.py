@@ -247,8 +247,9 @@ def _explain(
     workload = _workload(draft, unmet)
     if of_pods:
         return _rule(weighted.strategy, unmet.rule, workload, of_pods, rules)
-    code, why = _without_pods(draft, unmet, otherwise)
-    return UnmetRule(weighted.strategy, unmet.rule, workload, {code.value: 0}, why, rules)
+    reason = _without_pods(draft, unmet, otherwise)
+    codes = {reason.code.value: 0}
+    return UnmetRule(weighted.strategy, unmet.rule, workload, codes, reason.message, rules)
 
 
 def _without_pods(draft: Draft, unmet: Unmet, otherwise: str | None) -> ShownRefusal:
