@@ -78,12 +78,6 @@ class LoadedPolicy:
         """The flags that changed the policy after it was read; empty if none did."""
         return flags_of_changes(self.warnings)
 
-    def with_mode(self, mode: Mode) -> LoadedPolicy:
-        """Return a copy with another mode, and a new hash."""
-        policy = self.policy.model_copy(update={"mode": mode})
-        served = self.served if mode is Mode.ENFORCE else ()
-        return replace(self, policy=policy, policy_hash=policy_hash(policy), served=served)
-
     def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return a copy with the configuration that ``scheduler.fromConfig`` names, and a new hash."""
         scheduler = self.policy.scheduler.with_configuration(configuration)
