@@ -23,9 +23,9 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.kube.cache import RunView
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.view import RunView
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health
 from rebalancer.serve.loop import ServeLoop

@@ -26,7 +26,6 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.view import view_first
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.pods import PodRecord
@@ -146,7 +145,7 @@ def _follower(plane: ControlPlane) -> Iterator[Look]:
     if kept is None:
         raise RuntimeError("nothing was kept")
     cache = ClusterCache(client, kept, seconds=3600)
-    view = view_first(cache, kept.snapshot, kept.at)
+    view = cache.view_first(kept.snapshot, kept.at)
     with view.listen(_Deaf()), cache:
         view.snapshot(())
         yield lambda: view.snapshot(())

@@ -189,8 +189,8 @@ def decision_data(facts: PodFacts) -> dict[str, Any]:
         for name, text in facts.protections.items()
     ]
     if facts.forbidden is not None:
-        code, text = facts.forbidden
-        forbidden.append({"code": code.value, "protection": None, "message": text})
+        code, text = facts.forbidden.code.value, facts.forbidden.message
+        forbidden.append({"code": code, "protection": None, "message": text})
     return {
         "mayMove": facts.may_move,
         "forbiddenBy": forbidden,

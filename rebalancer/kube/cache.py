@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -19,40 +20,17 @@ from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, explain_errors
 from rebalancer.kube.lists import Listing, phase_selector, read_objects, read_pods
-from rebalancer.kube.read import Kept
+from rebalancer.kube.metrics import UsageSource, read_metrics, usage_notes
+from rebalancer.kube.read import Kept, Readings, read_version
 from rebalancer.kube.watch import EventType, Watch, WatchEvent, Where, object_changes, pod_changes
 from rebalancer.snapshot.build import Fold, Settled
-from rebalancer.wire.kinds import AFTER_PODS, PODS, Resource
+from rebalancer.snapshot.measured import with_usage_of
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import AFTER_PODS, METRICS, PODS, Resource
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
 
 _EXPIRED = "the API server had forgotten their changes"
-
-
-class ReflectorStore(Protocol):
-    """The store that a reflector fills; called from its threads."""
-
-    lock: threading.Lock
-    """Held while something is stored, and while a reflector changes its watch."""
-
-    def take(self, resource: Resource, event: WatchEvent[Any]) -> Callable[[], None]:
-        """Store one change while the lock is held; return a function that forwards it after the lock is released."""
-
-    def where(self, listing: Listing) -> Where[Any]:
-        """Return what to watch after a list."""
-
-    def replace(self, resource: Resource) -> Listing:
-        """List the resource, and replace all stored objects by it.
-
-        Raises:
-            ClusterReadError: it could not be read.
-        """
-
-    def note(self, resource: Resource, why: str) -> None:
-        """Report that the resource is listed again, and why."""
-
-    def fail(self, resource: Resource, why: str, error: ClusterReadError) -> None:
-        """Report that changes of the resource are not received now; ``why`` is the error in short."""
 
 
 class Trouble(NamedTuple):
@@ -73,7 +51,7 @@ class Reflector:
         self,
         client: Client,
         listing: Listing,
-        store: ReflectorStore,
+        store: ClusterCache,
         stop: Stop,
         closed: threading.Event,
         *,
@@ -261,36 +239,156 @@ class Observer(Protocol):
         """Receive that changes of a list are not received any more, until it is listed again."""
 
 
-class Subscriber(Protocol):
-    """Receives changes of pods, and which lists were read again; called from other threads."""
+class Listener(Protocol):
+    """Receives changes of pods, called from another thread."""
 
     def take(self, event: EventType, pod: PodRecord) -> None:
-        """Receive a change of a pod; the cache's lock is held."""
-
-    def pass_on(self, event: EventType, pod: PodRecord) -> None:
-        """Receive the same change after the lock is released."""
-
-    def settle(self, *, whole: bool) -> None:
-        """Record that all current data are known to the subscriber; the lock is held.
-
-        ``whole``: all later changes will be known, too.
-        """
-
-    def pods_are_listed(self) -> None:
-        """Record that changes of pods since the last one are incomplete; the lock is held."""
-
-    def note(self, resource: Resource, why: str) -> None:
-        """Receive which resource is listed again, and why."""
+        """Receive a change of a pod."""
 
     def fail(self, error: ClusterReadError) -> None:
         """Receive the error by which following pods ended."""
+
+
+class RunView:
+    """The view of one run. It starts with the snapshot for the plan."""
+
+    def __init__(self, cache: ClusterCache, first: Snapshot, at: float) -> None:
+        """``first``: the run's snapshot; ``at``: the client's time when it was captured."""
+        self._cache, self._first, self._at = cache, first, at
+        self._listener: Listener | None = None
+        self._backlog: list[tuple[EventType, PodRecord]] | None = []
+        """What happened to pods since that snapshot, for the run's listener; None where that is not known whole."""
+        self._listed: set[str] = set()
+        """The kinds that were listed again when the budgets were asked for last."""
+        self._notes: dict[str, dict[str, None]] = {}
+        """Why -> plurals."""
+
+    @property
+    def first(self) -> Snapshot:
+        """The snapshot for the plan."""
+        return self._first
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on lists that had to be read again, and why."""
+        return tuple(
+            f"{', '.join(sorted(plurals))} were listed again between waves: {why}"
+            for why, plurals in sorted(self._notes.items())
+        )
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def begin(self, settled: Settled, captured_at: float, version: tuple[int, int]) -> None:
+        """Make the current objects the snapshot for the plan."""
+        self._at = self._cache.client.monotonic()
+        self._first = self._snapshot_at(settled, captured_at, version)
+
+    def snapshot(self, evicted: Collection[str]) -> Snapshot:
+        """Return the current cluster, with the ``evicted`` pods (uids) as terminating.
+
+        Usage was measured once, before the moves, and is carried over.
+
+        Raises:
+            ClusterReadError: a list had to be read again, and could not be.
+        """
+        self._cache.catch_up(evicted, listed=self._listed)
+        self._listed = set()
+        return self._make_snapshot(self._cache.await_controllers())
+
+    def peek(self, evicted: Collection[str]) -> Snapshot | None:
+        """Return the cluster as the watches know it, without any request; None if they are behind."""
+        cache = self._cache
+        return None if cache.is_behind(evicted) else self._make_snapshot(cache.settle())
+
+    def _make_snapshot(self, settled: Settled) -> Snapshot:
+        first, since = self._first, self._cache.client.monotonic() - self._at
+        now = self._snapshot_at(settled, first.captured_at + since, first.version)
+        return with_usage_of(first, now)
+
+    def _snapshot_at(self, settled: Settled, at: float, version: tuple[int, int]) -> Snapshot:
+        return settled.snapshot(
+            captured_at=at,
+            version=version,
+            missing=self._first.missing,
+            resource_version=self._cache.pods_version,
+        )
+
+    def list_exhausted_budgets(self, evicted: Collection[str]) -> set[str]:
+        """Return the PodDisruptionBudgets (namespace/name) that currently allow no disruption.
+
+        The data are those of :meth:`snapshot`, without making one.
+
+        Raises:
+            ClusterReadError: a list had to be read again, and could not be.
+        """
+        self._listed = self._cache.catch_up(evicted, PODS.kind, "PodDisruptionBudget")
+        return self._cache.list_exhausted_budgets()
+
+    # -- pods --------------------------------------------------------------------------------------
+
+    def list_pods(self) -> bool:
+        """List the pods again for the listener, in case their watch is silent; False if another thread just did.
+
+        Raises:
+            ClusterReadError: they could not be read.
+        """
+        return self._cache.list_pods()
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[bool]:
+        """Send changes of pods since the first snapshot to ``listener``, inside the ``with`` block.
+
+        Yield whether these changes are complete; if not, call :meth:`list_pods`.
+        """
+        with self._cache.lock:
+            whole = self._backlog is not None
+            for event, pod in self._backlog or ():
+                listener.take(event, pod)
+            self._listener, self._backlog = listener, None
+        self._notes = {}
+        if (why := self._cache.pods_trouble) is not None:
+            listener.fail(ClusterReadError(why))
+        try:
+            yield whole
+        finally:
+            with self._cache.lock:
+                self._listener = None
+
+    # -- what the cache reports, from other threads ---------------------------------------------------
+
+    def take(self, event: EventType, pod: PodRecord) -> None:
+        """Receive a change of a pod; the cache's lock is held."""
+        if self._backlog is not None:
+            self._backlog.append((event, pod))
+
+    def pass_on(self, event: EventType, pod: PodRecord) -> None:
+        """Forward the same change to the listener after the lock is released."""
+        if self._listener is not None:
+            self._listener.take(event, pod)
+
+    def settle(self, *, whole: bool) -> None:
+        """Record that all current data are known here, and with ``whole`` all later changes; the lock is held."""
+        self._backlog = [] if whole else None
+
+    def pods_are_listed(self) -> None:
+        """Record that the known changes of pods are incomplete; the lock is held."""
+        self._backlog = None
+
+    def note(self, resource: Resource, why: str) -> None:
+        """Record which resource is listed again, and why."""
+        self._notes.setdefault(why, {})[resource.plural] = None
+
+    def fail(self, error: ClusterReadError) -> None:
+        """Forward the error by which following pods ended."""
+        if self._listener is not None:
+            self._listener.fail(error)
 
 
 class ClusterCache:
     """Follows the lists that were read, from entering the context until leaving it, or for ``seconds``.
 
     Only the lists in ``kept`` are followed, and pods in one ``namespace`` if one is given; then there are no
-    snapshots. Each run reads the cache through its own ``rebalancer.kube.view.RunView``.
+    snapshots. Each run reads the cache through its own :class:`RunView`.
     """
 
     def __init__(
@@ -315,7 +413,8 @@ class ClusterCache:
             if listing.pages
         ]
         self._pods = self._reflectors[0]
-        self._subscriber: Subscriber | None = None
+        self._view: RunView | None = None
+        """Of the run in progress."""
         self._ending: set[str] = set()
         """uids of the pods that were seen to be on their way out, or gone."""
         self._absent = self._fold.settle().without_object()
@@ -386,34 +485,53 @@ class ClusterCache:
     def compact(self, evicted: Collection[str]) -> None:
         """Drop data that no later run needs; ``evicted``: by the previous run. Call it between two runs."""
         with self.lock:
-            self._subscriber = None
+            self._view = None
             self._ending.intersection_update(evicted)
             self._fold.compact()
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Report to this ``subscriber`` only, from now on: one run is in progress."""
-        with self.lock:
-            self._subscriber = subscriber
+    def view_first(self, first: Snapshot, at: float) -> RunView:
+        """Return the view of a run that has read the cluster itself; call it before entering the context.
 
-    def settle_for(
-        self, subscriber: Subscriber, evicted: Collection[str], use: Fold | None
-    ) -> Settled:
-        """Return the current objects for ``subscriber``, which receives all later changes.
-
-        ``use``: new measurements. Pods that the previous run did not evict are no longer awaited.
+        ``first``: what the run has read; ``at``: the client's time when it was captured.
         """
+        view = RunView(self, first, at)
+        with self.lock:
+            self._view = view
+        return view
+
+    def view_now(
+        self,
+        evicted: Collection[str],
+        *,
+        captured_at: float,
+        version: tuple[int, int],
+        use: Fold | None = None,
+    ) -> RunView:
+        """Return the view of a new run; its first snapshot equals reading everything again.
+
+        ``evicted``: by the previous run; other pods are no longer awaited. ``use``: new measurements.
+
+        Raises:
+            ClusterReadError: a list had to be read again, and could not be.
+        """
+        view = self.view_first(self.first, self.client.monotonic())
+        self.catch_up(evicted)
+        self.await_controllers()
         with self.lock:
             # Not emptied: should this run fail, the next one asks for the same pods.
             self._ending.intersection_update(evicted)
             # Where the pods are being listed again, some are taken in before there is a listener.
-            subscriber.settle(whole=self._pods.watch is not None)
+            view.settle(whole=self._pods.watch is not None)
             if use is not None:
                 self._fold.take_metrics(use)
             settled = self._fold.settle()
             self._fold.forget_metrics()
-        return settled
+        view.begin(settled, captured_at, version)
+        # The snapshot before it is released: on a large cluster it is large.
+        self.first = view.first
+        return view
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -507,7 +625,7 @@ class ClusterCache:
             done |= dict(zip(others, pool.map(relist, others), strict=True))
         return {each.resource.kind for each, was_listed in done.items() if was_listed}
 
-    # -- what the reflectors store, see Store ------------------------------------------------------
+    # -- what the reflectors store ------------------------------------------------------
 
     def where(self, listing: Listing) -> Where[Any]:
         """Return what to watch after a list."""
@@ -537,8 +655,8 @@ class ClusterCache:
 
     def _replace_pods(self) -> Listing:
         with self.lock:
-            if self._subscriber is not None:
-                self._subscriber.pods_are_listed()
+            if self._view is not None:
+                self._view.pods_are_listed()
         fold, listing = read_pods(self.client, self._how, self._report)
         with self.lock:
             self._fold.take_pods(fold)
@@ -546,19 +664,19 @@ class ClusterCache:
 
     def _report(self, pods: Iterable[PodRecord]) -> Iterator[PodRecord]:
         for pod in pods:
-            if self._subscriber is not None:
-                self._subscriber.pass_on(EventType.MODIFIED, pod)
+            if self._view is not None:
+                self._view.pass_on(EventType.MODIFIED, pod)
             yield pod
 
     def note(self, resource: Resource, why: str) -> None:
         """Report that the resource is listed again, and why."""
-        if self._subscriber is not None:
-            self._subscriber.note(resource, why)
+        if self._view is not None:
+            self._view.note(resource, why)
 
     def fail(self, resource: Resource, why: str, error: ClusterReadError) -> None:
         """Report that changes of the resource are not received now."""
-        if resource == PODS and self._subscriber is not None:
-            self._subscriber.fail(error)
+        if resource == PODS and self._view is not None:
+            self._view.fail(error)
         if self._observer is not None:
             self._observer.watch_failed(resource.plural, why)
 
@@ -584,17 +702,61 @@ class ClusterCache:
             self._fold.remove_pod(pod.uid)
         else:
             self._fold.change_pod(pod)
-        subscriber = self._subscriber
-        if subscriber is not None:
-            subscriber.take(event.type, pod)
+        view = self._view
+        if view is not None:
+            view.take(event.type, pod)
 
         def pass_on() -> None:
-            if subscriber is not None:
-                subscriber.pass_on(event.type, pod)
+            if view is not None:
+                view.pass_on(event.type, pod)
             if self._observer is not None and not gone:
                 self._observer.pod_changed(pod)
 
         return pass_on
+
+
+def read_view(
+    client: Client,
+    cache: ClusterCache,
+    evicted: Collection[str],
+    *,
+    clock: Callable[[], float],
+    usage: UsageSource | None = None,
+) -> tuple[RunView, Readings]:
+    """Return the view of a new run, with the current usage of pods; no list is read.
+
+    One request asks for the server's version, which may have changed, and its time. ``evicted``: the pods (uids)
+    that the previous run evicted. ``clock`` is our own, in Unix seconds.
+
+    Raises:
+        ClusterReadError: the server does not answer, or a list had to be read again and could not be.
+    """
+    started = client.monotonic()
+    version = read_version(client)
+    now = clock()
+    nothing_ends_it = threading.Event()
+    measured = [
+        read_metrics(usage, resource, nothing_ends_it) for resource in METRICS if usage is not None
+    ]
+    use = Fold()
+    if all(each.trouble is None for each in measured):
+        for each in measured:
+            use.take_metrics(each.fold)
+    view = cache.view_now(
+        evicted,
+        captured_at=now if version.date is None else version.date,
+        version=version.numbers,
+        use=use,
+    )
+    troubles = [(each.listing.resource, each.trouble) for each in measured]
+    return view, Readings(
+        server=client.server,
+        server_version=version.text,
+        clock_skew=None if version.date is None else version.date + 0.5 - now,
+        read_bytes=sum(each.listing.read_bytes for each in measured),
+        seconds=client.monotonic() - started,
+        notes=(*view.notes, *(() if usage is None else usage_notes(usage, troubles))),
+    )
 
 
 def _do_nothing() -> None:

@@ -241,6 +241,8 @@ class Skip:
     strategy: str
     code: Code
     message: str
+    holders: tuple[str, ...] = ()
+    """Names of the protections that hold it, or of the PodDisruptionBudget that can never allow its eviction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class EndedPods:
             if bits := self._protected(pod):
                 name = names_of(bits)[0]
                 text = f"{name}: {text_of(snapshot, pod, name)}"
-                skips.append(self._skip(pod, of, Code.PROTECTED, text))
+                skips.append(self._skip(pod, of, Code.PROTECTED, text, (name,)))
             elif (limit := allowance.over_ended(of.strategy, namespace, node)) is not None:
                 skips.append(self._skip(pod, of, Code.BUDGET, limit))
                 waiting += not of.observed
@@ -110,9 +110,11 @@ class EndedPods:
     def _protected(self, pod: int) -> int:
         return int(self._problem.ended_protected[pod])
 
-    def _skip(self, pod: int, of: Contribution, code: Code, message: str) -> Skip:
+    def _skip(
+        self, pod: int, of: Contribution, code: Code, message: str, holders: tuple[str, ...] = ()
+    ) -> Skip:
         namespace, name, node = self._names(pod)
-        return Skip(namespace, name, node, of.strategy, code, message)
+        return Skip(namespace, name, node, of.strategy, code, message, holders)
 
     def _move(self, pod: int, of: Contribution) -> Move:
         if self._finished is None or of.ended is None:

@@ -93,7 +93,7 @@ def stopped(
 
 def _waits(skip: Skip) -> bool:
     """Return whether a pod stays only for a limited time."""
-    return skip.code in (Code.TOO_FEW_RUNS, Code.ZONE_CLOSED) or skip.message.startswith("young:")
+    return skip.code in (Code.TOO_FEW_RUNS, Code.ZONE_CLOSED) or skip.holders == ("young",)
 
 
 def _describe_unjudged(after: Mapping[str, Score]) -> str | None:
@@ -273,4 +273,5 @@ def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip
         strategy=strategy,
         code=reason.code,
         message=reason.message,
+        holders=reason.holders,
     )

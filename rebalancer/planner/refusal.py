@@ -169,6 +169,8 @@ class ShownRefusal(NamedTuple):
 
     code: Code
     message: str
+    holders: tuple[str, ...] = ()
+    """See ``Skip.holders``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +205,22 @@ class Refusal:
         """
         if self.code is None:
             raise ValueError(f"{self.why.name} has no code")
-        return ShownRefusal(self.code, self.text(snapshot))
+        return ShownRefusal(self.code, self.text(snapshot), self.holders)
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The names of the protections, or of the PodDisruptionBudget, that hold a pod: see ``Skip.holders``."""
+        match self.why:
+            case Why.PROTECTED:
+                return tuple(self.facts["texts"])
+            case Why.UNREADY:
+                return ("ownerUnsettled",)
+            case Why.COOLS_DOWN:
+                return ("coolDown",)
+            case Why.PDB_NEVER:
+                return (self.facts["budget"],)
+        about = self.facts.get("why")
+        return about.holders if isinstance(about, Refusal) else ()
 
 
 def protection_code(names: Container[str]) -> Code:

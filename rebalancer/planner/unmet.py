@@ -247,8 +247,9 @@ def _explain(
     workload = _workload(draft, unmet)
     if of_pods:
         return _rule(weighted.strategy, unmet.rule, workload, of_pods, rules)
-    code, why = _without_pods(draft, unmet, otherwise)
-    return UnmetRule(weighted.strategy, unmet.rule, workload, {code.value: 0}, why, rules)
+    reason = _without_pods(draft, unmet, otherwise)
+    codes = {reason.code.value: 0}
+    return UnmetRule(weighted.strategy, unmet.rule, workload, codes, reason.message, rules)
 
 
 def _without_pods(draft: Draft, unmet: Unmet, otherwise: str | None) -> ShownRefusal:
@@ -276,10 +277,10 @@ def _workload(draft: Draft, unmet: Unmet) -> str:
 def _rule(
     strategy: str, rule: str, workload: str, reasons: Sequence[ShownRefusal], number: int
 ) -> UnmetRule:
-    codes = Counter(code.value for code, _ in reasons)
+    codes = Counter(one.code.value for one in reasons)
     ranked = dict(sorted(codes.items(), key=lambda item: (-item[1], item[0])))
     first = next(iter(ranked), "")
-    texts = Counter(message for code, message in reasons if code.value == first)
+    texts = Counter(one.message for one in reasons if one.code.value == first)
     why = min(texts, key=lambda text: (-texts[text], text), default="")
     return UnmetRule(strategy, rule, workload, ranked, why, number)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -39,6 +39,7 @@ _UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
 """Sections whose options are those of plug-ins."""
 _NONE: Mapping[str, type[Params]] = {}
+_NO_STRATEGY = "the policy names no strategy: nothing will be moved"
 # They are file names, keys of ConfigMaps and of the report.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 
@@ -76,12 +77,6 @@ class LoadedPolicy:
     def changed_by(self) -> str:
         """The flags that changed the policy after it was read; empty if none did."""
         return flags_of_changes(self.warnings)
-
-    def with_mode(self, mode: Mode) -> LoadedPolicy:
-        """Return a copy with another mode, and a new hash."""
-        policy = self.policy.model_copy(update={"mode": mode})
-        served = self.served if mode is Mode.ENFORCE else ()
-        return replace(self, policy=policy, policy_hash=policy_hash(policy), served=served)
 
     def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return a copy with the configuration that ``scheduler.fromConfig`` names, and a new hash."""
@@ -173,12 +168,9 @@ class _Sources(Sources):
         policy = self._policy()
         if policy is not None:
             policy = self._with_provider(self._with_scheduler(policy))
-            self.problems += find_opposed(policy, self.strategies)
-            self.problems += scaling_twice(policy, self.strategies)
-            self.problems += selecting_machines(policy, self.strategies)
-            if self.providers is not None:
-                acts = any(self._acts(name) for name in policy.provider)
-                self.problems += lacking_provider(policy, self.strategies, acts=acts)
+            self.problems += self._place(_find_opposed, _find_twice, _find_selecting, of=policy)
+            if self.providers is not None and not any(map(self._acts, policy.provider)):
+                self.problems += self._place(_find_lacking, of=policy)
         if policy is None or self.problems:
             ordered = sorted(
                 self.problems, key=lambda p: (self._order(p.file), p.line, str(p.path))
@@ -191,11 +183,19 @@ class _Sources(Sources):
             policy_hash=policy_hash(policy),
             warnings=tuple(self.warnings),
             of_strategies=(
-                *without_effect(policy, self.strategies),
-                *beside_scale_in(policy, self.strategies),
+                *([] if policy.strategies else [_NO_STRATEGY]),
+                *map(str, self._place(_find_idle, _find_refilling, of=policy)),
             ),
-            served=tuple(map(str, acting_on_machines(policy, self.strategies))),
+            served=tuple(map(str, self._place(_find_acting, of=policy))),
         )
+
+    def _place(
+        self, *finders: Callable[[Policy], Iterator[_Finding]], of: Policy
+    ) -> Iterator[FileProblem]:
+        """Yield what is found in a policy, with its place in the files."""
+        for name, below, message in itertools.chain.from_iterable(find(of) for find in finders):
+            source = self.strategies[name]
+            yield source.document.problem((*source.base, *below), message)
 
     def _order(self, file: str) -> int:
         """Return the position of a file in reading order; flags are last."""
@@ -332,8 +332,12 @@ class _Sources(Sources):
         return None
 
 
-def find_opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
-    """Yield a problem for each strategy that would undo the moves of another one.
+_Finding = tuple[str, tuple[str, ...], str]
+"""Name of a strategy, path of a key below its options, and a message."""
+
+
+def _find_opposed(policy: Policy) -> Iterator[_Finding]:
+    """Yield each strategy that would undo the moves of another one.
 
     A strategy that packs nodes opposes every other strategy that packs or spreads.
     """
@@ -350,12 +354,11 @@ def find_opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Itera
                 f"{other} {what} nodes that {one} packs: let one of them observe (mode: observe),"
                 " or select different nodes, such as select: {nodes: {pool: a}}"
             )
-            source = sources[other]
-            yield source.document.problem(source.base, message)
+            yield other, (), message
 
 
-def beside_scale_in(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
-    """Yield a warning for each strategy that spreads pods to nodes that a scale-in strategy empties."""
+def _find_refilling(policy: Policy) -> Iterator[_Finding]:
+    """Yield each strategy that spreads pods to nodes that a scale-in strategy empties."""
     active = [name for name in policy.strategies if policy.mode_of(name) is not Mode.OFF]
     for removes, spreads in itertools.product(active, active):
         one, other = policy.strategies[removes], policy.strategies[spreads]
@@ -366,92 +369,70 @@ def beside_scale_in(policy: Policy, sources: Mapping[str, StrategySource]) -> It
                 f"{spreads} moves pods onto nodes of little use, which {removes} removes: nodes may fill up again and stay."
                 " Leave one of them out, or select different nodes, such as select: {nodes: {pool: a}}"
             )
-            source = sources[spreads]
-            yield str(source.document.problem(source.base, message))
+            yield spreads, (), message
 
 
-def scaling_twice(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
-    """Yield a problem for each second strategy that adds machines, or that removes machines."""
+def _list_scaling(policy: Policy) -> Iterator[tuple[str, str, str]]:
+    """Yield the strategies that are on and act on machines: name, direction, and what they do."""
+    for name, strategy in policy.strategies.items():
+        if (scales := strategy.params.scales) and policy.mode_of(name) is not Mode.OFF:
+            yield name, scales, "adds" if scales == "out" else "removes"
+
+
+def _find_twice(policy: Policy) -> Iterator[_Finding]:
+    """Yield each second strategy that adds machines, or that removes machines."""
     first: dict[str, str] = {}
+    for name, scales, does in _list_scaling(policy):
+        if (other := first.setdefault(scales, name)) != name:
+            message = f"{name} {does} machines, and {other} does, too: a policy may have one; leave one out, or write mode: off"
+            yield name, (), message
+
+
+def _find_selecting(policy: Policy) -> Iterator[_Finding]:
+    """Yield each ``select`` key that a strategy acting on machines cannot apply."""
     for name, strategy in policy.strategies.items():
         scales = strategy.params.scales
-        if scales is None or policy.mode_of(name) is Mode.OFF:
-            continue
-        other = first.setdefault(scales, name)
-        if other != name:
-            does = "adds" if scales == "out" else "removes"
-            message = f"{name} {does} machines, and {other} does, too: a policy may have one; leave one out, or write mode: off"
-            source = sources[name]
-            yield source.document.problem(source.base, message)
-
-
-def selecting_machines(
-    policy: Policy, sources: Mapping[str, StrategySource]
-) -> Iterator[FileProblem]:
-    """Yield a problem for each ``select`` key that a strategy acting on machines cannot apply."""
-    for name, strategy in policy.strategies.items():
-        scales, source = strategy.params.scales, sources[name]
-        if scales is None:
-            continue
         given = [key for key in Select.model_fields if _says(getattr(strategy.select, key))]
-        for key in given:
+        for key in given if scales is not None else ():
             if scales == "in" and key == "nodes":
                 continue
-            alias = Select.model_fields[key].alias or key
             message = (
                 f"{name} adds machines to groups, and selects no pods: leave it out; the provider's options say which groups"
                 if scales == "out"
                 else f"{name} takes whole nodes: of select only nodes counts, such as select: {{nodes: {{pool: a}}}}"
             )
-            yield source.document.problem((*source.base, "select", alias), message)
+            yield name, ("select", Select.model_fields[key].alias or key), message
 
 
 def _says(value: object) -> bool:
     return value is False or bool(value)
 
 
-def lacking_provider(
-    policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
-) -> Iterator[FileProblem]:
-    """Yield a problem for each strategy that scales machines if the policy's provider cannot act."""
-    for name, strategy in policy.strategies.items():
-        scales = strategy.params.scales
-        if scales is None or acts or policy.mode_of(name) is Mode.OFF:
-            continue
-        does = "adds" if scales == "out" else "removes"
-        given = next(iter(policy.provider), None)
-        why = "the policy names no provider" if given is None else f"provider {given} does not"
+def _find_lacking(policy: Policy) -> Iterator[_Finding]:
+    """Yield each strategy that scales machines, for a policy whose provider cannot act."""
+    given = next(iter(policy.provider), None)
+    why = "the policy names no provider" if given is None else f"provider {given} does not"
+    for name, _, does in _list_scaling(policy):
         message = f"{name} {does} machines, and {why}: write for example provider: {{aws: {{tags: [k8s.io/cluster-autoscaler/enabled]}}}}"
-        source = sources[name]
-        yield source.document.problem(source.base, message)
+        yield name, (), message
 
 
-def acting_on_machines(
-    policy: Policy, sources: Mapping[str, StrategySource]
-) -> Iterator[FileProblem]:
-    """Yield a problem for each strategy that adds or ends machines, for runs that do not remember earlier ones."""
-    for name, strategy in policy.strategies.items():
-        scales = strategy.params.scales
-        if scales is None or policy.mode_of(name) is not Mode.ENFORCE:
+def _find_acting(policy: Policy) -> Iterator[_Finding]:
+    """Yield each strategy that adds or ends machines, for runs that do not remember earlier ones."""
+    for name, scales, _ in _list_scaling(policy):
+        if policy.mode_of(name) is not Mode.ENFORCE:
             continue
-        does = "adds" if scales == "out" else "ends"
         message = (
-            f"{name} {does} machines, which only `rebalancer serve` does (of the chart: kind: Deployment);"
+            f"{name} {'adds' if scales == 'out' else 'ends'} machines, which only `rebalancer serve` does (of the chart: kind: Deployment);"
             " let that process act by this policy, or write mode: observe"
         )
-        source = sources[name]
-        yield source.document.problem((*source.base, "mode"), message)
+        yield name, ("mode",), message
 
 
-def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
-    """Yield a warning if the policy has no strategies, and for each mode without effect."""
-    if not policy.strategies:
-        yield "the policy names no strategy: nothing will be moved"
+def _find_idle(policy: Policy) -> Iterator[_Finding]:
+    """Yield each mode without effect."""
     for name, strategy in policy.strategies.items():
         if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
-            effect = f"the policy's {policy.mode} holds"
-            if policy.mode is Mode.OFF:
-                effect = "it is off"
-            message = f"{strategy.mode} is laxer than the policy's mode; {effect}"
-            source = sources[name]
-            yield str(source.document.problem((*source.base, "mode"), message))
+            off = policy.mode is Mode.OFF
+            effect = "it is off" if off else f"the policy's {policy.mode} holds"
+            yield name, ("mode",), f"{strategy.mode} is laxer than the policy's mode; {effect}"

@@ -12,6 +12,7 @@ from rebalancer.base.plain_text import and_more, count, printable
 from rebalancer.plan.plan import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
+from rebalancer.report.document import escape_markdown
 from rebalancer.report.model import RunReport
 from rebalancer.report.summary import LEGEND, ZONE_LOSSES, Summary
 
@@ -52,23 +53,16 @@ def code(text: str) -> str:
 
 def _head(summary: Summary) -> Iterator[str]:
     report = summary.report
-    yield f"### {_prose(summary.headline)}"
+    yield f"### {escape_markdown(summary.headline)}"
     for line in summary.closing:
         yield ""
-        yield _prose(line)
+        yield escape_markdown(line)
     yield ""
     yield f"{code(words.title(report))}<br>{code(words.cluster_line(report))}"
     for warning in report.warnings[:_MAX_TEXTS]:
         yield f"- Warning: {code(warning)}"
     if len(report.warnings) > _MAX_TEXTS:
         yield f"- ... and {len(report.warnings) - _MAX_TEXTS:,} more warnings"
-
-
-def _prose(text: str) -> str:
-    """Return a sentence of ours, which may contain names from the cluster, with markup escaped."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~@&$-])", r"\\\1", printable(text)).replace(
-        "\\@", "@\u2060"
-    )
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -94,7 +88,7 @@ def _rules(summary: Summary) -> Iterator[str]:
         yield ""
         yield "; ".join(f"*{name}*: {LEGEND[name]}" for name in ("hard", "soft", "imbalance"))
     yield from ([""] if summary.nodes else [])
-    yield from (f"- {_prose(line)}" for line in summary.nodes)
+    yield from (f"- {escape_markdown(line)}" for line in summary.nodes)
     impossible = summary.impossible
     yield from ([""] if impossible else [])
     yield from (f"- Cannot hold: {code(text)}" for text in impossible[:_MAX_TEXTS])

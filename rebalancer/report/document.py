@@ -192,7 +192,7 @@ def _is_heading(line: _Line, following: _Line | Table) -> bool:
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&$-])")
 
 
-def _escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return a text in which Markdown has no effect, and which mentions nobody."""
     return _MARKUP.sub(r"\\\1", printable(text)).replace("\\@", "@\u2060")
 
@@ -203,29 +203,29 @@ def _markdown(blocks: Iterable[Block]) -> Iterator[str]:
         if isinstance(one, Table):
             yield from _markdown_table(one)
         elif one.depth:
-            yield f"{'  ' * (one.depth - 1)}- {_escape(one.text)}"
+            yield f"{'  ' * (one.depth - 1)}- {escape_markdown(one.text)}"
             if isinstance(following, Table) or not following.depth:
                 yield ""
         elif number == 0:
-            yield from (f"### {_escape(one.text)}", "")
+            yield from (f"### {escape_markdown(one.text)}", "")
         elif _is_heading(one, following):
-            yield from (f"**{_escape(one.text)}**", "")
+            yield from (f"**{escape_markdown(one.text)}**", "")
         else:
-            yield from (_escape(one.text), "")
+            yield from (escape_markdown(one.text), "")
 
 
 def _markdown_table(table: Table) -> Iterator[str]:
     heads, rows = table.parts
-    yield f"| {' | '.join(map(_escape, heads))} |"
+    yield f"| {' | '.join(map(escape_markdown, heads))} |"
     marks = ["---" if place in table.left else "---:" for place in range(len(heads))]
     yield f"| {' | '.join(marks)} |"
     for row in rows:
-        yield f"| {' | '.join(_escape(cell.strip()) for cell in row)} |"
+        yield f"| {' | '.join(escape_markdown(cell.strip()) for cell in row)} |"
     yield ""
     for number, row in enumerate(rows):
         if notes := table.notes_of(number):
-            yield f"- {_escape(row[0].strip())}"
-            yield from (f"  - {_escape(note)}" for note in _texts(notes))
+            yield f"- {escape_markdown(row[0].strip())}"
+            yield from (f"  - {escape_markdown(note)}" for note in _texts(notes))
     if table.notes:
         yield ""
 

@@ -21,6 +21,7 @@ from rebalancer.base.plain_text import WIDTH, printable
 from rebalancer.plan.plan import Move, Outcome
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_json import as_json, as_yaml, describe_reviewed_plan
+from rebalancer.report.document import ReportDocument
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import is_sure, zones_of
 
@@ -152,11 +153,7 @@ def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
     if output in DATA_FORMS:
         return data_text(_as_data(report), output)
     if output == "html":
-        import html  # noqa: PLC0415
-
-        line = html.escape(printable(report.line))
-        head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-        return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
+        return ReportDocument([report.line], {}).write(output)
     if output == "csv":
         return f"{','.join(HEAD)}\n"
     return f"{printable(report.line)}\n"

@@ -247,7 +247,13 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
                 " `rebalancer plan --set protect.minPodAge=0s` shows the plan now."
             )
         elif name == _NEVER:
-            stuck = sorted({_ref(skip) for skip in report.plan.skips if _cause(skip)[1] == _NEVER})
+            stuck = sorted(
+                {
+                    f"PodDisruptionBudget {skip.holders[0]}"
+                    for skip in report.plan.skips
+                    if _cause(skip)[1] == _NEVER
+                }
+            )
             few = ", ".join(stuck[:_MAX_STEPS]) + (" and others" if len(stuck) > _MAX_STEPS else "")
             yield (
                 f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, add replicas,"
@@ -283,18 +289,12 @@ def _advice(code: Code, name: str, report: RunReport) -> str:
     return "; ".join(parts) or _OF_CODE[Code.NO_GAIN]
 
 
-def _ref(skip: Skip) -> str:
-    """Return the PodDisruptionBudget at the beginning of a message with ``Code.PDB``."""
-    return f"PodDisruptionBudget {skip.message.partition(' ')[0]}"
-
-
 def _cause(skip: Skip) -> tuple[str, str]:
     """Return the code, and the name of the first protection if the code is one."""
-    if skip.code is Code.PDB and NEVER_ALLOWS in skip.message:
+    if skip.code is Code.PDB and skip.holders:
         return skip.code.value, _NEVER
     if skip.code is not Code.PROTECTED:
         return skip.code.value, ""
-    names = skip.message.partition(":")[0].split(", ")
     # Age passes by itself: what holds the pod besides is what matters.
-    lasting = [name for name in names if name != "young"]
-    return skip.code.value, (lasting or names)[0]
+    lasting = [name for name in skip.holders if name != "young"]
+    return skip.code.value, (*lasting, *skip.holders, "")[0]

@@ -29,7 +29,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.ending import report, report_lease_taken
-from rebalancer.run.names import instance, name_in_lasting_marks, own_pod
+from rebalancer.run.names import name_in_lasting_marks, own_pod
 from rebalancer.run.options import Ending, RunOptions
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
 from rebalancer.run.source import Reading, Source, open_source
@@ -270,25 +270,18 @@ def act(
             raise ClusterReadError(f"nothing was moved: {why}")
     if marker is not None:
         _mark_emptied(marker, run, reading, planned)
-    clock = run.environment.clock
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
     run.progress.show_nodes(reading.snapshot, planned.plan.moves)
     acting = Acting(
+        run=run,
         client=source.client,
-        clock=clock,
-        timings=run.timings,
-        safety=run.loaded.policy.safety,
-        instance=instance(run.environment),
-        progress=run.progress,
         stop=run.stop if stop is None else stop,
-        warn=run.notes.append,
-        remember=_make_remember(memory, clock),
+        remember=_make_remember(memory, run.environment.clock),
         marker=marker,
         ordered=ordered,
         grace=grace,
-        scores=not ordered,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
 

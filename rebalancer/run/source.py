@@ -25,13 +25,12 @@ from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
-    from rebalancer.kube.cache import ClusterCache
+    from rebalancer.kube.cache import ClusterCache, RunView
     from rebalancer.kube.client import Client
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
     from rebalancer.kube.resources import AccessRule
-    from rebalancer.kube.view import RunView
     from rebalancer.policy.cluster import UsageSettings
     from rebalancer.wire.objects import ObjectMeta
 
@@ -82,12 +81,8 @@ class Source:
             PolicyError: the file is invalid, or the reviewed plan is too old, or belongs to another policy.
         """
         with self.run.timings.phase("read"):
-            if self.client is None:
-                reading = self._of_file()
-            elif self.followed is not None:
-                reading = self._of_followed(self.client, self.followed)
-            else:
-                reading = self._of_cluster(self.client, jobs)
+            client = self.client
+            reading = self._of_file() if client is None else self._of_cluster(client, jobs)
         if self.run.loaded.policy.capacity.buffers:
             self.run.notes.extend(explain_left_out(reading.snapshot))
         self._check_reviewed_plan(reading.run, reading.snapshot)
@@ -105,76 +100,52 @@ class Source:
             run.notes.append(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
 
     def _of_file(self) -> Reading:
-        with collector_paused(for_good=True):
-            return Reading(self._load_file(), self.run)
-
-    def _load_file(self) -> Snapshot:
         finished = self.run.rules.finished
-        return load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
+        with collector_paused(for_good=True):
+            snapshot = load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
+            return Reading(snapshot, self.run)
 
     def _of_cluster(self, client: Client, jobs: list[ObjectMeta] | None) -> Reading:
-        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
-
         run = self._with_scheduler(client)
-        reading = read_cluster(
-            client,
-            clock=run.environment.clock.unix,
-            keep=run.acts,
-            usage=self.usage,
-            finished=run.rules.finished,
-            autoscalers=run.rules.autoscalers,
-            jobs=jobs,
-        )
-        run.notes.extend(reading.readings.notes)
-        return Reading(
-            self._with_more(client, reading.snapshot),
-            run,
-            reading.readings.clock_skew or 0.0,
-            reading.kept,
-        )
+        clock = run.environment.clock.unix
+        kept: Kept | RunView | None
+        if (followed := self.followed) is not None:
+            from rebalancer.kube.cache import read_view  # noqa: PLC0415
 
-    def _of_followed(self, client: Client, followed: Followed) -> Reading:
-        from rebalancer.kube.view import read_view  # noqa: PLC0415
+            view, readings = read_view(
+                client, followed.cache, followed.evicted, clock=clock, usage=self.usage
+            )
+            snapshot, kept = view.first, view
+        else:
+            from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
-        run = self._with_scheduler(client)
-        view, readings = read_view(
-            client,
-            followed.cache,
-            followed.evicted,
-            clock=run.environment.clock.unix,
-            usage=self.usage,
-        )
+            reading = read_cluster(
+                client,
+                clock=clock,
+                keep=run.acts,
+                usage=self.usage,
+                finished=run.rules.finished,
+                autoscalers=run.rules.autoscalers,
+                jobs=jobs,
+            )
+            snapshot, readings, kept = reading.snapshot, reading.readings, reading.kept
         run.notes.extend(readings.notes)
-        return Reading(self._with_more(client, view.first), run, readings.clock_skew or 0.0, view)
+        return Reading(self._with_more(client, snapshot), run, readings.clock_skew or 0.0, kept)
 
     def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with what is not followed from run to run."""
-        snapshot = self._with_groups(client, self._with_scale_outs(client, snapshot))
-        return self._with_buffers(client, snapshot)
+        """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it."""
+        from rebalancer.kube.seldom_read import read_buffers, read_pod_groups  # noqa: PLC0415
 
-    def _with_buffers(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the CapacityBuffers, if the policy counts them."""
-        if not self.run.loaded.policy.capacity.buffers:
-            return snapshot
-        from rebalancer.kube.seldom_read import read_buffers  # noqa: PLC0415
+        if self.run.rules.makes_room:
+            from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
 
-        return replace(snapshot, buffers=read_buffers(client, snapshot))
-
-    def _with_scale_outs(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the pods for which a machine is on its way, if the policy asks who waits."""
-        if not self.run.rules.makes_room:
-            return snapshot
-        from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
-
-        return replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
-
-    def _with_groups(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the PodGroups that its pods name, as far as they may be read."""
-        from rebalancer.kube.seldom_read import read_pod_groups  # noqa: PLC0415
-
+            snapshot = replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
         groups, notes = read_pod_groups(client, snapshot)
         self.run.notes.extend(notes)
-        return replace(snapshot, pod_groups=groups)
+        snapshot = replace(snapshot, pod_groups=groups)
+        if self.run.loaded.policy.capacity.buffers:
+            return replace(snapshot, buffers=read_buffers(client, snapshot))
+        return snapshot
 
     def _with_scheduler(self, client: Client) -> RunContext:
         """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it."""
@@ -212,7 +183,10 @@ def open_source(
         )
         with ExitStack() as at_end:
             usage = usage_of(run, client)
-            taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None
+            taken = None
+            if run.acts:
+                require_rights(run, client, usage)
+                taken = _take_lease(run, client, at_end)
             yield Source(run, client.server, client, taken, usage)
     except ClusterReadError:
         if environment.stop.is_set() and not environment.committed.is_set():
@@ -236,14 +210,6 @@ def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSo
     from rebalancer.kube.metrics import PrometheusSource  # noqa: PLC0415
 
     return PrometheusSource(settings.prometheus, stop)
-
-
-def _prepare_to_act(
-    run: RunContext, client: Client, usage: UsageSource | None, at_end: ExitStack
-) -> LeaseTaken | None:
-    """Check the rights, then acquire the Lease; return its holder if another run has it, else None."""
-    require_rights(run, client, usage)
-    return _take_lease(run, client, at_end)
 
 
 def require_rights(

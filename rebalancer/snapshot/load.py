@@ -448,7 +448,6 @@ class _KindOf(msgspec.Struct):
 
 _kinds = JsonDecoder(_KindOf)
 _envelopes = JsonDecoder(_Envelope)
-_raws = msgspec.json.Decoder(Raw)
 
 
 def load_snapshot(
@@ -531,47 +530,28 @@ _Listed = tuple[bytes | Raw, str]
 """An object, and the kind of the list that contains it, or ""."""
 
 
-def _objects_of_lines(text: bytes) -> list[_Listed] | None:
-    """Return the objects of JSON lines, such as ``jq -c '.items[]'`` writes; None if the first line is no object, or a list.
-
-    Raises:
-        ValueError: a later line is none; the message names it.
-    """
-    objects: list[_Listed] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            kind = _kinds.decode(line).kind
-            objects += [(one, "") for one in _raws.decode_lines(line)]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if not objects:
-                return None
-            raise ValueError(f"line {number}: damaged or cut off: {error}") from None
-        if kind.endswith("List"):
-            return None
-    return objects
-
-
 def _objects_of_stream(text: bytes) -> list[_Listed] | None:
-    """Return the objects of JSON texts one after the other, as of several calls of kubectl; None if the first is none of its objects.
+    """Return the objects of JSON texts one after the other: of several calls of kubectl, or one a line, as ``jq -c`` writes.
+
+    None if the first is none of its objects.
 
     Raises:
-        ValueError: a later text is damaged; the message names it.
+        ValueError: a later text is damaged; the message names the line at which it begins.
     """
     decode = json.JSONDecoder().raw_decode
     objects: list[_Listed] = []
-    number = at = 0
+    whole, at = "", 0
     try:
         whole = text.decode().rstrip()
         while at < len(whole):
-            one, at = decode(whole, at)
+            one, end = decode(whole, at)
             objects += _list_objects(one)
-            at, number = _GAP.match(whole, at).end(), number + 1  # type: ignore[union-attr]
+            at = _GAP.match(whole, end).end()  # type: ignore[union-attr]
     except (ValueError, TypeError, RecursionError) as error:
-        if not number:
+        if not at:
             return None
-        raise ValueError(f"document {number + 1}: damaged or cut off: {error}") from None
+        line = whole.count("\n", 0, at) + 1
+        raise ValueError(f"line {line}: damaged or cut off: {error}") from None
     return objects
 
 
@@ -636,9 +616,7 @@ class _Loader:
             envelope = _envelopes.decode(text)
         except msgspec.DecodeError as error:
             try:
-                objects = _objects_of_lines(text)
-                if objects is None:
-                    objects = _objects_of_stream(text)
+                objects = _objects_of_stream(text)
             except ValueError as of_part:
                 raise PolicyError([f"{self._name}: {of_part}"]) from None
             if objects is not None:

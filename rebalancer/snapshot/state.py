@@ -135,14 +135,9 @@ class ClassCounts:
         place = np.repeat(np.arange(len(classes)), sizes)
         return place, np.asarray(pods.nodes)[np.arange(len(shift)) + shift]
 
-    def counts_by(
-        self, classes: Int32s, of_node: Int32s, size: int, *, terminating: bool = False
-    ) -> Ints:
-        """Return the number of pods of ``classes`` in each of ``size`` domains.
-
-        ``of_node`` (N,): the domain of each node, -1 for none. ``terminating``: see :meth:`nodes_of`.
-        """
-        domains = of_node[self.nodes_of(classes, terminating=terminating)]
+    def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
+        """Return the number of pods of ``classes`` in each of ``size`` domains; ``of_node`` (N,): that of each node, or -1."""
+        domains = of_node[self.nodes_of(classes)]
         return np.bincount(domains[domains >= 0], minlength=size)
 
     def occupied_nodes(self, classes: Int32s) -> Int32s:

@@ -11,7 +11,6 @@ from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES
 from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import USER_AGENT, connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.view import view_first
 from rebalancer.wire.kinds import LISTED
 from tests.controlplane import audit, objects, operations
 from tests.e2e import crowd
@@ -100,7 +99,7 @@ def test_a_followed_cluster_is_the_one_that_is_read_again(cluster):
         "application/vnd.kubernetes.protobuf",
     }
     cache = ClusterCache(client, kept, seconds=1200)
-    view = view_first(cache, kept.snapshot, kept.at)
+    view = cache.view_first(kept.snapshot, kept.at)
     with view.listen(Deaf()), cache:
         for act in (evict, roll_out, cordon, guard, drain):
             act(cluster)

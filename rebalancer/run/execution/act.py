@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from rebalancer.base.environment import SystemClock, Timings, collector_paused
+from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import percent
 from rebalancer.base.stop import Backoff, Stop
-from rebalancer.kube.cache import ClusterCache
+from rebalancer.kube.cache import ClusterCache, RunView
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import (
@@ -28,13 +28,13 @@ from rebalancer.kube.evict import (
     recreates_group,
 )
 from rebalancer.kube.read import Kept
-from rebalancer.kube.view import RunView, view_first
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
-from rebalancer.policy.cluster import Safety
-from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace, WaveProgress
+from rebalancer.run.context import RunContext
+from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import NamedController, PodFeed
 from rebalancer.run.execution.marks import Marker
+from rebalancer.run.names import instance
 from rebalancer.snapshot.membership import LWS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.wire.times import rfc3339
@@ -290,24 +290,17 @@ class Remember(Protocol):
 class Acting:
     """Executes the plan of one run."""
 
+    run: RunContext
     client: Client
-    clock: SystemClock
-    timings: Timings
-    safety: Safety
-    instance: str
-    """What acts, in the events that are written."""
-    progress: WaveProgress
     stop: Stop
-    warn: Callable[[str], None]
+    """When moves end, at the latest with the run."""
     remember: Remember
-    marker: Marker | None = None
+    marker: Marker | None
     """None where the policy does not steer."""
-    ordered: bool = False
-    """People have ordered that these pods go: see Attempt."""
-    grace: Callable[[str], int | None] = no_grace
+    ordered: bool
+    """People have ordered that these pods go (see Attempt): the cluster is not scored again at the end."""
+    grace: Callable[[str], int | None]
     """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
-    scores: bool = True
-    """Whether the cluster is scored again at the end."""
 
     def execute(
         self, planned: Planned, kept: Kept | RunView, clock_skew: float
@@ -328,12 +321,12 @@ class Acting:
             actor,
             feed,
             self.stop,
-            WavePace.of(self.safety),
-            self.progress,
+            WavePace.of(self.run.loaded.policy.safety),
+            self.run.progress,
             domains=planned.snapshot.nodes.labels_of,
             marks=self.marker,
             ordered=self.ordered,
-            spans=self.timings.spans,
+            spans=self.run.timings.spans,
             leaders=find_leaders(planned.snapshot, moves),
         )
         check = WaveCheck(
@@ -342,7 +335,7 @@ class Acting:
             executor,
             self._recount(executor, view),
         )
-        with self.timings.phase("act"), _listening(view, feed, cache):
+        with self.run.timings.phase("act"), _listening(view, feed, cache):
             try:
                 execution = carry_out(
                     executor,
@@ -354,8 +347,7 @@ class Acting:
                 return replace(execution, now=self._now(executor, view, planned))
             finally:
                 actor.close()
-                for note in view.notes:
-                    self.warn(note)
+                self.run.notes.extend(view.notes)
 
     def _now(self, executor: Executor, view: RunView, planned: Planned) -> ClusterNow | None:
         """Return the scored current cluster; None after a signal, or if it cannot be read.
@@ -363,7 +355,7 @@ class Acting:
         At the deadline no request is sent: the state known by the watches is used.
         """
         ended = self.stop.reason() is not None
-        if not self.scores or (ended and self.stop.since != self.stop.deadline):
+        if self.ordered or (ended and self.stop.since != self.stop.deadline):
             return None
         # What the plan was made of need not be kept beside this picture.
         with suppress(Exception):
@@ -372,7 +364,7 @@ class Acting:
         try:
             snapshot = view.peek(evicted) if ended else view.snapshot(evicted)
         except ClusterReadError as error:
-            self.warn(f"the cluster could not be read again after the moves: {error}")
+            self.run.notes.append(f"the cluster could not be read again after the moves: {error}")
             return None
         if snapshot is None:
             return None
@@ -382,17 +374,16 @@ class Acting:
     def _clear_marks(self) -> bool:
         """Remove the run's marks; return whether some are left, with a warning for each."""
         left = self.marker.clear() if self.marker is not None else []
-        for note in left:
-            self.warn(note)
+        self.run.notes.extend(left)
         return bool(left)
 
     def _actor(self, snapshot: Snapshot, feed: PodFeed) -> ClusterActor:
         return ClusterActor(
             self.client,
             snapshot,
-            clock=self.clock.unix,
-            instance=self.instance,
-            warn=self.warn,
+            clock=self.run.environment.clock.unix,
+            instance=instance(self.run.environment),
+            warn=self.run.notes.append,
             grace=self.grace,
             succeed=feed.succeed,
             ordered=self.ordered,
@@ -400,11 +391,11 @@ class Acting:
 
     def _follow(self, kept: Kept, moves: Sequence[Move]) -> tuple[ClusterCache, RunView]:
         """Return a context manager that follows the cluster, and the view of this run."""
-        everything, namespace = (True, "") if self.scores else choose_followed(moves)
+        everything, namespace = choose_followed(moves) if self.ordered else (True, "")
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.seconds_left())
         cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
-        return cache, view_first(cache, kept.snapshot, kept.at)
+        return cache, cache.view_first(kept.snapshot, kept.at)
 
     def _recount(self, executor: Executor, view: RunView) -> Recount:
         return Recount(

@@ -212,7 +212,7 @@ def named_controller(pod: PodRecord) -> NamedController:
 
 
 class PodFeed:
-    """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.view.RunView``.
+    """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.cache.RunView``.
 
     Only pods of ``controllers`` (victim uid -> controller uid) are kept; ``known`` are the uids of the snapshot's
     pods. In the namespaces ``restarted_in`` all pods are kept, because the controller that a restart creates is

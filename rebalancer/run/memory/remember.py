@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -45,16 +45,15 @@ _ZONES_WRITTEN_AFTER = 86_400
 """Seconds until the time of a zone is written again: an idle cluster is left alone."""
 
 
-def count_in_use(snapshot: Snapshot, emptied: Collection[str] = ()) -> int:
+def count_in_use(snapshot: Snapshot) -> int:
     """Return the number of nodes whose loss would recreate pods elsewhere, and that nobody is taking away.
 
-    ``emptied``: names of nodes that this run empties. Cordoned, leaving and marked nodes do not count either.
+    Cordoned, leaving and marked nodes do not count.
     """
     nodes, pods = snapshot.nodes, snapshot.pods
     in_use = np.zeros(len(nodes), bool)
     in_use[pods.node[pods.living & ~snapshot.per_node]] = True
     in_use &= ~(nodes.unschedulable | nodes.leaving | to_be_empty(snapshot))
-    in_use[[nodes.index[name] for name in emptied if name in nodes.index]] = False
     return int(np.count_nonzero(in_use))
 
 

@@ -21,12 +21,11 @@ from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import cache as cached
-from rebalancer.kube.cache import ClusterCache
+from rebalancer.kube.cache import ClusterCache, RunView
 from rebalancer.kube.client import Client, connect
 from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import Kept, read_cluster
 from rebalancer.kube.transport import FollowLimits, Limits
-from rebalancer.kube.view import RunView, view_first, view_now
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import PodFlag, Snapshot, Usage
 from rebalancer.wire.kinds import AUTOSCALERS, LISTED, PODS
@@ -99,7 +98,7 @@ def client_of(cluster: EmbeddedCluster) -> Client:
 def viewing(client: Client, kept: Kept, heard: Heard | None = None) -> Iterator[RunView]:
     """Follow what was kept; yield the view of the run that has read it."""
     cache = ClusterCache(client, kept, seconds=600)
-    view = view_first(cache, kept.snapshot, kept.at)
+    view = cache.view_first(kept.snapshot, kept.at)
     with view.listen(heard or Heard()) as whole, cache:
         assert whole
         yield view
@@ -116,7 +115,7 @@ def following(cluster: EmbeddedCluster, heard: Heard | None = None) -> Iterator[
 
 def view_fresh(view: RunView, evicted: Collection[str] = ()) -> RunView:
     """Return the view of the next run."""
-    return view_now(view._cache, evicted, captured_at=START, version=(1, 36))
+    return view._cache.view_now(evicted, captured_at=START, version=(1, 36))
 
 
 def read(cluster: EmbeddedCluster) -> Snapshot:
@@ -309,7 +308,7 @@ def test_only_pods_are_followed_where_no_one_looks(cluster: EmbeddedCluster) -> 
     cluster.faults.requests.clear()
     kept = dataclasses.replace(kept, listings=kept.listings[:1])
     cache = ClusterCache(client, kept, seconds=600, namespace="default")
-    with view_first(cache, kept.snapshot, kept.at).listen(heard), cache:
+    with cache.view_first(kept.snapshot, kept.at).listen(heard), cache:
         evict(cluster, 0)
         until(lambda: bool(heard.events))
     assert set(cluster.faults.requests) == {"GET /api/v1/namespaces/default/pods"}

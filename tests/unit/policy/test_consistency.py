@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_policy
-from rebalancer.policy.model import Mode
+from rebalancer.policy.sources import PolicyChanges
 from rebalancer.registry import Registry
 
 
@@ -143,4 +143,5 @@ def test_what_only_a_process_that_stays_does_is_named_with_file_line_and_key(
         assert "`rebalancer serve`" in text
         assert "kind: Deployment" in text
         assert "mode: observe" in text
-    assert loaded.with_mode(Mode.OBSERVE).served == ()
+    observed = load_policy(str(path), Registry.installed(), PolicyChanges(mode="observe"))
+    assert observed.served == ()

@@ -28,7 +28,10 @@ def move(pod="web-0", *landings, wave=1, **more):
 
 
 def skip(pod, code=Code.NO_ROOM, message="no node has 4 cpu left", **more):
-    return Skip("shop", pod, "node-a1", more.get("strategy", "anti-affinity"), code, message)
+    holders = more.get("holders", ())
+    return Skip(
+        "shop", pod, "node-a1", more.get("strategy", "anti-affinity"), code, message, holders
+    )
 
 
 def outcome(of, status=Status.PLANNED, message="", **more):

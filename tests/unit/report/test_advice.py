@@ -16,14 +16,15 @@ YOUNG = "young: younger than protect.minPodAge"
 
 
 def test_young_pods_are_named_with_the_key_that_shows_the_plan(report):
-    skips = [skip(f"web-{i}", Code.PROTECTED, YOUNG) for i in range(93)]
+    skips = [skip(f"web-{i}", Code.PROTECTED, YOUNG, holders=("young",)) for i in range(93)]
     (step,) = next_steps(report(skips=skips, outcomes=[]))
     assert step.startswith("93 pods are younger than protect.minPodAge 5m: wait, or")
     assert step.endswith("`rebalancer plan --set protect.minPodAge=0s` shows the plan now.")
 
 
 def test_what_holds_a_young_pod_besides_is_what_is_named(report):
-    skips = [skip("web-0", Code.PROTECTED, "young, volumes: younger than protect.minPodAge; uses")]
+    text = "young, volumes: younger than protect.minPodAge; uses"
+    skips = [skip("web-0", Code.PROTECTED, text, holders=("young", "volumes"))]
     (step,) = next_steps(report(skips=skips, outcomes=[]))
     assert step == "1 pod (volumes): `protect: {volumes: false}` lets them move."
 
@@ -39,7 +40,8 @@ def test_the_most_frequent_causes_come_first_and_four_at_most(report):
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - WITH_CODES_OF_THEIR_OWN))
 def test_every_protection_has_its_own_advice(report, name):
-    (step,) = next_steps(report(skips=[skip("a", Code.PROTECTED, f"{name}: why")], outcomes=[]))
+    held = skip("a", Code.PROTECTED, f"{name}: why", holders=(name,))
+    (step,) = next_steps(report(skips=[held], outcomes=[]))
     assert "protection's key" not in step
 
 
@@ -129,7 +131,7 @@ def test_a_run_that_has_acted_does_not_say_how_to_act(report):
 
 def test_a_disruption_budget_that_never_allows_anything_is_named_as_such(report):
     never = f"default/pdb {NEVER_ALLOWS}: of 3 pods 3 have to be healthy"
-    skips = [skip(f"web-{i}", Code.PDB, never) for i in range(3)]
+    skips = [skip(f"web-{i}", Code.PDB, never, holders=("default/pdb",)) for i in range(3)]
     skips.append(skip("api-0", Code.PDB, "default/api allows no disruption (2 healthy, 2 desired)"))
     first, second = next_steps(report(skips=skips, outcomes=[]))
     assert first == (
@@ -152,7 +154,12 @@ def test_a_disruption_budget_that_never_allows_anything_is_named_as_such(report)
 )
 def test_the_annotation_is_named_that_is_there(report, keys, named):
     skips = [
-        skip(f"web-{i}", Code.PROTECTED, f'optedOut: annotated {key}: "false"')
+        skip(
+            f"web-{i}",
+            Code.PROTECTED,
+            f'optedOut: annotated {key}: "false"',
+            holders=("optedOut",),
+        )
         for i, key in enumerate(keys)
     ]
     (step,) = next_steps(report(skips=skips, outcomes=[]))

@@ -254,9 +254,13 @@ def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
     skips = [
         skip("a", Code.BUDGET, "perRun 10"),
         skip("b", Code.PROTECTED, "volumes: uses persistent volumes"),
-        skip("c", Code.PROTECTED, "young: younger than protect.minPodAge"),
+        skip("c", Code.PROTECTED, "young: younger than protect.minPodAge", holders=("young",)),
         skip(
-            "c", Code.PROTECTED, "young: younger than protect.minPodAge", strategy="low-utilisation"
+            "c",
+            Code.PROTECTED,
+            "young: younger than protect.minPodAge",
+            holders=("young",),
+            strategy="low-utilisation",
         ),
     ]
     text = as_table(report(skips=skips, outcomes=[]))
@@ -281,7 +285,10 @@ def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
 )
 def test_of_pods_that_a_budget_keeps_it_says_how_many_moves_wait_for_them(report, backlog, says):
     skips = [skip(pod, Code.BUDGET, "perRun 10") for pod in "abc"]
-    skips += [skip(pod, Code.PROTECTED, "young: younger than protect.minPodAge") for pod in "def"]
+    skips += [
+        skip(pod, Code.PROTECTED, "young: younger than protect.minPodAge", holders=("young",))
+        for pod in "def"
+    ]
     lines = as_table(report(skips=skips, outcomes=[], backlog=backlog), width=200).splitlines()
     assert f"  {says}" in lines
     assert "  3 Protected: a protection forbids it" in lines

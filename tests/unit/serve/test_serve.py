@@ -10,9 +10,9 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube import transport
+from rebalancer.kube.cache import RunView
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.view import RunView
 from rebalancer.serve import triggers
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 from rebalancer.wire.kinds import AUTOSCALERS, LISTED
