@@ -38,6 +38,7 @@ from rebalancer.doctor.workloads import (
     decode_workloads,
     read_workloads,
 )
+from rebalancer.planner.pins import find_kept
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
@@ -95,7 +96,7 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     source, snapshot, workloads = _read(run, options)
     _require_workloads(source, snapshot)
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
-    adviser = Adviser(snapshot, model)
+    adviser = Adviser(snapshot, model, find_kept(run.rules.problem(snapshot)))
     if of_namespace is not None:
         _require_namespace(of_namespace, snapshot, workloads)
     looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]
