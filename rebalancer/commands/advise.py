@@ -39,6 +39,7 @@ from rebalancer.doctor.workloads import (
     read_workloads,
 )
 from rebalancer.planner.pins import find_kept
+from rebalancer.planner.rules import NO_HISTORY
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
@@ -159,7 +160,8 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
         ClusterReadError: the cluster could not be read.
     """
     if (path := options.cluster.snapshot_path) is not None:
-        snapshot, kept = load_keeping(RESOURCES, path, stdin=sys.stdin.buffer)
+        loaded, kept = load_keeping(RESOURCES, path, stdin=sys.stdin.buffer)
+        snapshot = run.rules.with_zones(loaded, NO_HISTORY)
         try:
             return path, snapshot, decode_workloads(kept)
         except msgspec.DecodeError as error:
@@ -171,5 +173,5 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
         state, _ = find_state(reading.run.state, source.client)
         remembering = replace(reading.run, state=replace(reading.run.state, memory=state.memory))
         history = recall(remembering, source, reading)[0].history
-        snapshot = replace(reading.snapshot, earlier_zones=history.zones)
+        snapshot = reading.run.rules.with_zones(reading.snapshot, history)
         return source.name, snapshot, read_workloads(source.client)

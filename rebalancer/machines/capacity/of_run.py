@@ -18,6 +18,7 @@ from rebalancer.machines.capacity.announcements import (
 )
 from rebalancer.machines.capacity.codes import RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
+from rebalancer.machines.capacity.missing import find_missing
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
 from rebalancer.machines.capacity.report import CapacityReport
@@ -136,9 +137,8 @@ def assess(
         prices=node_prices(rules.loaded.policy.prices, problem.snapshot),
     )
     held = [one.node for one in nodes if one.code is RemovalCode.POD_STAYS]
-    pins = None
+    pins, draft = None, Draft(problem, rules.settings(history))
     if held:
-        draft = Draft(problem, rules.settings(history))
         pins = find_pins(draft, held, node_prices(rules.loaded.policy.prices, problem.snapshot))
     returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:
@@ -152,6 +152,7 @@ def assess(
         scale_out=plan,
         inputs=known,
         pins=pins,
+        missing=find_missing(draft),
     )
 
 

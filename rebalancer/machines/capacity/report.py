@@ -10,6 +10,7 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import count, more, percent
 from rebalancer.machines.capacity.codes import PodCode, RemovalCode
 from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.missing import MissingMachine
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scale_out_plan import (
     NO_INPUTS,
@@ -45,6 +46,8 @@ class CapacityReport:
 
     pins: Pins | None = None
     """The pods that hold nodes; None if there are none."""
+    missing: tuple[MissingMachine, ...] = ()
+    """What machines spread rules lack."""
 
     def moves_for(self, pod: int) -> int:
         """Return how many moves would let a pending pod in; 0: none are planned for it."""
@@ -81,6 +84,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             for one in report.nodes
         ],
         "pins": _pins_data(report),
+        "missing": [asdict(one) for one in report.missing],
         "increases": [
             {
                 "group": step.group,
@@ -152,7 +156,12 @@ def pending_data(snapshot: Snapshot, one: PodVerdict) -> dict[str, Any]:
 def format_capacity(report: CapacityReport) -> list[Block]:
     """Return the report for people."""
     return join_sections(
-        _head(report), _pins(report), _groups(report), _nodes(report), _pending(report)
+        _head(report),
+        _missing(report),
+        _pins(report),
+        _groups(report),
+        _nodes(report),
+        _pending(report),
     )
 
 
@@ -167,6 +176,12 @@ def _head(report: CapacityReport) -> Iterator[Block]:
     yield f"{count(len(report.scale_out.pods), 'pending pod')}{taking}"
     for one in report.autoscalers:
         yield Passage(f"{one.name} runs here ({one.sign}): this is advice beside it.")
+
+
+def _missing(report: CapacityReport) -> Iterator[Block]:
+    """Yield what machines spread rules lack."""
+    yield from (Passage(str(one), "", "  ") for one in report.missing[:_SHOWN])
+    yield from more(len(report.missing) - _SHOWN)
 
 
 def _pins(report: CapacityReport) -> Iterator[Block]:
