@@ -61,9 +61,9 @@ def _find(draft: Draft) -> Iterator[MissingMachine]:
             if not (isinstance(group, SpreadGroup) and len(group.movers) and group.lack()):
                 continue
             new = max(len(group.without_nodes), group.missing_domains)
-            counts = np.append(
-                group.domains.count(draft.view, group.members), np.zeros(new, np.int64)
-            )
+            domains = group.domains
+            now = draft.state.counts_by(group.members, domains.of_node, len(domains.names))
+            counts = np.append(now, np.zeros(new, np.int64))
             pods, moves = _spread_over(counts, group.max_skew, new)
             if not pods:
                 continue
