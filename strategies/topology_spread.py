@@ -131,5 +131,6 @@ def _group(view: View, constraint: _Constraint) -> SpreadGroup:
         movers=np.array(constraint.movers, np.int32),
         max_skew=rule.max_skew,
         min_domains=rule.min_domains,
+        key=rule.key,
         without_nodes=view.domains_without_nodes(rule.key, constraint.movers[0]),
     )

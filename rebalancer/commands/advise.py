@@ -38,6 +38,8 @@ from rebalancer.doctor.workloads import (
     decode_workloads,
     read_workloads,
 )
+from rebalancer.planner.pins import find_kept
+from rebalancer.planner.rules import NO_HISTORY
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import RunContext, run_context
@@ -95,7 +97,7 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     source, snapshot, workloads = _read(run, options)
     _require_workloads(source, snapshot)
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
-    adviser = Adviser(snapshot, model)
+    adviser = Adviser(snapshot, model, find_kept(run.rules.problem(snapshot)))
     if of_namespace is not None:
         _require_namespace(of_namespace, snapshot, workloads)
     looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]
@@ -158,7 +160,8 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
         ClusterReadError: the cluster could not be read.
     """
     if (path := options.cluster.snapshot_path) is not None:
-        snapshot, kept = load_keeping(RESOURCES, path, stdin=sys.stdin.buffer)
+        loaded, kept = load_keeping(RESOURCES, path, stdin=sys.stdin.buffer)
+        snapshot = run.rules.with_zones(loaded, NO_HISTORY)
         try:
             return path, snapshot, decode_workloads(kept)
         except msgspec.DecodeError as error:
@@ -170,5 +173,5 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
         state, _ = find_state(reading.run.state, source.client)
         remembering = replace(reading.run, state=replace(reading.run.state, memory=state.memory))
         history = recall(remembering, source, reading)[0].history
-        snapshot = replace(reading.snapshot, earlier_zones=history.zones)
+        snapshot = reading.run.rules.with_zones(reading.snapshot, history)
         return source.name, snapshot, read_workloads(source.client)

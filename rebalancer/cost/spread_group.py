@@ -39,10 +39,11 @@ class SpreadGroup(RuledGroup):
         max_skew: int,
         min_domains: int | None = None,
         weight: float = 1.0,
+        key: str = "",
         without_nodes: Sequence[str] = (),
     ) -> None:
-        """``without_nodes``: domains that its pods could be in, if these had nodes."""
-        self.without_nodes = without_nodes
+        """``key``: the topology key; ``without_nodes``: domains that its pods could be in, if these had nodes."""
+        self.key, self.without_nodes = key, without_nodes
         self.label, self.weight = label, weight
         self.members = counted
         if len(movers) == len(counted) == 1 and movers[0] == counted[0]:
@@ -85,6 +86,11 @@ class SpreadGroup(RuledGroup):
     def max_skew(self) -> int:
         """The largest allowed difference in pods."""
         return self._max_skew
+
+    @property
+    def missing_domains(self) -> int:
+        """How many domains there are fewer than ``minDomains``."""
+        return max(0, (self._min_domains or 0) - len(self.domains.names))
 
     def _immobile(self) -> Counter[int]:
         """Domain -> number of its pods that cannot be moved."""

@@ -79,8 +79,12 @@ class Advice:
 class Adviser:
     """Judges workloads by a snapshot."""
 
-    def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
+    def __init__(
+        self, snapshot: Snapshot, model: SchedulerModel, kept: Bools | None = None
+    ) -> None:
+        """``kept`` (P,): pods that something keeps on their nodes for good; None: there are none."""
         self._snapshot = snapshot
+        self._kept = kept
         self._model = model
         self._zone_of = snapshot.nodes.labels.column(ZONE)
         self._zones = snapshot.nodes.labels.values(ZONE)
@@ -123,6 +127,9 @@ class Adviser:
             # Volumes tie pods to zones and nodes: a rule that their volumes contradict would keep them waiting.
             # An empty selector would count all pods of the namespace.
             return
+        if self._pins(classes):
+            # Spread further, they would hold more nodes for good.
+            return
         replaced_by = self._replacements(classes)
         possible, placed = self._possible(replaced_by), self._pods_on_nodes(classes)
         over_zones = self._over_zones(workload, replaced_by, possible, placed)
@@ -136,6 +143,12 @@ class Adviser:
             replaced = "the new rule over zones replaces"
         node = self._over_nodes(workload, possible, placed, replaced)
         yield from filter(None, (zone, self._beside_foreign(replaced_by, node)))
+
+    def _pins(self, classes: Int32s) -> bool:
+        """Return whether all living pods of the classes hold their nodes."""
+        pods = self._snapshot.pods
+        mine = pods.living & np.isin(pods.cls, classes)
+        return self._kept is not None and bool(mine.any()) and bool(self._kept[mine].all())
 
     def _replacements(self, classes: Int32s) -> Int32s:
         """Return the classes of the pods that replace those of the classes."""

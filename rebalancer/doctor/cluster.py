@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -192,7 +192,8 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
         yield Finding(
             Grade.PROBLEM, why, "that ends once its nodes are open again, or have no pods any more"
         )
-    yield from _zones(snapshot)
+    zones_known = (*snapshot.earlier_zones, *loaded.policy.zones)
+    yield from _zones(replace(snapshot, earlier_zones=zones_known))
     nodes = snapshot.nodes
     for node, why in sorted(nodes.unreadable.items()):
         yield Finding(Grade.WARNING, f"node {nodes.names[node]} is unreadable: {why}")

@@ -328,16 +328,18 @@ class _ReplicaSet:
                     continue
                 place = np.full(one.topology.size + 1, -1, np.int64)
                 place[one.domains] = np.arange(len(one.domains))
-                domain = np.where(one.eligible, place[one.topology.domain], -1)[nodes]
-                counts = one.domain_counts(state)[one.domains].astype(np.int64)
+                of_node = np.where(one.eligible, place[one.topology.domain], -1)
+                domain = of_node[nodes]
+                of_all = of_node.astype(np.int32)
+                counts = state.counts_by(one.classes, of_all, len(one.domains)).astype(np.int64)
                 too_few = len(one.domains) < one.min_domains
                 rules.append(_Rule(domain, counts, one.max_skew, too_few, is_hard))
         for term, group in self._groups:
             domains = group.domains
-            counts = domains.count(self.draft.view, group.members).astype(np.int64)
+            counts = state.counts_by(group.members, domains.of_node, len(domains.names))
             of_node = domains.of_node[nodes].astype(np.int64)
             is_hard = term.entry is Entry.HARD
-            rules.append(_Rule(of_node, counts, group.max_skew, False, is_hard))
+            rules.append(_Rule(of_node, counts.astype(np.int64), group.max_skew, False, is_hard))
         return rules
 
     def _waiting(self, place: Mapping[int, int]) -> list[list[int]]:

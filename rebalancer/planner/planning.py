@@ -121,6 +121,7 @@ def make_plan(
 
     ``reviewed``: plan no moves but these, in whatever time they take.
     """
+    snapshot = rules.with_zones(snapshot, history)
     if reviewed is not None:
         rules = replace(rules, seconds=math.inf)
     callbacks = Callbacks(stop=stop, observe=observe, phase=timings.phase)

@@ -173,7 +173,7 @@ class RunRules:
         """
         policy, scope = self.policy, self.scope_with(history)
         snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self.runs)
-        snapshot = replace(snapshot, earlier_zones=history.zones)
+        snapshot = self.with_zones(snapshot, history)
         kept = to_be_empty(snapshot)
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)
@@ -193,6 +193,11 @@ class RunRules:
             held,
             Scoped(scope.flags, snapshot, (protected & LEFT_OUT) == 0) if scope.flags else None,
         )
+
+    def with_zones(self, snapshot: Snapshot, history: History) -> Snapshot:
+        """Return the snapshot with the zones that earlier runs saw, and those that the policy names."""
+        known = {*snapshot.earlier_zones, *history.zones, *self.policy.zones}
+        return replace(snapshot, earlier_zones=tuple(sorted(known)))
 
     def scope_with(self, history: History) -> Scope:
         """Return the scope of pods that may move, without owners in a cool-down."""

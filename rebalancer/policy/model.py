@@ -375,6 +375,12 @@ class Policy(Section):
         default=UsageSettings(), description="Who measures what nodes and pods really use."
     )
     safety: Safety = Field(default=Safety(), description="Limits beyond which a run moves nothing.")
+    zones: tuple[str, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Zones that the cluster has, by the label topology.kubernetes.io/zone: one of them without a node is"
+        " named as empty. Absent: those of which storage or an earlier run knows.",
+    )
     provider: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
         max_length=1,

@@ -498,7 +498,7 @@ class Snapshot:
     server: str | None = None
     """The API server that a file names together with the time; None where it does not say when it was taken."""
     earlier_zones: tuple[str, ...] = ()
-    """Zones that had nodes when earlier runs looked."""
+    """Zones that had nodes when earlier runs looked, or that the policy names."""
 
     @cached_property
     def class_index(self) -> ClassIndex:

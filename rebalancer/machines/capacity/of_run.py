@@ -16,7 +16,9 @@ from rebalancer.machines.capacity.announcements import (
     announcements,
     group_increases,
 )
+from rebalancer.machines.capacity.codes import RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
+from rebalancer.machines.capacity.missing import find_missing
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
 from rebalancer.machines.capacity.report import CapacityReport
@@ -39,6 +41,8 @@ from rebalancer.machines.capacity.state import (
     ScaleOutTimes,
 )
 from rebalancer.plan.machines import MachineAct
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.pins import find_pins
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.cluster import CapacitySettings, GroupBounds
 from rebalancer.policy.model import Mode, Policy
@@ -132,6 +136,10 @@ def assess(
         candidates=_select(rules.loaded.policy, snapshot),
         prices=node_prices(rules.loaded.policy.prices, problem.snapshot),
     )
+    held = [one.node for one in nodes if one.code is RemovalCode.POD_STAYS]
+    pins, draft = None, Draft(problem, rules.settings(history))
+    if held:
+        pins = find_pins(draft, held, node_prices(rules.loaded.policy.prices, problem.snapshot))
     returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:
         plan = scale_out(with_scale_ins(snapshot, dict.fromkeys(returning)))
@@ -143,6 +151,8 @@ def assess(
         nodes=tuple(nodes),
         scale_out=plan,
         inputs=known,
+        pins=pins,
+        missing=find_missing(draft),
     )
 
 

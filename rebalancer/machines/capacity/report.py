@@ -10,6 +10,7 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import count, more, percent
 from rebalancer.machines.capacity.codes import PodCode, RemovalCode
 from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.missing import MissingMachine
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scale_out_plan import (
     NO_INPUTS,
@@ -17,6 +18,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutInputs,
     ScaleOutPlan,
 )
+from rebalancer.planner.pins import Pins
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.report.document import Block, Passage, Table, join_sections
 from rebalancer.snapshot.autoscalers import Autoscaler
@@ -41,6 +43,11 @@ class CapacityReport:
     """What the plan of the scale-out goes by."""
     moves: Mapping[str, int] = field(default_factory=dict)
     """uid of a pending pod -> so many moves of other pods would let it in, by a strategy that makes room."""
+
+    pins: Pins | None = None
+    """The pods that hold nodes; None if there are none."""
+    missing: tuple[MissingMachine, ...] = ()
+    """What machines spread rules lack."""
 
     def moves_for(self, pod: int) -> int:
         """Return how many moves would let a pending pod in; 0: none are planned for it."""
@@ -76,6 +83,8 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             }
             for one in report.nodes
         ],
+        "pins": _pins_data(report),
+        "missing": [asdict(one) for one in report.missing],
         "increases": [
             {
                 "group": step.group,
@@ -90,6 +99,20 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             {**pending_data(report.snapshot, one), "moves": report.moves_for(one.pod) or None}
             for one in report.scale_out.pods
         ],
+    }
+
+
+def _pins_data(report: CapacityReport) -> dict[str, Any] | None:
+    pins, names = report.pins, report.snapshot.nodes.names
+    if pins is None:
+        return None
+    return {
+        "nodes": [names[node] for node in pins.nodes],
+        "pods": [_pod_data(report.snapshot, pod) for pod in pins.pods],
+        "causes": [asdict(one) for one in pins.causes],
+        "together": [names[node] for node in pins.together],
+        "proven": pins.proven,
+        "savedPerHour": None if pins.hourly is None else plain_number(pins.hourly, 4),
     }
 
 
@@ -132,7 +155,14 @@ def pending_data(snapshot: Snapshot, one: PodVerdict) -> dict[str, Any]:
 
 def format_capacity(report: CapacityReport) -> list[Block]:
     """Return the report for people."""
-    return join_sections(_head(report), _groups(report), _nodes(report), _pending(report))
+    return join_sections(
+        _head(report),
+        _missing(report),
+        _pins(report),
+        _groups(report),
+        _nodes(report),
+        _pending(report),
+    )
 
 
 def _head(report: CapacityReport) -> Iterator[Block]:
@@ -146,6 +176,21 @@ def _head(report: CapacityReport) -> Iterator[Block]:
     yield f"{count(len(report.scale_out.pods), 'pending pod')}{taking}"
     for one in report.autoscalers:
         yield Passage(f"{one.name} runs here ({one.sign}): this is advice beside it.")
+
+
+def _missing(report: CapacityReport) -> Iterator[Block]:
+    """Yield what machines spread rules lack."""
+    yield from (Passage(str(one), "", "  ") for one in report.missing[:_SHOWN])
+    yield from more(len(report.missing) - _SHOWN)
+
+
+def _pins(report: CapacityReport) -> Iterator[Block]:
+    """Yield which pods hold nodes, and what may be done about it."""
+    if (pins := report.pins) is None:
+        return
+    yield Passage(pins.line, "", "  ")
+    for one in pins.causes:
+        yield Passage(f"{one.words}: {one.cure}", "  ", "    ")
 
 
 def _groups(report: CapacityReport) -> Iterator[Block]:

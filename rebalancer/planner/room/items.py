@@ -99,7 +99,14 @@ class Items:
 
         ``may_return``: only others of its gang have to; its replacement may stand where it stood.
         """
-        key = pod, cause.root, may_return
+        return self._of_pod(pod, cause.root, cause.limit, may_return=may_return)
+
+    def standing(self, pod: int) -> Item:
+        """Return the item to place for a pod that leaves its node, and may come back to it."""
+        return self._of_pod(pod, -1, 0, may_return=True)
+
+    def _of_pod(self, pod: int, root: int, limit: int, *, may_return: bool) -> Item:
+        key = pod, root, may_return
         if (known := self._known.get(key)) is not None:
             return known
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
@@ -116,8 +123,8 @@ class Items:
             places=1,
             nodes=nodes,
             ruled=self._is_ruled(replacement),
-            limit=cause.limit,
-            root=cause.root,
+            limit=limit,
+            root=root,
             asked=asked,
             needs=requests[asked, None],
         )

@@ -12,6 +12,7 @@ from rebalancer.base.plain_text import Paint
 from rebalancer.doctor.advice import Adviser, Topic
 from rebalancer.doctor.patches import Advised, advice_data, format_advice, write_folder
 from rebalancer.doctor.workloads import RESOURCES, decode_workloads
+from rebalancer.planner.pins import find_kept
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -31,6 +32,7 @@ from rebalancer.testing.snapshots import (
 )
 from rebalancer.wire import objects as o
 from tests.support.cli import call
+from tests.support.worlds import read_rules
 
 POLICY = load_policy(None, Registry.installed()).policy
 NODES = [node("a0", "a"), node("a1", "a"), node("b0", "b"), node("b1", "b")]
@@ -551,3 +553,26 @@ def test_a_zone_that_had_nodes_in_an_earlier_run_counts_as_one_that_volumes_name
     adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
     (mine,) = decode_workloads([("Deployment", json.dumps(objects[0]).encode())])
     assert any("e has none. With minDomains 3" in one.why for one in adviser.judge(mine))
+
+
+def test_pods_that_hold_their_nodes_are_spread_no_further():
+    """Spread over more nodes, pods that may not be moved would hold more of them; others of the cluster are advised."""
+    safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    objects = [
+        *NODES,
+        *workload("held", ["a0", "a0", "a1", "b0"], annotations=safe),
+        *workload("free", ["a0", "a0", "a1", "b0"]),
+    ]
+    snapshot = snapshot_of(objects)
+    adviser = Adviser(
+        snapshot,
+        SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)),
+        find_kept(read_rules("strategies: {topology-spread: {}}").problem(snapshot)),
+    )
+    kept = [(one["kind"], json.dumps(one).encode()) for one in objects if one["kind"] in RESOURCES]
+    by_name = {
+        one.metadata.name: {each.topic for each in adviser.judge(one)}
+        for one in decode_workloads(kept)
+    }
+    assert not by_name["held"] & {Topic.SPREAD, Topic.NODES}
+    assert {Topic.SPREAD, Topic.NODES} <= by_name["free"]

@@ -1,0 +1,389 @@
+"""Pods that pin nodes: nodes that nothing but a few protected pods hold, and on how few of them these would fit together.
+
+Together they need the fewest nodes that have room for all of them, or those of the least price, beside what belongs to each
+node: exact, as far as the steps of the search suffice. The other pods of these nodes are taken to find room elsewhere. The scheduler's filters say
+what a node takes: requests, affinity, taints, volumes, and hard rules between pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rebalancer.base.plain_text import count
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.problem import Problem
+from rebalancer.planner.room.free import FreeRoom
+from rebalancer.planner.room.items import Item, Items
+from rebalancer.scheduler.topology import HOSTNAME
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.prices import NodePrices
+from rebalancer.snapshot.protect import PASSING, bits_of, names_of
+
+_STEPS = 4_000
+"""Of a search: as many placements are tried."""
+_EQUAL = 1e-9
+_PINNING = ~(PASSING | bits_of("notSelected", "selector"))
+"""The protections by which a pod pins its node: not those that end, nor what the policy or the command leaves out."""
+_BUDGET = "PDB"
+_IN_WORDS = {
+    "safeToEvict": "safe-to-evict false",
+    "doNotDisrupt": "do-not-disrupt",
+    "preferNoEviction": "prefer-no-eviction",
+    "optedOut": "opted out",
+    "noController": "bare",
+    "localStorage": "local data",
+    "volumes": "volumes",
+    "singleReplica": "single replica",
+    "cannotSurge": "single replica",
+    "systemCritical": "system-critical",
+    "notRecreated": "not recreated",
+    "job": "Job",
+    "pods": "protect.pods",
+    "gang": "gang",
+}
+"""Protection -> how it is named in a line."""
+_CURES = {
+    "safeToEvict": "take the annotation off once they may move, or let a person drain the node in a window",
+    "doNotDisrupt": "take the annotation off once they may move, or let a person drain the node in a window",
+    "preferNoEviction": "take the annotation off once they may move",
+    "optedOut": "`rebalancer/evict` may name a time, after which they move",
+    "noController": "create them by a Deployment or StatefulSet: nothing would replace them",
+    "localStorage": "`protect.localStorage.except` names those whose local data may be lost",
+    "volumes": "`protect.volumes.except` names those whose volumes follow them",
+    "singleReplica": "`method: {singleReplicas: restart}` moves them by a rollout without a gap, or two replicas",
+    "cannotSurge": "a rollout that surges, or two replicas",
+    "systemCritical": "`protect.systemCritical.except` names those that may move",
+    "notRecreated": "`protect.recreatedBy` names the kinds that recreate a pod",
+    "job": "they end by themselves; `protect.jobs.except` names those that may start again",
+    "pods": "the policy's `protect.pods` names them",
+    "gang": "their gang moves as a whole or not at all",
+    _BUDGET: "a PodDisruptionBudget that allows an eviction, or `method: {unevictable: restart}`",
+}
+"""Protection -> what may be done about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinCause:
+    """Why pods hold nodes, and what may be done about it."""
+
+    name: str
+    """A protection, or ``PDB``. Stable."""
+    pods: int
+    cure: str
+
+    @property
+    def words(self) -> str:
+        """The cause in a line of the report."""
+        return _IN_WORDS.get(self.name, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The pods that pin nodes, and what these nodes would be if the pods stood together."""
+
+    nodes: tuple[int, ...]
+    """The nodes that they hold."""
+    pods: tuple[int, ...]
+    causes: tuple[PinCause, ...]
+    """The most frequent first; of a pod with several causes the first protection."""
+    together: tuple[int, ...]
+    """The nodes that would hold all of them."""
+    proven: bool
+    """Whether fewer nodes cannot do."""
+    hourly: float | None = None
+    """The price for an hour of the nodes that would be without them; None: no price is known."""
+
+    @property
+    def saved(self) -> int:
+        """How many nodes they would not hold any more if they stood together."""
+        return len(self.nodes) - len(self.together)
+
+    @property
+    def line(self) -> str:
+        """What a report says of them."""
+        causes = ", ".join(f"{one.words} {one.pods}" for one in self.causes)
+        fit = f"on {len(self.together)}" if self.proven else f"on {len(self.together)} or fewer"
+        held = "is" if len(self.nodes) == 1 else "are"
+        text = f"{count(len(self.nodes), 'node')} {held} held by {count(len(self.pods), 'pod')} ({causes})"
+        if self.saved:
+            text += f": together they fit {fit}"
+            text += f", {self.hourly:.2f} an hour less" if self.hourly else ""
+        return text
+
+
+def find_pins(draft: Draft, nodes: Sequence[int], prices: NodePrices | None = None) -> Pins | None:
+    """Return the pods that pin some of ``nodes``, which cannot be emptied because of their pods; None if none does for good.
+
+    What ends by itself, as the youth of a pod, pins nothing. The state of the draft is the same afterwards.
+    """
+    pods = _pins_on(draft, nodes)
+    held = sorted({int(draft.snapshot.pods.node[pod]) for pod in pods})
+    if not held:
+        return None
+    weights = np.ones(len(draft.snapshot.nodes))
+    if prices is not None and not np.isnan(prices.hourly[held]).any():
+        weights = prices.known
+    search = _Search(draft, pods, held, weights)
+    search.run()
+    gone = [node for node in held if node not in search.best]
+    hourly = None if prices is None else round(float(prices.known[gone].sum()), 9)
+    return Pins(
+        tuple(held),
+        tuple(pods),
+        tuple(_causes(draft, pods)),
+        tuple(sorted(search.best)),
+        proven=search.left > 0,
+        hourly=hourly,
+    )
+
+
+def _pins_on(draft: Draft, nodes: Sequence[int]) -> list[int]:
+    """Return the pods on ``nodes`` that something keeps there which does not end by itself."""
+    snapshot = draft.snapshot
+    pods = snapshot.pods
+    inside = np.zeros(len(snapshot.nodes) + 1, bool)
+    inside[list(nodes)] = True
+    kept = find_kept(draft.problem)
+    mine = pods.living & inside[pods.node] & kept & ~snapshot.per_node
+    return np.flatnonzero(mine).tolist()
+
+
+def find_kept(problem: Problem) -> Bools:
+    """Return the pods (P,) that something keeps on their nodes which does not end by itself."""
+    kept: Bools = ((problem.protected & _PINNING) != 0) | _closed_by_budgets(problem)
+    return kept
+
+
+def _closed_by_budgets(problem: Problem) -> Bools:
+    """Return the pods (P,) that no eviction can ever take, because of their PodDisruptionBudgets."""
+    snapshot, disruptions = problem.snapshot, problem.disruptions
+    closed = np.zeros(max(1, len(snapshot.classes)), bool)
+    for cls in range(len(snapshot.classes)):
+        budgets = [snapshot.budgets[index] for index in disruptions.of(cls)]
+        closed[cls] = len(budgets) > 1 or any(one.never_allows for one in budgets)
+    of_pods: Bools = closed[snapshot.pods.cls]
+    return of_pods
+
+
+def _causes(draft: Draft, pods: Sequence[int]) -> Iterator[PinCause]:
+    """Yield why pods hold nodes, the most frequent first."""
+    numbers: dict[str, int] = {}
+    for pod in pods:
+        names = names_of(int(draft.problem.protected[pod]) & _PINNING)
+        name = names[0] if names else _BUDGET
+        numbers[name] = numbers.get(name, 0) + 1
+    for name, number in sorted(numbers.items(), key=lambda of: (-of[1], of[0])):
+        yield PinCause(name, number, _CURES.get(name, "the policy's `protect` says what may move"))
+
+
+@dataclass(slots=True)
+class _Search:
+    """Searches for the nodes of the least weight on which pods stand together: depth first, with bounds."""
+
+    draft: Draft
+    pods: Sequence[int]
+    held: Sequence[int]
+    weights: Floats
+    """(N,) 1, or the price of each node where all are known."""
+    best: set[int] = field(default_factory=set)
+    """The nodes of the best placing so far; at first where the pods stand now."""
+    left: int = _STEPS
+    _room: FreeRoom = field(init=False)
+    _items: list[Item] = field(init=False)
+    _ruled: bool = field(init=False)
+    """Rules between pods count."""
+    _inside: Bools = field(init=False)
+    """(N,) the nodes that are held."""
+    _kinds: dict[int, int] = field(init=False)
+    _needs: list[tuple[Bools, Floats]] = field(init=False)
+    _apart: int = field(init=False)
+    """So many nodes are needed for pods that may not stand together."""
+    _seen: set[object] = field(default_factory=set)
+    """The states that were searched."""
+
+    def run(self) -> None:
+        """Search, and take all back."""
+        snapshot = self.draft.snapshot
+        self.best = set(self.held)
+        self._inside = np.zeros(len(snapshot.nodes), bool)
+        self._inside[list(self.held)] = True
+        self._room = FreeRoom(self.draft)
+        items = Items(self.draft, ~self._inside)
+        away = self._others()
+        with ExitStack() as stack:
+            for pod in (*self.pods, *away.tolist()):
+                stack.enter_context(self._room.without(items.standing(pod)))
+            self._items = sorted(map(items.standing, self.pods), key=self._rank)
+            self._ruled = any(item.ruled for item in self._items)
+            self._kinds, self._needs = self._number_kinds(), self._sum_needs()
+            self._apart = self._count_apart()
+            self._place(0, [])
+
+    def _others(self) -> Int32s:
+        """Return the other pods of the nodes that may leave them."""
+        snapshot, pods = self.draft.snapshot, self.draft.snapshot.pods
+        mine = pods.living & np.isin(pods.node, self.held) & ~snapshot.per_node
+        mine[list(self.pods)] = False
+        return np.flatnonzero(mine).astype(np.int32)
+
+    def _rank(self, item: Item) -> tuple[float, int, bytes, int]:
+        """Return the rank of a pod: the largest first, those that are alike one after the other."""
+        most = self.draft.snapshot.nodes.allocatable[:, list(self.held)].max(axis=1)
+        share = float((item.requests / np.maximum(1, most)).max(initial=0.0))
+        return -share, item.cls, item.nodes.tobytes(), item.pod
+
+    def _place(self, place: int, used: list[int]) -> None:
+        """Place all items from ``place`` on, on ``used`` nodes and as few more as possible."""
+        if place == len(self._items):
+            self.best = set(used)
+            return
+        if (state := self._state(place, used)) in self._seen:
+            return
+        self._seen.add(state)
+        self.left -= 1
+        item = self._items[place]
+        for node in self._to_try(place, self._room.fitting(item), used):
+            more = used if node in used else [*used, node]
+            if self.left <= 0:
+                return
+            with self._room.standing(item, node):
+                if self._least_weight(place + 1, more) < self._weigh(self.best) - _EQUAL:
+                    self._place(place + 1, more)
+
+    def _state(self, place: int, used: Sequence[int]) -> object:
+        """Return what the rest of the search depends on: the kind of each used node, its room, and what stands there."""
+        on: dict[int, list[int]] = {node: [] for node in used}
+        if self._ruled:
+            for item, node in self._room.placed.values():
+                on[node].append(item.cls)
+        free = self._room.free
+        rooms = (
+            (self._kinds[node], free[:, node].tobytes(), tuple(sorted(on[node]))) for node in used
+        )
+        return place, tuple(sorted(rooms))
+
+    def _to_try(self, place: int, fits: Bools, used: Sequence[int]) -> list[int]:
+        """Return the nodes to try for an item: used ones first, and one of those that are alike."""
+        first = self._first_of_alike(place)
+        order = [node for node in self.held if fits[node] and node >= first]
+        fresh = {self._kinds[node]: node for node in reversed(order) if node not in used}
+        free = self._room.free
+        roomy = sorted(
+            fresh.values(), key=lambda node: (self.weights[node], -int(free[:, node].sum()), node)
+        )
+        return [*(node for node in order if node in used), *roomy]
+
+    def _first_of_alike(self, place: int) -> int:
+        """Return the node of the item before, if the two are alike: which of them stands where makes no difference."""
+        if not place or self.draft.scheduler.spread.hard(self._items[place].cls):
+            return -1  # a hard spread lets the same pods in by one order, and not by another
+        one, other = self._items[place], self._items[place - 1]
+        if (one.cls, one.nodes.tobytes()) != (other.cls, other.nodes.tobytes()):
+            return -1
+        return self._room.placed[other.pod][1]
+
+    def _number_kinds(self) -> dict[int, int]:
+        """Return node -> a number that is the same for nodes that are alike for the items, before any stands there."""
+        snapshot, room = self.draft.snapshot, self._room
+        pods, numbers = snapshot.pods, dict[object, int]()
+        own = pods.living & snapshot.per_node
+        kinds: dict[int, int] = {}
+        for node in self.held:
+            key: list[object] = [
+                bytes(bool(item.nodes[node]) for item in self._items),
+                room.free[:, node].tobytes(),
+                int(room.places[node]),
+                float(self.weights[node]),
+            ]
+            if self._ruled:
+                labels = snapshot.nodes.labels.of(node)
+                key.append(tuple(sorted(of for of in labels.items() if of[0] != HOSTNAME)))
+                key.append(tuple(sorted(pods.cls[own & (pods.node == node)].tolist())))
+            kinds[node] = numbers.setdefault(tuple(key), len(numbers))
+        return kinds
+
+    def _weigh(self, nodes: Collection[int]) -> float:
+        return float(self.weights[list(nodes)].sum())
+
+    def _least_weight(self, place: int, used: Sequence[int]) -> float:
+        """Return what ``used`` nodes weigh with those that the items from ``place`` on need at least."""
+        others = np.sort([self.weights[node] for node in self.held if node not in used])
+        return self._weigh(used) + float(others[: self._at_least(place, used)].sum())
+
+    def _at_least(self, place: int, used: Sequence[int]) -> int:
+        """Return how many more nodes the items from ``place`` on need at least, by what they request together.
+
+        Items that may use the same few nodes alone need some of these; those of disjoint nodes add up.
+        """
+        free = np.maximum(0, np.vstack([self._room.free, self._room.places]))
+        inside = np.zeros(free.shape[1], bool)
+        inside[list(used)] = True
+        most = summed = 0
+        for mask, needs in self._needs:
+            lacking = needs[place] - free[:, mask & inside].sum(axis=1)
+            if (lacking <= 0).all():
+                continue
+            others = np.sort(free[:, mask & ~inside & self._inside], axis=1)[:, ::-1]
+            number = int(
+                ((others.cumsum(axis=1) < lacking[:, None]).sum(axis=1) + 1)[lacking > 0].max()
+            )
+            most = max(most, number)
+            summed += number if self._is_narrow(mask) else 0
+        return max(most, summed, self._apart - len(used))
+
+    def _count_apart(self) -> int:
+        """Return how many items there are at least of which no two may stand on one node, by the rules between pods."""
+        numbers = Counter(item.cls for item in self._items if item.ruled)
+        examples = {item.cls: item for item in self._items if item.ruled}
+        repels = {
+            one: {two for two in examples if self._repels(examples[one], examples[two])}
+            for one in examples
+        }
+        largest = 0
+        for first in examples:
+            group: list[int] = []
+            for cls in (first, *sorted(examples, key=lambda cls: (-numbers[cls], cls))):
+                if cls not in group and all(cls in repels[other] for other in group):
+                    group.append(cls)
+            sizes = (numbers[cls] if cls in repels[cls] else 1 for cls in group)
+            largest = max(largest, sum(sizes))
+        return largest
+
+    def _repels(self, one: Item, other: Item) -> bool:
+        """Return whether ``other`` may not stand beside ``one``, on any node on which both may stand."""
+        nodes = np.flatnonzero(
+            self._room.fitting(one) & self._room.passing(other, spread=False)
+        ).tolist()
+        for node in nodes:
+            with self._room.standing(one, node):
+                if self._room.passing(other, spread=False)[node]:
+                    return False
+        return True
+
+    def _is_narrow(self, mask: Bools) -> bool:
+        """Return whether a mask is of the items with the fewest nodes, so that it shares none with others of these."""
+        return not any(
+            (other & mask).any()
+            for other, _ in self._needs
+            if other is not mask and other is not self._needs[0][0]
+        )
+
+    def _sum_needs(self) -> list[tuple[Bools, Floats]]:
+        """Return (nodes, what the items from each place on that may use these alone request together), all nodes first."""
+        asked = np.array([[*one.requests, one.places] for one in self._items], float)
+        masks = {self._inside.tobytes(): self._inside}
+        for item in self._items:
+            mask = item.nodes & self._inside
+            masks.setdefault(mask.tobytes(), mask)
+        needs = []
+        for mask in masks.values():
+            alone = [not (item.nodes & self._inside & ~mask).any() for item in self._items]
+            mine = asked * np.array(alone)[:, None]
+            sums = np.vstack([mine[::-1].cumsum(axis=0)[::-1], np.zeros(asked.shape[1])])
+            needs.append((mask, sums))
+        return needs
