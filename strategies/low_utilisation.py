@@ -30,6 +30,8 @@ class MeasuredTerm(UtilisationTerm):
     but a replacement that lands on it still counts there.
     """
 
+    unseen = True
+
     def __init__(self, view: View, params: LowUtilisationParams) -> None:
         usage, count = view.snapshot.usage, len(view.snapshot.nodes)
         self._signal, self._needed = params.signal, params.runs

@@ -198,6 +198,8 @@ class Term(ABC):
     """What is wrong with its pods. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
     in_place: bool = False
     """Whether a replacement on the same node will do, if it judges single pods."""
+    unseen: bool = False
+    """Whether it is about balance by what the scheduler does not see, as usage: then marks may choose landings for it."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         """Let a class that answers for itself be asked, also where its base has rules that say something else."""

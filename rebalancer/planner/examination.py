@@ -51,6 +51,8 @@ class Examination:
         """The verdict on the pod that was looked at last, where marks might choose its landing."""
         self.judge = judge
         self.steer = LandingSteer(draft, self.judge, effort)
+        self._unseen = {one.strategy for one in terms if one.term.unseen}
+        """The strategies whose balance is worth marks."""
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
         self.refusals: dict[Pair, RefusedMove] = {}
@@ -133,10 +135,10 @@ class Examination:
             by_landing = is_gamble(verdict) or gains_less(verdict, promise.promised)
         else:
             by_landing = verdict.refused.code in _BY_LANDING
-        # Only rules are worth marks.
-        if not (by_landing and promise.for_rules):
+        for_balance = not promise.for_rules
+        if not by_landing or (for_balance and promise.strategy not in self._unseen):
             return verdict
-        better = self.steer.landing(promise.pod, *pair, cost)
+        better = self.steer.landing(promise.pod, *pair, cost, for_balance=for_balance)
         if better is None:
             self._unsteered.add(pair)
             return verdict

@@ -257,7 +257,8 @@ class _Check:
         enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
         if enough or not (move.marks and self._draft.settings.steer):
             return verdict
-        return self._steer.landing(pod, cls, node, move.cost) or verdict
+        better = self._steer.landing(pod, cls, node, move.cost, for_balance=for_balance)
+        return better or verdict
 
     def _of_first(self, pod: int, other: int | None) -> Verdict | Refusal:
         """Return the verdict on moving ``pod`` to enable ``other``, or why that is unnecessary or useless."""

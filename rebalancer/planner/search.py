@@ -38,12 +38,9 @@ WhyStop = Callable[[], str | None]
 
 _CERTAIN, _GAMBLES = Rung(), Rung(only_certain=False, joins=True)
 _LADDER = (_CERTAIN, _GAMBLES)
-_LADDER_WITH_MARKS = (
-    Rung(only_rules=True),
-    Rung(only_rules=True, steered=True),
-    _CERTAIN,
-    _GAMBLES,
-)
+_FOR_RULES = Rung(only_rules=True), Rung(only_rules=True, steered=True)
+_LADDER_WITH_MARKS = (*_FOR_RULES, _CERTAIN, _GAMBLES)
+_LADDER_BY_USE = (*_FOR_RULES, _CERTAIN, Rung(steered=True), _GAMBLES)
 # Where marks may choose landings, they do so before pods move for balance alone.
 _ONCE_MORE = (Rung(again=True, only_certain=False, joins=True),)
 
@@ -135,6 +132,8 @@ class _Pass:
         """Whether the last wave brought little, see ``Threshold.rest``."""
         self.rests = False
         """Whether the plan ends because of that."""
+        with_marks = _LADDER_BY_USE if any(one.term.unseen for one in terms) else _LADDER_WITH_MARKS
+        self._ladder = with_marks if draft.settings.steer else _LADDER
         judge = Judge(draft.view, terms, guard, draft.settings.threshold)
         self.candidates = CandidateRows(draft, terms, judge.effects, effort)
         self.examination = Examination(draft, terms, judge, self.candidates, effort)
@@ -204,8 +203,7 @@ class _Pass:
     def _climb(self, wave: Wave, before: Floats) -> list[Chosen]:
         """Return the moves of a wave; ``before``: the gain of earlier waves per entry."""
         of_wave: list[Chosen] = []
-        ladder = _LADDER_WITH_MARKS if self._draft.settings.steer else _LADDER
-        for rung in ladder + _ONCE_MORE:
+        for rung in self._ladder + _ONCE_MORE:
             little = self._is_little(self._gained - before)
             few = little or len(of_wave) < self._effort.few * self._largest
             # What was refused is looked at once more only where the plan would end.

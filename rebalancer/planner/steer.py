@@ -1,7 +1,8 @@
 """Enforce landings: if the scheduler's own choice fixes nothing, marks on other nodes make it choose a better node.
 
-Marks are used for rules only, not for balance: of all feasible nodes the one that fixes most is chosen, and among
-equal ones the one that needs the fewest marks. Decisive is the scheduler model's prediction with the marks,
+Marks are used for rules, and for balance by what the scheduler does not see: by requests alone it puts a pod back on the node that
+is hot by use. Of all feasible nodes the one that fixes most is chosen, and among equal ones the one that needs the fewest marks; for balance
+the one that is least used. Decisive is the scheduler model's prediction with the marks,
 including pending pods that take freed room; it is judged like any other landing.
 """
 
@@ -30,10 +31,12 @@ class LandingSteer:
         self.standing: tuple[int, ...] = ()
         """The marks of the move before, which stand anyway: they are taken again where they do as well."""
 
-    def landing(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
+    def landing(
+        self, pod: int, cls: int, node: int, cost: float, *, for_balance: bool = False
+    ) -> Verdict | None:
         """Return the verdict on moving ``pod``, of class ``cls``, off ``node`` to the best node that marks can enforce.
 
-        None if no node fixes a rule, if marks cannot enforce it, or if too many marks are needed.
+        None if no node fixes a rule, or with ``for_balance`` balances better, if marks cannot enforce it, or if too many marks are needed.
         """
         if self._left <= 0:
             return None
@@ -45,19 +48,22 @@ class LandingSteer:
         if steering is None:
             return None
         foreign = view.snapshot.foreign_nodes(replacement)
-        for place in self._best(steering, pod, node, foreign):
+        entries = slice(None) if for_balance else slice(2)
+        for place in self._best(steering, pod, node, foreign, entries):
             for marks in self._sets(steering, place):
                 with view.scheduler.marking(marks):
                     prediction = view.scheduler.pending.foresee(view.state, pod)
                 verdict = self._judge.judge_landing(pod, node, cost, prediction)
-                if verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE:
+                if verdict.refused is None and max(verdict.gain[entries]) > TOLERANCE:
                     return replace(verdict, marks=tuple(marks.tolist()))
         return None
 
-    def _best(self, steering: Steering, pod: int, node: int, foreign: Bools | None) -> list[int]:
+    def _best(
+        self, steering: Steering, pod: int, node: int, foreign: Bools | None, entries: slice
+    ) -> list[int]:
         """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most.
 
-        ``foreign`` (N,): nodes of another operating system, which are never chosen.
+        ``foreign`` (N,): nodes of another operating system, which are never chosen. ``entries``: of the cost, that decide.
         """
         nodes, marks = steering.nodes, steering.marks
         all_nodes = self._view.snapshot.nodes
@@ -69,8 +75,9 @@ class LandingSteer:
         if not len(places):
             return []
         changes = np.round(self._judge.effects.on_nodes(pod, node, nodes[places]), 9)
-        order = np.lexsort((nodes[places], changes[2], marks[places], changes[1], changes[0]))
-        fixes = signs(changes[:2])[order] < 0
+        decisive = changes[entries][::-1]
+        order = np.lexsort((nodes[places], changes[2], marks[places], *decisive))
+        fixes = signs(changes[entries])[order] < 0
         return [int(place) for place in places[order[fixes]][: self._effort.landings]]
 
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:

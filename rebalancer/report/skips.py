@@ -139,7 +139,7 @@ _OPT_OUTS = (ANNOTATION_NAMES["evict"], ANNOTATION_NAMES["peer_evict"])
 
 _EAGER = "a more eager policy would move them: `rebalancer plan --set eagerness={next}` shows it"
 _MARKS = "`steer: marks` can make the right node win"
-_FOR_RULES = f"{_MARKS}, for rules, not for balance"
+_FOR_RULES = f"{_MARKS}, for rules and for balance by use"
 
 _OF_CODE: Mapping[Code, str] = {
     Code.PROTECTED: "the protection's key under `protect` in the policy lets them move",

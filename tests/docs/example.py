@@ -4,6 +4,7 @@ The cluster's clock stands still, so that the same code makes the same bytes.
 """
 
 import io
+import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node, spread
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
+from rebalancer.testing import snapshots
 from rebalancer.wire.pods import FINISHED
 
 _START = 1_790_000_000.0
@@ -243,6 +245,33 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
 }
 
 
+def _hot_node() -> bytes:
+    """Return a list of objects, with what metrics.k8s.io measures: all pods ask for the same, and those of four workloads use more."""
+    names = ("node-a1", "node-b1", "node-c1")
+    objects = [snapshots.node(name, f"zone-{name[5]}", cpu="4") for name in names]
+    used = dict.fromkeys(names, 100)
+    for number in range(9):
+        busy = number < 4
+        places = [names[0], names[1 + number % 2]] if busy else list(names[1:])
+        name, cpu = f"{'busy' if busy else 'idle'}-{number}", 450 if busy else 20
+        objects += snapshots.workload(name, places, cpu="200m")
+        for at, place in enumerate(places):
+            used[place] += cpu
+            container = {"name": "main", "usage": {"cpu": f"{cpu}m", "memory": "100Mi"}}
+            objects.append(_measured("Pod", f"{name}-{at}", {"containers": [container]}))
+    for name, cpu in used.items():
+        objects.append(_measured("Node", name, {"usage": {"cpu": f"{cpu}m", "memory": "2Gi"}}))
+    return json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}).encode()
+
+
+def _measured(kind: str, name: str, what: Mapping[str, object]) -> dict[str, object]:
+    """Return a measurement of a pod or a node."""
+    space = {"namespace": "default"} if kind == "Pod" else {}
+    meta = {"name": name, **space, "creationTimestamp": snapshots.NOW}
+    head = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": f"{kind}Metrics", "metadata": meta}
+    return {**head, "timestamp": snapshots.NOW, "window": "30s", **what}
+
+
 def files() -> Iterator[tuple[str, bytes]]:
     """Yield path below the repository and content of each example."""
     for name, drift in _DRIFTS.items():
@@ -250,6 +279,7 @@ def files() -> Iterator[tuple[str, bytes]]:
             drift(cluster)
             cluster.catch_up()
             yield f"docs/examples/{name}.zip", _captured(cluster)
+    yield "docs/examples/hot-node.json", _hot_node()
 
 
 def _captured(cluster: EmbeddedCluster) -> bytes:

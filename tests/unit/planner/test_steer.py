@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
-from rebalancer.plan.plan import Code, Plan
+from rebalancer.plan.plan import Code, Later, Plan
 from rebalancer.planner.rules import RunRules
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import load_text
@@ -16,6 +22,7 @@ from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.model import MEASURED, Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.testing.snapshots import (
@@ -26,8 +33,10 @@ from rebalancer.testing.snapshots import (
     node,
     snapshot_of,
     spread,
+    with_usage,
     workload,
 )
+from strategies.utilisation import LowUtilisationParams
 from tests.unit.planner.conftest import plan_of, rechecked
 
 ONLY = {"strategies": ["duplicates"]}
@@ -257,3 +266,96 @@ def test_between_waves_a_landing_that_would_fix_less_is_chosen_again() -> None:
     assert (move.landings[0].node, move.marks, move.gain.soft) == ("n2", ("n0", "n1"), 2)
     ((now, why),) = rechecked(objects, [move], settings=MARKS, **options)
     assert (why, now.marks, now.gain.soft) == (None, ("n0", "n1"), 2)
+
+
+# -- balance by use --------------------------------------------------------------------------------
+
+
+def heated(uses: Sequence[int], *, on: int = 0) -> Snapshot:
+    """Return four nodes, of which ``on`` has the least requests, and a pod of each app; it uses ``uses[i]`` millicores there and elsewhere."""
+    objects = [node(f"n{n}", cpu="4") for n in range(4)]
+    for number, _ in enumerate(uses):
+        others = [n for n in range(4) if n != on]
+        places = [f"n{on}", f"n{others[number % 3]}"]
+        # A rule over a label that no node has: only load decides.
+        objects += workload(f"app-{number}", places, cpu="200m", spec=spread("app", "rack"))
+        objects += workload(f"idle-{number}", [f"n{n}" for n in others], cpu="200m")
+    pods = {f"app-{number}": (use, 1 << 20) for number, use in enumerate(uses)}
+    pods |= {f"idle-{number}": (5, 1 << 20) for number in range(len(uses))}
+    return with_usage(snapshot_of(objects), pods)
+
+
+def by_use(**more: object) -> dict[str, Any]:
+    given = {"signal": "usage", "runs": 1, "over": {"cpu": 0.6}, "under": {"cpu": 0.45}, **more}
+    return {
+        "strategies": ["low-utilisation"],
+        "params": {"low-utilisation": LowUtilisationParams.model_validate(given)},
+    }
+
+
+def used(snapshot: Snapshot, plan: Plan) -> list[float]:
+    """Return the shares of cpu in use once each move has landed where it most probably does."""
+    assert snapshot.usage is not None
+    row = MEASURED.index("cpu")
+    names, pods = snapshot.nodes.names, snapshot.pods
+    amounts = dict(zip(names, snapshot.usage.nodes[row].tolist(), strict=True))
+    for move in plan.moves:
+        [pod] = pods.uid.rows_of({move.uid}).tolist()
+        amount = int(snapshot.usage.classes[row, pods.cls[pod]])
+        amounts[move.node] -= amount
+        amounts[move.landings[0].node] += amount
+    return [amounts[name] / 4000 for name in names]
+
+
+HOT = heated([700, 700, 700, 700])
+
+
+def test_without_marks_the_scheduler_puts_pods_of_a_hot_node_back_for_requests_are_even() -> None:
+    made = plan_of(HOT, **by_use())
+    assert made.moves == ()
+    assert {skip.code for skip in made.skips} <= {Code.COMES_BACK, Code.UNSURE, Code.NO_GAIN}
+
+
+def test_marks_let_pods_leave_a_node_that_is_hot_by_use_for_the_least_used_one() -> None:
+    assert used(HOT, Plan((), Later(lambda: pytest.fail("not asked"))))[0] == pytest.approx(0.7)
+    made = plan_of(HOT, settings=MARKS, **by_use())
+    assert made.moves
+    assert all(move.node == "n0" and "n0" in move.marks for move in made.moves)
+    assert max(used(HOT, made)) <= 0.6
+    assert made.after["low-utilisation"].violated == 0
+
+
+def test_no_mark_is_set_for_balance_by_requests() -> None:
+    objects = [node(f"n{n}", cpu="4") for n in range(3)]
+    full = workload("a", ["n0"] * 4, cpu="900m") + workload("b", ["n1"] * 2, cpu="700m")
+    made = plan_of([*objects, *full], settings=MARKS, strategies=["low-utilisation"])
+    assert all(not move.marks for move in made.moves)
+
+
+def test_a_steered_move_by_use_is_judged_again_as_it_was_planned() -> None:
+    made = plan_of(HOT, settings=MARKS, **by_use())
+    assert [
+        (move.marks, why) for move, why in rechecked(HOT, made.moves, settings=MARKS, **by_use())
+    ] == [(move.marks, None) for move in made.moves]
+
+
+@given(st.lists(st.integers(10, 900), min_size=3, max_size=8))
+@hypothesis_settings(max_examples=30, deadline=None)
+def test_where_use_is_as_measured_nothing_moves_a_second_time(uses: list[int]) -> None:
+    before = heated(uses)
+    made = plan_of(before, settings=MARKS, **by_use())
+    moved = {move.uid: move.landings[0].node for move in made.moves}
+    index = before.nodes.index
+    places = before.pods.node.copy()
+    for uid, name in moved.items():
+        [pod] = before.pods.uid.rows_of({uid}).tolist()
+        places[pod] = index[name]
+    after = replace(before, pods=replace(before.pods, node=places))
+    shares = np.array(used(before, made)) * 4000
+    assert before.usage is not None
+    nodes = before.usage.nodes.copy()
+    nodes[MEASURED.index("cpu")] = shares.round()
+    again = plan_of(
+        replace(after, usage=replace(before.usage, nodes=nodes)), settings=MARKS, **by_use()
+    )
+    assert {move.uid for move in again.moves}.isdisjoint(moved)
