@@ -60,7 +60,7 @@ TABLE: Mapping[TaskPhase, PhaseRules] = {
         shows=(Lifecycle.PLANNED, Lifecycle.DRAINED),
     ),
     _ENDING: PhaseRules(
-        next=frozenset({_EMPTYING, _EMPTY, _DONE}),
+        next=frozenset({_EMPTYING, _EMPTY, _DONE, _OVER}),
         shows=(Lifecycle.MAINTAINED, Lifecycle.DRAINED),
         gives_back=False,
     ),
