@@ -55,7 +55,7 @@ class TaskPhase(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class NodeTask:
     """The content of a record, independent of its format."""
 
     by: str
@@ -84,7 +84,7 @@ class Form(Generic[R]):
     decode: Callable[[str], R | None]
     """Returns what a value says, None if it cannot be read."""
     encode: Callable[[R], str]
-    task: Callable[[R], Task]
+    task: Callable[[R], NodeTask]
     owning: Callable[[R, Claims], R]
     """Returns the record that also says that these are its own; what it owns already stays."""
     former: str = ""

@@ -22,7 +22,7 @@ from rebalancer.node_record.protocol import (
     EXCLUDE,
     Claims,
     Form,
-    Task,
+    NodeTask,
     TaskPhase,
     Write,
     change_record,
@@ -114,26 +114,26 @@ def _phase_of_order(order: Order) -> TaskPhase:
     return TaskPhase.EMPTYING if stage is TaskPhase.WAITING and not order.replaces else stage
 
 
-def _task_of_order(order: Order) -> Task:
+def _task_of_order(order: Order) -> NodeTask:
     wants = Claims(cordon=True, exclude=order.excludes)
     stage, phase = order.stage, _phase_of_order(order)
     if stage is not None and stage.phase is ReplacePhase.WAITING:
         stage = None
     by = order.by if stage is None else stage.by
     ends = stage is not None or (order.replaces and not order.ended)
-    return Task(by, order.why, order.until, order.uid, wants, _owned(order), phase, ends)
+    return NodeTask(by, order.why, order.until, order.uid, wants, _claims_of(order), phase, ends)
 
 
-def _task_of_scale_in(state: ScaleInRecord) -> Task:
+def _task_of_scale_in(state: ScaleInRecord) -> NodeTask:
     # Load balancers leave the node out for as long as it goes.
     wants, phase = Claims(cordon=True, exclude=True), TaskPhase.ENDING
     if state.phase is Phase.LEAVING:
         phase = TaskPhase.EMPTY if state.empty else TaskPhase.EMPTYING
     why = state.why or state.phase
-    return Task(state.by, why, "", state.uid, wants, _owned(state), phase, ends=True)
+    return NodeTask(state.by, why, "", state.uid, wants, _claims_of(state), phase, ends=True)
 
 
-def _owned(record: Order | ScaleInRecord) -> Claims:
+def _claims_of(record: Order | ScaleInRecord) -> Claims:
     return Claims(cordon=record.cordoned, exclude=record.excluded)
 
 
@@ -151,7 +151,7 @@ def _phase_of_state(state: PipelineState) -> TaskPhase | None:
     return TaskPhase.EMPTYING if moved and not state.ended else TaskPhase.WAITING
 
 
-def _task_of_state(state: PipelineState) -> Task:
+def _task_of_state(state: PipelineState) -> NodeTask:
     wants = Claims(CORDON in state.steps, EXCLUDES in state.steps)
     owns = Claims(*(_is_kept(state, step) for step in (CORDON, EXCLUDES)))
     by = why = until = ""
@@ -159,7 +159,7 @@ def _task_of_state(state: PipelineState) -> Task:
         cause = state.causes[0]
         by, why = cause.source, cause.reason or cause.kind
         until = "" if cause.deadline is None else rfc3339(cause.deadline)
-    return Task(by, why, until, state.uid, wants, owns, _phase_of_state(state), ends=True)
+    return NodeTask(by, why, until, state.uid, wants, owns, _phase_of_state(state), ends=True)
 
 
 def _is_kept(state: PipelineState, step: str) -> bool:

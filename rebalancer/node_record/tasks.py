@@ -20,7 +20,7 @@ from rebalancer.node_record.protocol import (
     EXCLUDE,
     Claims,
     Form,
-    Task,
+    NodeTask,
     TaskPhase,
     Write,
     change_record,
@@ -30,7 +30,7 @@ from rebalancer.wire.marks import Lifecycle
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PhaseRules:
     """What holds in one phase."""
 
     next: frozenset[TaskPhase]
@@ -46,30 +46,30 @@ class Row:
 _WAITING, _EMPTYING, _EMPTY = TaskPhase.WAITING, TaskPhase.EMPTYING, TaskPhase.EMPTY
 _ENDING, _DONE, _OVER = TaskPhase.ENDING, TaskPhase.DONE, TaskPhase.OVER
 
-TABLE: Mapping[TaskPhase, Row] = {
-    _WAITING: Row(
+TABLE: Mapping[TaskPhase, PhaseRules] = {
+    _WAITING: PhaseRules(
         next=frozenset({_EMPTYING, _EMPTY, _OVER}), shows=(Lifecycle.PLANNED,), closes=True
     ),
-    _EMPTYING: Row(
+    _EMPTYING: PhaseRules(
         next=frozenset({_WAITING, _EMPTY, _ENDING, _OVER}),
         shows=(Lifecycle.PLANNED, Lifecycle.DRAINING),
         closes=True,
     ),
-    _EMPTY: Row(
+    _EMPTY: PhaseRules(
         next=frozenset({_WAITING, _EMPTYING, _ENDING, _OVER}),
         shows=(Lifecycle.PLANNED, Lifecycle.DRAINED),
     ),
-    _ENDING: Row(
-        next=frozenset({_EMPTYING, _EMPTY, _DONE}),
+    _ENDING: PhaseRules(
+        next=frozenset({_EMPTYING, _EMPTY, _DONE, _OVER}),
         shows=(Lifecycle.MAINTAINED, Lifecycle.DRAINED),
         gives_back=False,
     ),
-    _DONE: Row(next=frozenset(), shows=(Lifecycle.MAINTAINED, Lifecycle.DRAINED)),
-    _OVER: Row(next=frozenset({_WAITING, _EMPTYING, _EMPTY, _ENDING})),
+    _DONE: PhaseRules(next=frozenset(), shows=(Lifecycle.MAINTAINED, Lifecycle.DRAINED)),
+    _OVER: PhaseRules(next=frozenset({_WAITING, _EMPTYING, _EMPTY, _ENDING})),
 }
 
 
-def conditions_of(task: Task) -> tuple[Lifecycle, ...]:
+def conditions_of(task: NodeTask) -> tuple[Lifecycle, ...]:
     """Return the conditions of a node by its task: that its machine goes is not said where it does not."""
     shows = () if task.phase is None else TABLE[task.phase].shows
     return tuple(one for one in shows if task.ends or one is not Lifecycle.PLANNED)

@@ -24,7 +24,7 @@ from rebalancer.base.sending import HttpAnswer, SendingError, exchange
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
-from rebalancer.node_record.protocol import Form, Task, Write, change_record
+from rebalancer.node_record.protocol import Form, NodeTask, Write, change_record
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice, read
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -342,8 +342,8 @@ class Agent:
         return wanted is not None and self._stop.now() - self._looked >= _LOOK_AGAIN
 
 
-def _task_of(notice: NodeNotice) -> Task:
-    return Task(by=notice.id, why=notice.reason or notice.kind, until=notice.deadline)
+def _task_of(notice: NodeNotice) -> NodeTask:
+    return NodeTask(by=notice.id, why=notice.reason or notice.kind, until=notice.deadline)
 
 
 NOTICES = Form(NOTICE, read, encode_notice, _task_of, lambda notice, _: notice)

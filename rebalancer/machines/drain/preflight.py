@@ -29,7 +29,7 @@ class DrainVerdict(enum.StrEnum):
     WAITS = "waits"
     """Waits for work that comes to an end, for terminating pods, or for a rollout that will replace them."""
     BLOCKED = "blocked"
-    """By a PodDisruptionBudget that allows nothing now."""
+    """By a PodDisruptionBudget that allows nothing now; healthy pods in a closed zone do not count for those elsewhere."""
     NO_ROOM = "no-room"
     """No landing is foreseen for a replacement."""
     NEVER = "never-satisfiable"
