@@ -38,8 +38,9 @@ def written(objects, costs):
                 kept.pop(name, None)
                 if values[uid] is not None:
                     kept[name] = str(values[uid])
-            item = {**item, "metadata": {**item["metadata"], "annotations": kept}}
-        made.append(item)
+            made.append({**item, "metadata": {**item["metadata"], "annotations": kept}})
+        else:
+            made.append(item)
     return made
 
 

@@ -143,7 +143,10 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         (OURS + "]}\n==== START logs", "line 2: damaged or cut off: "),
         (OURS + "]}\n[1]", "line 2: damaged or cut off: no API object"),
         ('{"kind":"Pod"}\n{"kind":"Pod"', "line 2: damaged or cut off"),
-        ('{"kind":"Pod","metadata":{}}\n{"metadata":{}}', "line 2: damaged or cut off: no API object"),
+        (
+            '{"kind":"Pod","metadata":{}}\n{"metadata":{}}',
+            "line 2: damaged or cut off: no API object",
+        ),
         (WHOLE.replace('"kind": "List"', '"kind" "List"'), "not one JSON list"),
         ('{"kind": "Pod", "metadata": {}}', "kind Pod: expected what `rebalancer snapshot"),
         ('{"kind": "Config", "clusters": [{}]}', "kind Config"),
