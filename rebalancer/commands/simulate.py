@@ -14,7 +14,7 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import print_text
-from rebalancer.base.plain_text import FEW, did_you_mean
+from rebalancer.base.plain_text import FEW, and_more, did_you_mean
 from rebalancer.commands.flags import (
     PanelCommand,
     examples,
@@ -52,7 +52,7 @@ from rebalancer.whatif.report import (
     SimulatedSteps,
     as_data,
     format_simulation,
-    simulation_page,
+    format_steps,
     what_if,
 )
 from rebalancer.whatif.world import Span
@@ -163,15 +163,14 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     )
     steps = SimulatedSteps(in_file, snapshot, played.settled, played.last)
     change, named = what_if(steps, options.edits()), f"policy {loaded.source}"
-    source, form, page = options.snapshot_path, options.output, None
-    if form == "html":
-        page = simulation_page(simulation, steps, options.edits(), source=source)
-    document = ReportDocument(
-        format_simulation(simulation, change, source=source, policy=named),
-        as_data(simulation, change, source=source, policy=named),
-        page,
-    )
-    print_text(environment, document.write(form), form)
+    source, form = options.snapshot_path, options.output
+    blocks = format_simulation(simulation, change, source=source, policy=named)
+    if form in ("html", "markdown"):
+        blocks += ["", *format_steps(steps, simulation)]
+    data = as_data(simulation, change, source=source, policy=named)
+    edits = options.edits()
+    title = f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do"
+    print_text(environment, ReportDocument(blocks, data, title=title).write(form), form)
     return ExitCode.DONE
 
 

@@ -16,7 +16,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text, plain_number
+from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import WIDTH, printable
 from rebalancer.plan.plan import Move, Outcome
 from rebalancer.policy.load import LoadedPolicy
@@ -150,13 +150,10 @@ class LeaseTakenReport:
 
 def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
     """Return the report in the form ``output``, one of ``render.FORMS``."""
-    if output in DATA_FORMS:
-        return data_text(_as_data(report), output)
-    if output == "html":
-        return ReportDocument([report.line], {}).write(output)
     if output == "csv":
         return f"{','.join(HEAD)}\n"
-    return f"{printable(report.line)}\n"
+    form = "table" if output in TABLES else output
+    return ReportDocument([report.line], _as_data(report)).write(form)
 
 
 def _as_data(report: LeaseTakenReport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A simulation as a table, as data, and as one self-contained HTML page: before, after the what-if changes, at the end."""
+"""A simulation as a document, and as data: before, after the what-if changes, at the end."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def format_simulation(
         "",
         Table([_HEAD, *map(_row, simulation.cycles)], "", range(len(_HEAD))),
         "",
-        *(f"  {name}: {text}" for name, text in scores_of_end(simulation)),
+        *(f"  {name}: {_score_words(score)}" for name, score in _end(simulation).items()),
         *_unmet_lines(simulation),
         *(
             f"Waiting: {count(one.pods, 'pod')} of {one.owner}: {one.reason}"
@@ -276,29 +276,18 @@ def _score_words(score: Score) -> str:
     return f"{words}, pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed} needed"
 
 
-def list_unmet(simulation: Simulation) -> list[tuple[str, str]]:
-    """Return (what rules stay unmet at the end, which and why), those of one reason together."""
-    return [
-        (group.heading, f"{and_more(group.names, _MAX_UNMET)}{group.why and f': {group.why}'}")
-        for group in group_rules(simulation.unmet)
-    ]
-
-
 def _unmet_lines(simulation: Simulation) -> Iterator[str]:
-    groups = list_unmet(simulation)
-    for heading, text in groups[:_FEW]:
-        yield f"Unmet: {heading}: {text}"
+    """Yield which rules stay unmet at the end, and why, those of one reason together."""
+    groups = group_rules(simulation.unmet)
+    for group in groups[:_FEW]:
+        why = f": {group.why}" if group.why else ""
+        yield f"Unmet: {group.heading}: {and_more(group.names, _MAX_UNMET)}{why}"
     if (left := len(groups) - _FEW) > 0:
         yield f"... and {left:,} more reasons (-o json has all)"
 
 
 def _evictions(simulation: Simulation) -> int:
     return sum(cycle.evictions for cycle in simulation.cycles)
-
-
-def scores_of_end(simulation: Simulation) -> list[tuple[str, str]]:
-    """Return (strategy, its score in words) at the end."""
-    return [(name, _score_words(score)) for name, score in _end(simulation).items()]
 
 
 def _row(cycle: Cycle) -> tuple[str, ...]:
@@ -380,53 +369,33 @@ class SimulatedSteps:
         return ("Now", self.in_file), ("What if", self.settled), ("At the end", self.last)
 
 
-def simulation_page(
-    simulation: Simulation, steps: SimulatedSteps, edits: Sequence[str], *, source: str
-) -> str:
-    """Return the page. ``edits``: the what-if changes in words."""
+def format_steps(steps: SimulatedSteps, simulation: Simulation) -> list[Block]:
+    """Return nodes and pods at each step, and by zone the pods of each workload that changes; like changes share a row."""
     named = steps.with_names()
+    names = [name for name, _ in named]
     zones = sorted({zone for _, snapshot in named for zone in _zones(snapshot).values()})
-    changes = list(_changes(named, zones, simulation))
-    change = what_if(steps, edits)
-    answer = [] if change is None else what_if_lines(change, simulation)
-    from rebalancer.report.html_parts import render_page  # noqa: PLC0415  # jinja2: a table needs none
-
-    return render_page(
-        "simulation.html.j2",
-        ["report.css"],
-        title=f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do",
-        source=source,
-        lines=[
-            *answer,
-            _sum_line(simulation),
-            *_pauses(simulation.cycles),
-            _silence_line(simulation),
-        ],
-        warnings=simulation.warnings,
-        waiting=[
-            f"{one.owner}: {count(one.pods, 'pod')}, {one.reason}" for one in simulation.waiting
-        ],
-        numbers=[
-            (f"{name}: nodes, pods", f"{len(snapshot.nodes):,}, {_count_on_nodes(snapshot):,}")
-            for name, snapshot in named
-        ],
-        zones=zones,
-        steps=[name for name, _ in named],
-        few=_FEW,
-        rows=[
-            {
-                "names": [*story.owners[:_MAX_NAMES]],
-                "more": max(0, len(story.owners) - _MAX_NAMES),
-                "counts": ["/".join(map(words.number, of)) for of in story.first.counts],
-                "moves": f"{story.moves:,}",
-            }
-            for story in group_alike(changes)[:_MAX_ROWS]
-        ],
-        head=_HEAD,
-        cycles=[_row(cycle) for cycle in simulation.cycles],
-        scores=scores_of_end(simulation),
-        unmet=list_unmet(simulation),
-    )
+    stories = group_alike(_changes(named, zones, simulation))
+    on_nodes = [int((snapshot.pods.node >= 0).sum()) for _, snapshot in named]
+    rows = [
+        (
+            and_more(story.owners, _MAX_NAMES),
+            *("/".join(map(words.number, of)) for of in story.first.counts),
+            f"{story.moves:,}",
+        )
+        for story in stories[:_MAX_ROWS]
+    ]
+    return [
+        "Steps",
+        Table(
+            [
+                ("", *names),
+                ("Nodes", *(f"{len(snapshot.nodes):,}" for _, snapshot in named)),
+                ("Pods on nodes", *(f"{number:,}" for number in on_nodes)),
+            ]
+        ),
+        f"Pods in {' / '.join(zones)}, of each workload that changes",
+        Table([("Workload", *names, "Moves"), *rows]) if rows else "Nothing changes.",
+    ]
 
 
 def _changes(
@@ -463,7 +432,3 @@ def _zones(snapshot: Snapshot) -> dict[str, str]:
         node: NO_ZONE if zone < 0 else names[zone]
         for node, zone in zip(snapshot.nodes.names, zones.tolist(), strict=True)
     }
-
-
-def _count_on_nodes(snapshot: Snapshot) -> int:
-    return int((snapshot.pods.node >= 0).sum())

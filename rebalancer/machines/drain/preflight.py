@@ -216,7 +216,7 @@ class _Check:
             self._at_once.get(gang),
         )
         of_budgets = [
-            (_verdict_on(one), *one.shown(snapshot)) for one in refusals if one is not None
+            (_verdict_on(one), *one.shown(snapshot)[:2]) for one in refusals if one is not None
         ]
         yield from (one for one in of_budgets if one[0] in REFUSING)
         yield from self._of_others(pod, snapshot.classes[cls], move)

@@ -116,7 +116,7 @@ def test_the_page_shows_before_what_if_and_the_end(path, capsys):
     assert "<h1>What if n-c:zone=c joins?</h1>" in text
     words = re.sub(r"<[^>]*>|\s+", " ", text[text.index("<body>") :])
     words = " ".join(words.split())
-    assert "Now: nodes, pods 2, 3 What if: nodes, pods 3, 3 At the end: nodes, pods 3, 3" in words
+    assert "Now What if At the end Nodes 2 3 3 Pods on nodes 3 3 3" in words
     # web leaves n-a once, for the only zone without a pod of it.
     assert "Workload Now What if At the end Moves" in words
     assert "web 2/1/0 2/1/0 1/1/1 1" in words
@@ -134,8 +134,7 @@ def test_where_the_only_node_of_a_zone_is_cordoned_nothing_moves_for_balance(pat
 def test_the_page_says_who_waits_and_escapes_names(path, capsys):
     args = ["--snapshot", str(path), "--lose-zone", "a", "--cordon", "n-b", "-o", "html"]
     text = simulated(capsys, *args)
-    assert "Who waits for a node at the end" in text
-    assert "2 pods, " in text
+    assert "Waiting: 2 pods of " in text
     assert 'title="' not in text
     evil = simulated(capsys, "--snapshot", str(path), "--add-node", "n-c:zone=<b>", "-o", "html")
     assert "<b>" not in evil
@@ -192,9 +191,8 @@ def test_what_stays_unmet_at_the_end_is_named_with_its_reason(path, capsys):
     kept = [*args, "--set=protect.minPodAge=9999h", "--add-node=n-c:zone=c"]
     text = " ".join(simulated(capsys, *kept).split())
     assert f"Unmet: anti-affinity: 1 rule, Protected: {rule}: young: " in text
-    assert f"<strong>anti-affinity: 1 rule, Protected</strong>: {rule}" in simulated(
-        capsys, *kept, "-o", "html"
-    )
+    page = simulated(capsys, *kept, "-o", "html")
+    assert f"Unmet: anti-affinity: 1 rule, Protected: {rule}" in page
     data = json.loads(simulated(capsys, *kept, "-o", "json"))
     (unmet,) = (one for one in data["unmet"] if one["strategy"] == "anti-affinity")
     assert (unmet["rule"], unmet["codes"]) == (rule, {"Protected": 2})
