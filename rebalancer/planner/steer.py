@@ -48,7 +48,7 @@ class LandingSteer:
             steering = view.scheduler.steering(view.state, replacement)
         if steering is None:
             return None
-        entries = slice(None) if for_balance else slice(2)
+        entries = 3 if for_balance else 2
         open_ = self._open(steering.nodes, node, view.snapshot.foreign_nodes(replacement))
         sets = (
             marks
@@ -60,7 +60,7 @@ class LandingSteer:
             with view.scheduler.marking(marks):
                 prediction = view.scheduler.pending.foresee(view.state, pod)
             verdict = self._judge.judge_landing(pod, node, cost, prediction)
-            if verdict.refused is None and max(verdict.gain[entries]) > TOLERANCE:
+            if verdict.refused is None and max(verdict.gain[:entries]) > TOLERANCE:
                 return replace(verdict, marks=tuple(marks.tolist()))
         return None
 
@@ -81,20 +81,20 @@ class LandingSteer:
         return np.sort(nodes[order[change[order] > change.min(initial=np.inf)]])
 
     def _best(
-        self, steering: Steering, pod: int, node: int, open_: Bools, entries: slice
+        self, steering: Steering, pod: int, node: int, open_: Bools, entries: int
     ) -> list[int]:
         """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most.
 
-        ``open_`` (K,): which of the nodes may be chosen; ``entries``: of the cost, that decide.
+        ``open_`` (K,): which of the nodes may be chosen; ``entries``: so many of the cost decide.
         """
         nodes, marks = steering.nodes, steering.marks
         places = np.flatnonzero(open_ & (marks <= self._most))
         if not len(places):
             return []
         changes = np.round(self._judge.effects.on_nodes(pod, node, nodes[places]), 9)
-        decisive = changes[entries][::-1]
+        decisive = changes[:entries][::-1]
         order = np.lexsort((nodes[places], changes[2], marks[places], *decisive))
-        fixes = signs(changes[entries])[order] < 0
+        fixes = signs(changes[:entries])[order] < 0
         return [int(place) for place in places[order[fixes]][: self._effort.landings]]
 
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:
