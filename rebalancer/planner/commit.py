@@ -73,7 +73,7 @@ class Commit:
         where = step.cls, step.node
         return self._carry_out(step.pod, where, step.verdict, strategy, reason, wave, other)
 
-    def exchanged(
+    def exchange(
         self, verdict: Verdict, pod: int, other: int, pair: Pair, reason: str, wave: Wave
     ) -> Chosen:
         """Move a pod that changes places with ``other``."""

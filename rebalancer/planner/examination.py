@@ -130,20 +130,26 @@ class Examination:
         return False
 
     def _steer(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
-        """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is one."""
-        if verdict.refused is None:
-            by_landing = is_gamble(verdict) or gains_less(verdict, promise.promised)
-        else:
-            by_landing = verdict.refused.code in _BY_LANDING
-        for_balance = not promise.for_rules
-        if not by_landing or (for_balance and promise.strategy not in self._unseen):
+        """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is a better one."""
+        if not self._may_be_better(promise, verdict):
             return verdict
+        for_balance = not promise.for_rules
         better = self.steer.landing(promise.pod, *pair, cost, for_balance=for_balance)
         if better is None:
-            self._unsteered.add(pair)
+            if verdict.refused is not None or not for_balance:
+                self._unsteered.add(pair)
             return verdict
         self._unsteered.discard(pair)
-        return better
+        pays = for_balance and verdict.refused is None
+        return verdict if pays and better.gain <= verdict.gain else better
+
+    def _may_be_better(self, promise: Promise, verdict: Verdict) -> bool:
+        """Return whether marks may choose another landing: for rules where that matters, and for balance by what the scheduler does not see."""
+        if not promise.for_rules and promise.strategy not in self._unseen:
+            return False
+        if verdict.refused is not None:
+            return verdict.refused.code in _BY_LANDING
+        return not promise.for_rules or is_gamble(verdict) or gains_less(verdict, promise.promised)
 
     def is_limited(self, promise: Promise, wave: Wave) -> bool:
         """Return whether a budget or a quota forbids the move of a row now; record which, and close it."""

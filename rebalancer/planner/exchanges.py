@@ -39,6 +39,8 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 # Least probability with which each of them lands where another leaves room.
 _CERTAIN = 0.75
+# To look through so many pods takes about as long as one judgement.
+_PODS_OF_JUDGEMENT = 10_000
 # So many pods of a node are tried two by two.
 _PAIRED = 6
 _NO_MARKS = np.zeros(0, np.int32)
@@ -208,7 +210,8 @@ class ExchangeWaves:
     def _exchange(self, promise: Promise, stuck: Collection[int], wave: Wave) -> Exchange | None:
         """Return an exchange of the pod of a promise; None if there is none, or none is looked for any more."""
         first, strategy = promise.pod, promise.strategy
-        self._left -= 1
+        # All pods are looked at for partners: on many, that takes as long as some judgements.
+        self._left -= 1 + len(self._draft.snapshot.pods) // _PODS_OF_JUDGEMENT
         may_go = partial(self._examination.may_go_first, strategy, wave)
         if not may_go(*place_of(self._draft, first)):
             return None
@@ -230,7 +233,7 @@ class ExchangeWaves:
         verdicts, made = verdicts_of(exchange), []
         for pod, pair, reason, verdict in zip(pods, pairs, reasons, verdicts, strict=True):
             other = pods[0] if pod != pods[0] else pods[1]
-            one = self._commit.exchanged(verdict, pod, other, pair, reason, wave)
+            one = self._commit.exchange(verdict, pod, other, pair, reason, wave)
             made.append(replace(one, unit=unit, gang=unit))
         for pair, verdict in zip(pairs, verdicts, strict=True):
             self._candidates.move(pair[0], (pair[1], int(verdict.prediction.nodes[0])))

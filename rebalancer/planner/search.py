@@ -40,7 +40,8 @@ _CERTAIN, _GAMBLES = Rung(), Rung(only_certain=False, joins=True)
 _LADDER = (_CERTAIN, _GAMBLES)
 _FOR_RULES = Rung(only_rules=True), Rung(only_rules=True, steered=True)
 _LADDER_WITH_MARKS = (*_FOR_RULES, _CERTAIN, _GAMBLES)
-_LADDER_BY_USE = (*_FOR_RULES, _CERTAIN, Rung(steered=True), _GAMBLES)
+# By use, the node that marks choose is better than one that the scheduler takes by chance.
+_LADDER_BY_USE = (*_FOR_RULES, Rung(steered=True), _CERTAIN, _GAMBLES)
 # Where marks may choose landings, they do so before pods move for balance alone.
 _ONCE_MORE = (Rung(again=True, only_certain=False, joins=True),)
 

@@ -9,6 +9,7 @@ including pending pods that take freed room; it is judged like any other landing
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -47,37 +48,53 @@ class LandingSteer:
             steering = view.scheduler.steering(view.state, replacement)
         if steering is None:
             return None
-        foreign = view.snapshot.foreign_nodes(replacement)
-        entries = slice(None) if for_balance else slice(2)
-        for place in self._best(steering, pod, node, foreign, entries):
-            for marks in self._sets(steering, place):
-                with view.scheduler.marking(marks):
-                    prediction = view.scheduler.pending.foresee(view.state, pod)
-                verdict = self._judge.judge_landing(pod, node, cost, prediction)
-                if verdict.refused is None and max(verdict.gain[entries]) > TOLERANCE:
-                    return replace(verdict, marks=tuple(marks.tolist()))
+        entries = 3 if for_balance else 2
+        open_ = self._open(steering.nodes, node, view.snapshot.foreign_nodes(replacement))
+        sets = (
+            marks
+            for place in self._best(steering, pod, node, open_, entries)
+            for marks in self._sets(steering, place)
+        )
+        worst = [self._worst(steering.nodes, pod, node, open_)] if for_balance else []
+        for marks in chain(sets, worst):
+            with view.scheduler.marking(marks):
+                prediction = view.scheduler.pending.foresee(view.state, pod)
+            verdict = self._judge.judge_landing(pod, node, cost, prediction)
+            if verdict.refused is None and max(verdict.gain[:entries]) > TOLERANCE:
+                return replace(verdict, marks=tuple(marks.tolist()))
         return None
 
-    def _best(
-        self, steering: Steering, pod: int, node: int, foreign: Bools | None, entries: slice
-    ) -> list[int]:
-        """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most.
-
-        ``foreign`` (N,): nodes of another operating system, which are never chosen. ``entries``: of the cost, that decide.
-        """
-        nodes, marks = steering.nodes, steering.marks
+    def _open(self, nodes: Int32s, node: int, foreign: Bools | None) -> Bools:
+        """Return which of ``nodes`` (K,) may be chosen for a pod of ``node``; ``foreign`` (N,): those of another operating system."""
         all_nodes = self._view.snapshot.nodes
-        open_ = (marks <= self._most) & (nodes != node) & ~all_nodes.leaving[nodes]
+        open_: Bools = (nodes != node) & ~all_nodes.leaving[nodes]
         for excluded in (all_nodes.avoided, foreign):
             if excluded is not None:
                 open_ &= ~excluded[nodes]
-        places = np.flatnonzero(open_)
+        return open_
+
+    def _worst(self, nodes: Int32s, pod: int, node: int, open_: Bools) -> Int32s:
+        """Return the nodes to mark where marks are too few to leave one only: those on which a pod balances least, its own first."""
+        changes = self._judge.effects.on_nodes(pod, node, nodes)
+        change = np.where(open_ & (changes[0] <= 0), np.round(changes[2], 9), np.inf)
+        order = np.lexsort((nodes, -change, nodes != node))[: self._most]
+        return np.sort(nodes[order[change[order] > change.min(initial=np.inf)]])
+
+    def _best(
+        self, steering: Steering, pod: int, node: int, open_: Bools, entries: int
+    ) -> list[int]:
+        """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most.
+
+        ``open_`` (K,): which of the nodes may be chosen; ``entries``: so many of the cost decide.
+        """
+        nodes, marks = steering.nodes, steering.marks
+        places = np.flatnonzero(open_ & (marks <= self._most))
         if not len(places):
             return []
         changes = np.round(self._judge.effects.on_nodes(pod, node, nodes[places]), 9)
-        decisive = changes[entries][::-1]
+        decisive = changes[:entries][::-1]
         order = np.lexsort((nodes[places], changes[2], marks[places], *decisive))
-        fixes = signs(changes[entries])[order] < 0
+        fixes = signs(changes[:entries])[order] < 0
         return [int(place) for place in places[order[fixes]][: self._effort.landings]]
 
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:
