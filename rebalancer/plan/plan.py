@@ -365,6 +365,8 @@ class Plan:
     """Nodes to mark until they are empty and as long as they stay empty; None: marks are left as they are."""
     empty_for: float = 0.0
     """Seconds for which these marks last."""
+    pinned: str = ""
+    """Which pods hold nodes that would be emptied, and on how few of these they fit; empty if none do."""
     nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
     """Node -> what happens to it, where a strategy empties nodes."""
 

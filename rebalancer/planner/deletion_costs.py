@@ -385,18 +385,24 @@ class _ReplicaSet:
         zone = np.where(zone < 0, zone.max(initial=0) + 1, zone)
         stays, steady = ~self.going[nodes], ~self.spot[nodes]
         left = np.array([len(rows) for rows in on], np.int64)
+        tops = np.array([self._top(rows) for rows in on], np.int64)
         order = _Order([], [], [], [], [sum(rule.excess for rule in rules)], first)
         while left.any():
-            at = self._next(rules, left, zone, (stays, steady), on)
+            at = self._next(rules, left, zone, (stays, steady), tops)
             order.reasons.append(self._why(int(nodes[at]), rules, at))
             order.rows.append(on[at].pop())
             order.nodes.append(at)
             order.kinds.append((bool(stays[at]), bool(steady[at])))
             left[at] -= 1
+            tops[at] = self._top(on[at])
             for rule in rules:
                 rule.remove(at)
             order.excess.append(sum(rule.excess for rule in rules))
         return order
+
+    def _top(self, rows: Sequence[int]) -> tuple[int, int]:
+        """Return the next pod of a node to go, and its cost of ours; zeros if none is left."""
+        return (rows[-1], self.value(rows[-1]) or 0) if rows else (0, 0)
 
     def _next(
         self,
@@ -404,17 +410,16 @@ class _ReplicaSet:
         left: Ints,
         zone: Ints,
         kinds: tuple[Bools, Bools],
-        on: Sequence[Sequence[int]],
+        tops: Ints,
     ) -> int:
-        """Return the node, among those of the ReplicaSet, from which the next pod is to go."""
+        """Return the node, among those of the ReplicaSet, from which the next pod is to go; ``tops`` (M, 2): see :meth:`_top`."""
         open_ = np.flatnonzero(left)
         stays, steady = kinds
         none = np.zeros(len(open_), np.int64)
         hard = sum((rule.excess_without(open_) for rule in rules if rule.is_hard), none)
         soft = sum((rule.excess_without(open_) for rule in rules if not rule.is_hard), none)
         in_zone = np.bincount(zone, left, minlength=int(zone.max()) + 1).astype(np.int64)[zone]
-        cost = np.array([self.value(on[at][-1]) or 0 for at in open_.tolist()], np.int64)
-        row = np.array([on[at][-1] for at in open_.tolist()], np.int64)
+        row, cost = tops[open_].T
         keys = (
             row,
             -left[open_],

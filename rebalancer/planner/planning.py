@@ -10,9 +10,10 @@ import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.plan import Move, Outcome, Plan, Score, UnmetRule
+from rebalancer.plan.plan import Move, NodeCode, Outcome, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import scope_notes
+from rebalancer.planner.pins import find_pins
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import recheck
@@ -23,6 +24,7 @@ from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.prices import node_prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,11 @@ def make_plan(
     notes = (*_idle(rules), *scope_notes(rules.policy, snapshot, rules.scope_with(history)))
     return Planned(
         snapshot,
-        replace(made.plan, warnings=(*made.plan.warnings, *notes)),
+        replace(
+            made.plan,
+            warnings=(*made.plan.warnings, *notes),
+            pinned=_describe_pins(rules, history, problem, made.plan),
+        ),
         tuple(rules.standstill(snapshot, clock_skew, history)),
         rules,
         history,
@@ -145,6 +151,17 @@ def make_plan(
         problem.unprotected,
         emptied,
     )
+
+
+def _describe_pins(rules: RunRules, history: History, problem: Problem, made: Plan) -> str:
+    """Return which pods hold nodes that a strategy would empty, if they would need fewer together; empty if none do."""
+    index = problem.snapshot.nodes.index
+    held = [index[node] for node, of in made.nodes.items() if of.code is NodeCode.POD_STAYS]
+    if not held:
+        return ""
+    prices = node_prices(rules.policy.prices, problem.snapshot)
+    pins = find_pins(Draft(problem, rules.settings(history)), held, prices)
+    return "" if pins is None or not pins.saved else f"{pins.line} (`rebalancer capacity`)."
 
 
 @dataclass(frozen=True, slots=True)

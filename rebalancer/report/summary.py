@@ -424,6 +424,7 @@ class Summary:
             words.describe_done(self.report),
             None if end == self.headline else end,
             self.report.plan.elsewhere or None,
+            self.report.plan.pinned or None,
             *map(words.interruption_line, self.report.interruptions),
             *map(words.act_line, self.report.machines),
             *(() if (costs := self.report.deletion_costs) is None else costs.lines),

@@ -223,6 +223,13 @@ def _exchange(cluster: EmbeddedCluster) -> None:
     _settled(cluster, *(node(f"node-{zone}1", zone=f"zone-{zone}", labels=both) for zone in "ab"))
 
 
+def _pins(cluster: EmbeddedCluster) -> None:
+    """On each of four nodes that are hardly used is a pod that may not be moved."""
+    _nodes(cluster, "a", "b", "c", "d")
+    safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    _settled(cluster, deployment("ingest", 4, cpu="500m", pod_annotations=safe))
+
+
 _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "zone-back": _zone_back,
     "duplicates": _duplicates,
@@ -241,6 +248,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "slots": _slots,
     "deletion-cost": _deletion_cost,
     "capacity": _capacity,
+    "pins": _pins,
     "exchange": _exchange,
 }
 

@@ -185,8 +185,8 @@ def _missing(report: CapacityReport) -> Iterator[Block]:
 
 
 def _pins(report: CapacityReport) -> Iterator[Block]:
-    """Yield which pods hold nodes, and what may be done about it."""
-    if (pins := report.pins) is None:
+    """Yield which pods hold more nodes than they need together, and what may be done about it; of others each node says it."""
+    if (pins := report.pins) is None or not pins.saved:
         return
     yield Passage(pins.line, "", "  ")
     for one in pins.causes:

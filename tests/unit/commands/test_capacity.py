@@ -76,3 +76,15 @@ def test_a_named_provider_is_asked(tmp_path):
     path.write_text("apiVersion: rebalancer/v1\nkind: Policy\nprovider: {none: }\n")
     done = called("capacity", "--snapshot", _EXAMPLE, "--policy", str(path), "-o", "json")
     assert (done.returncode, json.loads(done.stdout)["provider"]) == (0, "none")
+
+
+def test_says_which_pods_hold_nodes_and_on_how_few_they_fit():
+    files = ("--snapshot", "docs/examples/pins.zip")
+    text = called("capacity", *files).stdout
+    assert "4 nodes are held by 4 pods (safe-to-evict false 4): together they fit on 1\n" in text
+    pins = json.loads(called("capacity", *files, "-o", "json").stdout)["pins"]
+    assert (len(pins["nodes"]), len(pins["pods"]), len(pins["together"])) == (4, 4, 1)
+    assert (pins["proven"], pins["savedPerHour"]) == (True, None)
+    assert [(one["name"], one["pods"]) for one in pins["causes"]] == [("safeToEvict", 4)]
+    # One node for one pod: the node says it.
+    assert "held by" not in called("capacity", "--snapshot", _EXAMPLE).stdout

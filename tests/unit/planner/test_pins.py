@@ -5,8 +5,10 @@ import random
 import numpy as np
 import pytest
 
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
+from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import NO_HISTORY
 from rebalancer.snapshot.prices import node_prices
 from rebalancer.testing.snapshots import (
@@ -243,3 +245,19 @@ def test_as_few_nodes_as_an_integer_programme_says(ten):
         pins = pins_of(list(manifests(nodes, pods)))
         assert pins.proven, seed
         assert len(pins.together) == fewest(nodes, pods), seed
+
+
+def test_the_plan_says_it_where_nodes_would_be_emptied():
+    objects = [*six(), *workload("cron", ["n0", "n1"], annotations=SAFE), *workload("web", ["n2"])]
+    plans = [
+        make_plan(
+            read_rules(f"{steer}strategies: {{{strategy}: {{}}}}"),
+            snapshot_of(objects),
+            Timings(SystemClock()),
+        ).plan
+        for steer, strategy in (("steer: marks\n", "consolidation"), ("", "topology-spread"))
+    ]
+    assert plans[0].pinned.startswith(
+        "3 nodes are held by 3 pods (safe-to-evict false 2, single replica 1)"
+    )
+    assert plans[1].pinned == ""
