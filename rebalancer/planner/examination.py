@@ -99,6 +99,16 @@ class Examination:
         self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
         return False
 
+    @property
+    def gain(self) -> tuple[float, float, float]:
+        """The expected gain per entry of the move that was looked at last."""
+        return (self._steered or self.judge.effects).gain
+
+    def is_uncertain(self, promise: Promise) -> bool:
+        """Return whether the move that was looked at last waits until few others are left."""
+        newest = self._steered or self.judge.effects
+        return is_uncertain(promise, newest.gain, newest.best)
+
     def verdict(self, promise: Promise) -> Verdict:
         """Return the verdict on the pod that was looked at last."""
         cost = float(self._costs[promise.pod])
@@ -130,7 +140,7 @@ class Examination:
     def _steer(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
         """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is one."""
         if verdict.refused is None:
-            by_landing = is_gamble(verdict) or gains_less(verdict, promise.promised)
+            by_landing = is_uncertain(promise, verdict.gain, verdict.best)
         else:
             by_landing = verdict.refused.code in _BY_LANDING
         # Only rules are worth marks.
@@ -165,7 +175,8 @@ class Examination:
 
     def _lack(self, cls: int, wave: Wave) -> str | None:
         """Return the quota without room for a replacement beside its victim; None if it comes after the victim."""
-        return None if self._draft.snapshot.waits(cls) else wave.quota.lacks(cls)
+        lack = wave.quota.lacks(cls)
+        return None if lack is None or self._draft.snapshot.waits(cls) else lack
 
     def may_go_first(self, strategy: str, wave: Wave, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas allow a move now that enables another."""
@@ -223,3 +234,11 @@ class Examination:
         candidates = self._candidates
         if not candidates.was_refused(promise.row) and not candidates.is_little(promise):
             self.waiting.add(promise.pair[0])
+
+
+def is_uncertain(promise: Promise, gain: Sequence[float], best: Sequence[float]) -> bool:
+    """Return whether a move waits until few others are left: its landing is uncertain, or gains less than promised.
+
+    The pod would violate one rule by its landing while fixing another. After other moves it may land better.
+    """
+    return gains_less(gain, promise.promised) or is_gamble(gain, best)
