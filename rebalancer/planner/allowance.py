@@ -230,6 +230,8 @@ class _Tally:
 
         Pods that end or start in one namespace, whoever made them do so, hold up at most half of the limit in all others.
         """
+        if not self._seen:
+            return 0
         share = -(-self._in_flight_most // 2)
         return sum(max(0, pods - share) for other, pods in self._seen.items() if other != namespace)
 

@@ -6,7 +6,7 @@ They are rows of one table of the compiled core (:mod:`rebalancer.core.rows`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,12 +228,12 @@ class CandidateRows:
         cost = self._draft.problem.costs[promise.pod]
         return bool(promise.promised[2] / cost + 2e-9 < least)
 
-    def lower(self, row: int, gain: Any, *, compared: bool) -> bool:
-        """Write the ``gain`` (3,) that a closer look has shown of the best row; return whether another one promises clearly more.
+    def lower(self, row: int, gain: tuple[float, float, float], *, compared: bool) -> bool:
+        """Write the gain that a closer look has shown of the best row; return whether another one promises clearly more.
 
         ``compared``: rows that may fix rules are compared, too, and not only those for balance.
         """
-        return core.lower(self._book, row, gain, compared)
+        return core.lower(self._book, row, view_of(np.array(gain)), compared)
 
     # -- while pods move ----------------------------------------------------------------------------
 

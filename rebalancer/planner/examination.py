@@ -101,6 +101,16 @@ class Examination:
         self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
         return False
 
+    @property
+    def gain(self) -> tuple[float, float, float]:
+        """The expected gain per entry of the move that was looked at last."""
+        return (self._steered or self.judge.effects).gain
+
+    def is_uncertain(self, promise: Promise) -> bool:
+        """Return whether the move that was looked at last waits until few others are left."""
+        newest = self._steered or self.judge.effects
+        return is_uncertain(promise, newest.gain, newest.best)
+
     def verdict(self, promise: Promise) -> Verdict:
         """Return the verdict on the pod that was looked at last."""
         cost = float(self._costs[promise.pod])
@@ -149,7 +159,7 @@ class Examination:
             return False
         if verdict.refused is not None:
             return verdict.refused.code in _BY_LANDING
-        return not promise.for_rules or is_gamble(verdict) or gains_less(verdict, promise.promised)
+        return not promise.for_rules or is_uncertain(promise, verdict.gain, verdict.best)
 
     def is_limited(self, promise: Promise, wave: Wave) -> bool:
         """Return whether a budget or a quota forbids the move of a row now; record which, and close it."""
@@ -173,7 +183,8 @@ class Examination:
 
     def _lack(self, cls: int, wave: Wave) -> str | None:
         """Return the quota without room for a replacement beside its victim; None if it comes after the victim."""
-        return None if self._draft.snapshot.waits(cls) else wave.quota.lacks(cls)
+        lack = wave.quota.lacks(cls)
+        return None if lack is None or self._draft.snapshot.waits(cls) else lack
 
     def may_go_first(self, strategy: str, wave: Wave, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas allow a move now that enables another."""
@@ -231,3 +242,11 @@ class Examination:
         candidates = self._candidates
         if not candidates.was_refused(promise.row) and not candidates.is_little(promise):
             self.waiting.add(promise.pair[0])
+
+
+def is_uncertain(promise: Promise, gain: Sequence[float], best: Sequence[float]) -> bool:
+    """Return whether a move waits until few others are left: its landing is uncertain, or gains less than promised.
+
+    The pod would violate one rule by its landing while fixing another. After other moves it may land better.
+    """
+    return gains_less(gain, promise.promised) or is_gamble(gain, best)

@@ -254,7 +254,8 @@ class _Check:
         if for_balance and not self._draft.names_pair(cls, node):
             return Refusal.of(Why.NOT_ASKED_NOW, strategy=move.strategy, node=move.node)
         verdict = self._judge.judge(pod, node, move.cost)
-        enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
+        unsure = is_gamble(verdict.gain, verdict.best) or _mends_less(verdict, move)
+        enough = verdict.refused is None and not unsure
         if enough or not (move.marks and self._draft.settings.steer):
             return verdict
         better = self._steer.landing(pod, cls, node, move.cost, for_balance=for_balance)

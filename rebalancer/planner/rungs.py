@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import numpy as np
-
-from rebalancer.core.views import view_of
 from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
+from rebalancer.planner.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +71,35 @@ class Rungs:
             vain = rung.only_rules or self._in_vain >= effort.in_vain
             if vain and not promise.for_rules:
                 break
-            verdict = self._judge(promise, rung, wave)
-            if verdict is None:
+            if not self._is_good(promise, rung, wave):
                 continue
             compared = rung.only_certain and not rung.steered
-            if not rows.lower(row, view_of(np.array(verdict.gain)), compared=compared):
+            if not rows.lower(row, self._examination.gain, compared=compared):
+                verdict = self._examination.verdict(promise)
                 chosen.append(self._make(promise, verdict, wave))
         return chosen
 
-    def _judge(self, promise: Promise, rung: Rung, wave: Wave) -> Verdict | None:
-        """Return the verdict on the best row if its move pays in this rung; else close the row and return None."""
+    def _is_good(self, promise: Promise, rung: Rung, wave: Wave) -> bool:
+        """Return whether the move of the best row pays in this rung; else close the row."""
         rows, examination, cls = self._candidates, self._examination, promise.pair[0]
         alike = self._refused_in_a_row[cls] >= self._effort.in_a_row
         if alike and not (promise.promised[0] > 0 or rung.again or self._is_freed(promise)):
             rows.close_class(cls)
-            return None
+            return False
         if examination.is_idle(promise):
             rows.close(promise.row)
-            return None
+            return False
         if examination.is_limited(promise, wave):
-            return None
+            return False
         good = examination.is_good(promise, steered=rung.steered)
-        verdict = examination.verdict(promise) if good else None
         waits = rung.only_certain and not self._is_freed(promise)
-        if verdict is not None and waits and _is_uncertain(promise, verdict):
+        if good and waits and examination.is_uncertain(promise):
             rows.close(promise.row)
-            verdict = None
-        self._refused_in_a_row[cls] += verdict is None
+            good = False
+        self._refused_in_a_row[cls] += not good
         if not promise.for_rules:
-            self._in_vain = self._in_vain + 1 if verdict is None else 0
-        return verdict
+            self._in_vain = 0 if good else self._in_vain + 1
+        return good
 
     def _is_freed(self, promise: Promise) -> bool:
         return promise.pair in self.freed
@@ -121,11 +117,3 @@ class Rungs:
         for cls in concerned:
             self._refused_in_a_row.pop(cls, None)
         return made
-
-
-def _is_uncertain(promise: Promise, verdict: Verdict) -> bool:
-    """Return whether a move waits until few others are left: its landing is uncertain, or gains less than promised.
-
-    The pod would violate one rule by its landing while fixing another. After other moves it may land better.
-    """
-    return gains_less(verdict, promise.promised) or is_gamble(verdict)

@@ -35,14 +35,14 @@ class Verdict:
     """Nodes that are to be marked for this landing, ascending; without marks it would be another one."""
 
 
-def is_gamble(verdict: Verdict) -> bool:
+def is_gamble(gain: Sequence[float], best: Sequence[float]) -> bool:
     """Return whether some of the landings are clearly worse than the best one in a hard or soft rule."""
-    return gains_less(verdict, verdict.best) or gains_less(verdict, (0.0, 0.0))
+    return gains_less(gain, best) or gains_less(gain, (0.0, 0.0))
 
 
-def gains_less(verdict: Verdict, most: Sequence[float]) -> bool:
+def gains_less(gain: Sequence[float], most: Sequence[float]) -> bool:
     """Return whether the expected gain in hard or soft rules is clearly below ``most``; both per entry of the cost."""
-    hard, soft, _ = verdict.gain
+    hard, soft = gain[:2]
     if most[0] - hard > GAMBLE:
         return True
     return most[1] - soft > (GAMBLE_BESIDE_HARD if hard > 1 - GAMBLE else GAMBLE)
