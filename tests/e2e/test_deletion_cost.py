@@ -131,7 +131,7 @@ def cycle(cluster, product, names, cycles, seed):
     rng = random.Random(seed)
     at = dict.fromkeys(names, 6)
     scale(cluster, at)
-    cuts, broken = Counter(), Counter()
+    cuts, broken = Counter[str](), Counter[str]()
     for _ in range(cycles):
         run(product)
         to = {name: rng.randrange(2, 25) for name in names}

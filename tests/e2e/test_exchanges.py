@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,11 @@ def apps(**keys):
         rule = objects.spread({"app": name}, key)
         if key != objects.ZONE:
             rule["whenUnsatisfiable"] = "ScheduleAnyway"
-        more = {"labels": {"app": name}, "cpu": "2", "topologySpreadConstraints": [rule]}
+        more: dict[str, Any] = {
+            "labels": {"app": name},
+            "cpu": "2",
+            "topologySpreadConstraints": [rule],
+        }
         for number in range(2):
             yield objects.pod(f"{name}-{number}", nodeName=place, **more)
         yield objects.replicaset(name, 2, **more)

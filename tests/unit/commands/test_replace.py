@@ -19,6 +19,7 @@ from rebalancer.commands.replace import replace_nodes, text_of_missing
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.preflight import Missing
+from rebalancer.machines.drain.remaining import list_remaining
 from rebalancer.machines.drain.replacing import ReplaceHook, ReplaceOptions
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.testing.objects import deployment, job, pdb, require_apart
@@ -435,7 +436,7 @@ def test_pods_of_a_node_that_came_under_the_name_while_it_was_emptied_stay(monke
         cluster.apply(old, deployment("web", 3))
         cluster.settle()
         world = Reinstalled(cluster, OLD)
-        looked, late = draining.list_remaining, list[str]()
+        looked, late = list_remaining, list[str]()
 
         def meanwhile(pods, orders):
             if not world.names:

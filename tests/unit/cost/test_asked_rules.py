@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.core.rules import AskedRule, moves_for, write_gains
+from rebalancer.core.views import view_of
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains, changes_of
 from rebalancer.cost.pod_term import PodTerm
@@ -20,6 +21,12 @@ ALL = np.arange(3, dtype=np.int32)
 @pytest.fixture
 def view():
     return view_on([*NODES, *workload("web", ["a", "a", "b"])])
+
+
+def gains_of(rule, cls):
+    out = np.zeros(3)
+    write_gains(rule, cls, view_of(ALL), view_of(out))
+    return out.tolist()
 
 
 class Dear(NeutralTerm):
@@ -133,9 +140,7 @@ def test_a_rule_says_what_the_class_of_its_term_says(view, make, pod, changes):
 def test_a_rule_promises_what_the_class_of_its_term_names_as_candidates(view, make, gains):
     cls = class_of(view, "web-0")
     ((rule, _),) = make(view).rules_of_move(cls, cls)
-    out = np.zeros(3)
-    write_gains(rule, cls, ALL.data, out.data)
-    assert out.tolist() == gains
+    assert gains_of(rule, cls) == gains
 
 
 def test_a_group_without_a_rule_is_asked_about_each_move(view):
@@ -151,9 +156,7 @@ def test_a_group_without_a_rule_is_asked_about_each_move(view):
     view.state.reap()
     view.state.place(0, cls, 2)
     assert changes_of(rule, cls, 1, cls, ALL).tolist() == [-1.0, 0.0, 0.0]
-    gains = np.zeros(3)
-    write_gains(rule, cls, ALL.data, gains.data)
-    assert gains.tolist() == [1.0, 0.0, 0.0]
+    assert gains_of(rule, cls) == [1.0, 0.0, 0.0]
 
 
 def test_a_term_that_says_nothing_of_a_move_is_not_asked(view):

@@ -1,6 +1,7 @@
 """Exchanges: two pods of full nodes that can only take each other's place."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +34,7 @@ def full_pair(**of_bar):
 
 def pairs(plan):
     """(wave, {(pod, from, to)}) of each exchange of a plan; every move belongs to one."""
-    waves = {}
+    waves: dict[int, Any] = {}
     for move in plan.moves:
         assert move.exchanges
         assert move.unit == move.gang

@@ -1,6 +1,7 @@
 """Pods that pin nodes, and on how few of these they fit; beside an integer programme that shares no code."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,7 +164,7 @@ def draw(seed):
         cpu, memory = rng.choice(sizes[: rng.randrange(1, 4)])
         nodes.append((f"n{i:02}", cpu * 1000, memory, rng.choice("ab"), rng.choice([110, 110, 3])))
     free = {name: [cpu, memory, most] for name, cpu, memory, _, most in nodes}
-    pods, apart_of = [], {}
+    pods, apart_of = [], dict[Any, Any]()
     for number in range(rng.randrange(1, 2 + len(nodes))):
         cpu, memory = rng.randrange(1, 25) * 100, rng.randrange(1, 6)
         app = f"app-{rng.randrange(4)}" if rng.random() < 0.3 else None

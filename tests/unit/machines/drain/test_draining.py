@@ -7,7 +7,6 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import is_missing, read_node_pods
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.drain import draining
 from rebalancer.machines.drain.draining import empty
 from rebalancer.machines.drain.remaining import RemainingPods, list_remaining
 from rebalancer.machines.drain.triage import Orders
@@ -281,4 +280,4 @@ def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
         )
     )
     assert left.text().startswith("2 finished, not read yet: n1: default/not-counted")
-    assert draining.RemainingPods().text() == ""
+    assert RemainingPods().text() == ""
