@@ -55,6 +55,8 @@ cdef class SeparableRule(Rule):
     cdef double gain_at(self, Py_ssize_t node) except? -1
     cdef void change(self, PodMove move, double[::1] out) except *
 
+cpdef long long cover_at(SeparableRule rule, Py_ssize_t domain) except? -1
+
 cdef class CapRule(SeparableRule):
     cdef public long long cap
     cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1

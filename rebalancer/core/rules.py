@@ -227,6 +227,11 @@ class SeparableRule(Rule):
             out[place] = float(max(0, then - hopeless) - floor)
 
 
+def cover_at(rule: SeparableRule, domain: int) -> int:
+    """Return how many pods have to leave a domain, after :func:`read`."""
+    return rule.cover_with(domain, -1, 0, -1, 0)
+
+
 class CapRule(SeparableRule):
     """At most so many pods in a domain."""
 

@@ -13,6 +13,7 @@ cdef class DomainMap:
 cdef class Tally:
     cdef public long long[::1] counts, touched
     cdef public Py_ssize_t used
+    cdef public long long least, most
 
 cpdef bint has_class(ClassSet some, Py_ssize_t cls) except -1
 cpdef Py_ssize_t place_of(ClassSet some, Py_ssize_t cls) except -2
@@ -25,3 +26,4 @@ cpdef long long count_role(
     Tally tally, Py_ssize_t role, ClassSet some, PodNodes pods, DomainMap domains
 ) except -1
 cpdef void add(Tally tally, Py_ssize_t domain, Py_ssize_t role, long long amount) except *
+cpdef void find_extremes(Tally tally, ClassSet some, PodNodes pods, DomainMap domains) except *

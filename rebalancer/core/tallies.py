@@ -43,6 +43,8 @@ class Tally:
         """(N,) the domains that hold some, in the order in which they were met."""
         self.used = 0
         """How many these are."""
+        self.least = self.most = 0
+        """See :func:`find_extremes`."""
 
 
 def has_class(some: ClassSet, cls: int) -> bool:
@@ -106,3 +108,16 @@ def add(tally: Tally, domain: int, role: int, amount: int) -> None:
         tally.touched[tally.used] = domain
         tally.used += 1
     counts[first + role] += amount
+
+
+def find_extremes(tally: Tally, some: ClassSet, pods: PodNodes, domains: DomainMap) -> None:
+    """Write into ``tally`` how many pods of some classes are in the emptiest and in the fullest domain; 0 if there is none."""
+    clear(tally)
+    count_role(tally, 0, some, pods, domains)
+    tally.least = tally.most = 0
+    for index in range(tally.used):
+        pods_here = tally.counts[_ROLES * tally.touched[index]]
+        tally.most = max(tally.most, pods_here)
+        tally.least = pods_here if index == 0 else min(tally.least, pods_here)
+    if tally.used < domains.size:
+        tally.least = 0

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.core.rules import Rule
-from rebalancer.cost.groups import Counted, Domains
+from rebalancer.core.tallies import find_extremes
+from rebalancer.cost.groups import Room, class_set
 from rebalancer.cost.near_group import NearGroup
 from rebalancer.cost.term import (
     Bound,
@@ -24,66 +24,22 @@ from rebalancer.cost.term import (
     rule_of,
 )
 from rebalancer.cost.view import View
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, unite
-
-# Up to so many counters a table is filled; above, the pairs that occur are sorted.
-_TABLE = 4_000_000
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, unite
 
 
 def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     """Return which groups (G,) certainly have a potential of 0 now.
 
-    Only groups that implement :class:`Counted` are judged. The time is proportional to the pods of the groups' members,
-    plus one call of Python per group.
+    Only groups that implement :class:`Counted` are judged; for most of them no rule is made.
     """
     holds = np.zeros(len(groups), bool)
-    by_domains: dict[Domains, list[int]] = {}
+    tally, pods = Room.of(view).tally, view.state.living
     for index, group in enumerate(groups):
         # Not isinstance: for a protocol that takes longer than the counting.
         if hasattr(group, "satisfied"):
-            by_domains.setdefault(group.domains, []).append(index)
-    for domains, indices in by_domains.items():
-        counted: list[Counted] = [groups[index] for index in indices]
-        least, most = _extremes(view, domains, [group.members for group in counted])
-        holds[indices] = [
-            group.satisfied(low, high)
-            for group, low, high in zip(counted, least.tolist(), most.tolist(), strict=True)
-        ]
+            find_extremes(tally, class_set(view, group.members), pods, group.domains.lowered)
+            holds[index] = group.satisfied(tally.least, tally.most)
     return holds
-
-
-def _extremes(view: View, domains: Domains, members: Sequence[Int32s]) -> tuple[Ints, Ints]:
-    """Return the smallest and largest count of each group (G,) over its domains; 0 if it has none."""
-    size = max(1, len(domains.names))
-    group, cls = _pairs(members)
-    place, nodes = view.state.nodes_of_many(cls)
-    group = group[place]
-    domain = domains.of_node[nodes]
-    inside = domain >= 0
-    of_group, counts = _count_keys(group[inside].astype(np.int64) * size + domain[inside], size)
-    most = np.zeros(len(members), np.int64)
-    np.maximum.at(most, of_group, counts)
-    least = np.full(len(members), np.iinfo(np.int64).max)
-    np.minimum.at(least, of_group, counts)
-    least[np.bincount(of_group, minlength=len(members)) < len(domains.names)] = 0
-    return (least if len(domains.names) else np.zeros_like(least)), most
-
-
-def _pairs(members: Sequence[Int32s]) -> tuple[Ints, Int32s]:
-    """Return (group, class), one row per member."""
-    sizes = np.array([len(of) for of in members], np.int64)
-    cls = np.concatenate([np.zeros(0, np.int32), *members])
-    return np.repeat(np.arange(len(members)), sizes), cls
-
-
-def _count_keys(keys: Ints, size: int) -> tuple[NDArray[np.int64], Ints]:
-    """Return the group of each distinct (group, domain) key, and the number of its occurrences."""
-    if len(keys) and int(keys.max()) < _TABLE:
-        table = np.bincount(keys)
-        present = np.flatnonzero(table)
-        return present // size, table[present]
-    present, counts = np.unique(keys, return_counts=True)
-    return present // size, counts
 
 
 class DomainTerm(Term):

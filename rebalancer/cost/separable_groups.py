@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
 from rebalancer.core.counts import PodNodes
-from rebalancer.core.rules import AttractionRule, CapRule, ConflictRule, read
+from rebalancer.core.rules import (
+    AttractionRule,
+    CapRule,
+    ConflictRule,
+    SeparableRule,
+    cover_at,
+    read,
+)
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally
 from rebalancer.cost.groups import Domains, Room, RuledGroup, class_set
 from rebalancer.cost.view import View
@@ -43,10 +51,6 @@ class _SeparableGroup(RuledGroup):
         tally = Room.of(self._view).tally
         return movers, roles, self._view.state.living, self.domains.lowered, tally
 
-    def _cover(self, counts: Ints) -> Ints:
-        """Return the number of pods that have to leave domains (K,) with these counts (R, K); 0 where all are 0."""
-        raise NotImplementedError
-
     def _contents(self) -> tuple[Ints, Ints]:
         """Return the domains (K,), ascending, that hold pods of members, and how many of each role (R, K)."""
         read(self.rule)
@@ -67,7 +71,8 @@ class _SeparableGroup(RuledGroup):
         ``crowded``: only domains with something to fix. ``nothing`` is returned if there are none.
         """
         (at, counts), names = self._contents(), self.domains.names
-        cover = self._cover(counts)
+        rule = cast(SeparableRule, self.rule)
+        cover = np.array([cover_at(rule, domain) for domain in at.tolist()], np.int64)
         order = np.lexsort((at, -counts.sum(axis=0), -cover))
         order = order[cover[order] > 0] if crowded else order
         columns = counts.T.tolist()
@@ -78,17 +83,6 @@ class _SeparableGroup(RuledGroup):
     def minimum(self) -> float:
         """Return a lower bound on the number of moves that fix the group."""
         return self.potential()
-
-
-def _separate(both: Ints, owners: Ints, matched: Ints) -> Ints:
-    """Return the fewest pods to remove from domains (K,) so that an anti-affinity term holds.
-
-    A domain can keep one pod that declares the term and matches it (``both``), or all that only declare it
-    (``owners``), or all that only match it: the largest set stays.
-    """
-    largest = np.maximum(np.maximum(np.minimum(both, 1), owners), matched)
-    left: Ints = both + owners + matched - largest
-    return left
 
 
 class CapGroup(_SeparableGroup):
@@ -110,9 +104,6 @@ class CapGroup(_SeparableGroup):
 
     def _lower(self) -> CapRule:
         return CapRule(*self._given(), self.cap)
-
-    def _cover(self, counts: Ints) -> Ints:
-        return np.maximum(0, counts[0] - self.cap)
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
         """Return whether no domain exceeds the cap."""
@@ -179,13 +170,6 @@ class ConflictGroup(_SeparableGroup):
     def _lower(self) -> ConflictRule:
         return ConflictRule(*self._given(), mutual=self._mutual)
 
-    def _cover(self, counts: Ints) -> Ints:
-        both, owners, matched, fixed = counts
-        if self._mutual:
-            return np.maximum(0, both - 1)
-        leave: Ints = np.where(fixed > 0, both + owners, _separate(both, owners, matched))
-        return leave
-
     def minimum(self) -> float:
         """Return a lower bound on the moves that fix the group.
 
@@ -194,7 +178,8 @@ class ConflictGroup(_SeparableGroup):
         if not len(self._roles[3]):
             return self.potential()
         both, owners, matched, fixed = self._contents()[1]
-        return float(_separate(both, owners, matched + fixed).sum())
+        stay = np.maximum(np.maximum(np.minimum(both, 1), owners), matched + fixed)
+        return float((both + owners + matched + fixed - stay).sum())
 
     @property
     def _mutual(self) -> bool:
@@ -249,10 +234,6 @@ class AttractionGroup(_SeparableGroup):
 
     def _lower(self) -> AttractionRule:
         return AttractionRule(*self._given())
-
-    def _cover(self, counts: Ints) -> Ints:
-        both, alone, matched = counts
-        return alone * (both + matched == 0)
 
     def requirement(self) -> str:
         """Return which pods must share a domain, in a few words."""

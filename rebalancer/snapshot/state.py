@@ -124,17 +124,6 @@ class ClassCounts:
         ]
         return np.concatenate([_NO_PODS, *parts])
 
-    def nodes_of_many(self, classes: Int32s) -> tuple[Ints, Int32s]:
-        """Return (positions, nodes) of the pods (M,) of ``classes`` (K,) that do not terminate, where they are now.
-
-        The position of a pod is that of its class in ``classes``.
-        """
-        pods = self.living
-        first, sizes = np.asarray(pods.start)[classes], np.asarray(pods.size)[classes]
-        shift = np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
-        place = np.repeat(np.arange(len(classes)), sizes)
-        return place, np.asarray(pods.nodes)[np.arange(len(shift)) + shift]
-
     def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
         """Return the number of pods of ``classes`` in each of ``size`` domains; ``of_node`` (N,): that of each node, or -1."""
         domains = of_node[self.nodes_of(classes)]
