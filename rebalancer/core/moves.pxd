@@ -52,4 +52,6 @@ cpdef int judge_landing(
     bint for_gain,
 ) except -1
 cdef int _judge_harm(Bench bench, Mover mover, PodMove move, const double[::1] chance) except -1
-cpdef void ask(Book book, Terms terms, Mover mover, const unsigned char[::1] moved) except *
+cpdef void ask(
+    Book book, Terms terms, Mover mover, const unsigned char[::1] moved, Py_ssize_t most_lowered
+) except *

@@ -130,7 +130,7 @@ def _judge_harm(bench: Bench, mover: Mover, move: PodMove, chance: memoryview[fl
     return _BREAKS if find_broken(mover.guards, move, effect) else _GOOD
 
 
-def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview) -> None:
+def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview, most_lowered: int) -> None:
     """Write what the rows of a class promise now into the book, see :func:`promise`; ``moved`` (P,): pods that have moved."""
     rows = book.rows
     first, end = rows.start[mover.cls], rows.start[mover.cls + 1]
@@ -152,4 +152,4 @@ def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview) -> None:
     for row in range(first, end):
         if book.leading[row] >= 0:
             book.named[row] = 1
-    promise(book, mover.cls, book.gains)
+    promise(book, mover.cls, book.gains, most_lowered)

@@ -12,11 +12,11 @@ cdef class Book:
     cdef public Rows rows
     cdef public double[:, ::1] promised, key, gains
     cdef public double[::1] shares, of_rule
-    cdef public unsigned char[::1] closed, stale, named
+    cdef public unsigned char[::1] closed, lowered, stale, named
     cdef public long long[::1] looked, landing, leading, best, turns, touched, concerned, asked, heap, place
     cdef public Py_ssize_t size
 
-cpdef void promise(Book book, Py_ssize_t cls, const double[:, ::1] gains) except *
+cpdef void promise(Book book, Py_ssize_t cls, const double[:, ::1] gains, Py_ssize_t most_lowered) except *
 cpdef void set_key(Book book, Py_ssize_t row, Py_ssize_t entry, double gain) except *
 cpdef bint has_pods(Rows rows, Py_ssize_t row) except -1
 cpdef Py_ssize_t find_best(Book book, Py_ssize_t cls) except? -1

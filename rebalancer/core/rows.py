@@ -62,6 +62,8 @@ class Book:
         """(3, R) the key, by what is promised or, after a closer look, by what is known."""
         self.closed = flags(size)
         """1: it is not looked at any more in this rung."""
+        self.lowered = flags(size)
+        """1: a closer look has shown that it gains less than promised."""
         self.looked = minus_ones(size)
         """The number of moves made when it was refused; -1: it was not."""
         self.landing = minus_ones(size)
@@ -96,13 +98,28 @@ class Book:
         """Room for what the rows of one class promise."""
 
 
-def promise(book: Book, cls: int, gains: memoryview) -> None:
-    """Write what the rows of a class promise now, ``gains`` (3, K), into the book; what a closer look has shown is forgotten."""
+def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
+    """Write what the rows of a class promise now, ``gains`` (3, K), into the book.
+
+    What a closer look has shown is forgotten, unless more than ``most_lowered`` rows were looked at and the rules promise
+    the same: all pods of a large owner land alike, and all would be looked at again after each move.
+    """
     rows = book.rows
     first = rows.start[cls]
+    lowered = 0
     for row in range(first, rows.start[cls + 1]):
+        lowered += book.lowered[row]
+    for row in range(first, rows.start[cls + 1]):
+        same = lowered > most_lowered and book.lowered[row] == 1 and has_pods(rows, row)
         for entry in range(3):
-            book.promised[entry, row] = gains[entry, row - first]
+            gain = gains[entry, row - first]
+            if entry < 2 and gain != book.promised[entry, row]:
+                same = False
+            book.promised[entry, row] = gain
+        if same and (book.promised[0, row] != 0.0 or book.promised[1, row] != 0.0):
+            continue
+        book.lowered[row] = 0
+        for entry in range(3):
             set_key(book, row, entry, book.promised[entry, row])
     find_best(book, cls)
 
@@ -309,6 +326,7 @@ def lower(book: Book, row: int, gains: memoryview, compared: bool) -> bool:
     if not changes or (_is_for_rules(book, row) and not compared):
         settle(book, cls)
         return False
+    book.lowered[row] = 1
     book.closed[row] = 1
     other = find_best(book, cls)
     behind = other >= 0 and _is_behind(book, row, other)

@@ -283,7 +283,7 @@ class CandidateRows:
         self._stale[cls] = False
         self._asked[cls] = self.moves
         effects = self._effects
-        ask(self._book, effects.bench.terms, effects.mover(cls), self._moved)
+        ask(self._book, effects.bench.terms, effects.mover(cls), self._moved, self._effort.looks)
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:

@@ -27,6 +27,8 @@ class Effort:
     related: int = 64
     """Up to so many classes are asked about again at once after a move. Of a rule over a whole namespace the others are
     asked about when it is their turn."""
+    looks: int = 30
+    """Up to so many pairs of a class, what a closer look has shown of them is forgotten once a pod of it has moved."""
     steered: int = 20
     """So many moves at most in a wave with marks: they go one after the other, each waiting for its marks to be seen."""
     landings: int = 3

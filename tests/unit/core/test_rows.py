@@ -49,7 +49,7 @@ class Table:
         what, row, gains = step
         core, book, cls = self.core, self.book, row // NODES
         if what == "promise":
-            core.promise(book, cls, view_of(np.array(gains, float).reshape(3, NODES)))
+            core.promise(book, cls, view_of(np.array(gains, float).reshape(3, NODES)), 1)
         elif what == "close":
             book.closed[row] = 1
             core.find_best(book, cls)
@@ -80,7 +80,9 @@ class Table:
         self.next[row] += 1
         here = slice(cls * NODES, (cls + 1) * NODES)
         core.open_refused(book, cls)
-        core.promise(book, cls, view_of(np.ascontiguousarray(np.asarray(book.promised)[:, here])))
+        core.promise(
+            book, cls, view_of(np.ascontiguousarray(np.asarray(book.promised)[:, here])), 1
+        )
 
     def best(self) -> int:
         """Return the first row by comparing all."""

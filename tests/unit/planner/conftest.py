@@ -70,7 +70,7 @@ def draft_of(objects, *, settings=None, **options):
 
 def said(refusal, snapshot):
     """(code, sentence) of a refusal; None if there is none."""
-    return None if refusal is None else tuple(refusal.shown(snapshot))
+    return None if refusal is None else tuple(refusal.shown(snapshot))[:2]
 
 
 class Last:
