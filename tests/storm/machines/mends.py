@@ -47,8 +47,8 @@ MENDS: tuple[Mend, ...] = (
                 "return before in after",
             ),
             (
-                "            if node is not None and not done and not self.is_old(node):",
-                "            if False:",
+                "            if node is None or done or self.is_old(node):",
+                "            if True:",
             ),
             *_BY_NAME,
             (
@@ -200,7 +200,7 @@ MENDS: tuple[Mend, ...] = (
         "M17",
         [
             (
-                'labels = {EXCLUDE: "true"} if EXCLUDE not in node.labels else {}',
+                'labels = {EXCLUDE: "true"} if task.wants.exclude and EXCLUDE not in node.labels else {}',
                 "labels = {}",
             )
         ],
