@@ -38,7 +38,7 @@ from rebalancer.doctor.workloads import (
     decode_workloads,
     read_workloads,
 )
-from rebalancer.planner.pins import find_kept
+from rebalancer.planner.pins import find_annotated
 from rebalancer.planner.rules import NO_HISTORY
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.report.document import FORMS, ReportDocument
@@ -97,7 +97,7 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     source, snapshot, workloads = _read(run, options)
     _require_workloads(source, snapshot)
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
-    adviser = Adviser(snapshot, model, find_kept(run.rules.problem(snapshot)))
+    adviser = Adviser(snapshot, model, find_annotated(run.rules.problem(snapshot)))
     if of_namespace is not None:
         _require_namespace(of_namespace, snapshot, workloads)
     looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]

@@ -82,7 +82,7 @@ class Adviser:
     def __init__(
         self, snapshot: Snapshot, model: SchedulerModel, kept: Bools | None = None
     ) -> None:
-        """``kept`` (P,): pods that something keeps on their nodes for good; None: there are none."""
+        """``kept`` (P,): pods that their own annotations keep on their nodes; None: there are none."""
         self._snapshot = snapshot
         self._kept = kept
         self._model = model

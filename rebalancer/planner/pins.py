@@ -29,6 +29,7 @@ _STEPS = 4_000
 _EQUAL = 1e-9
 _PINNING = ~(PASSING | bits_of("notSelected", "selector"))
 """The protections by which a pod pins its node: not those that end, nor what the policy or the command leaves out."""
+_ANNOTATED = bits_of("safeToEvict", "doNotDisrupt", "preferNoEviction", "optedOut")
 _BUDGET = "PDB"
 _IN_WORDS = {
     "safeToEvict": "safe-to-evict false",
@@ -148,15 +149,15 @@ def _pins_on(draft: Draft, nodes: Sequence[int]) -> list[int]:
     pods = snapshot.pods
     inside = np.zeros(len(snapshot.nodes) + 1, bool)
     inside[list(nodes)] = True
-    kept = find_kept(draft.problem)
+    kept = ((draft.problem.protected & _PINNING) != 0) | _closed_by_budgets(draft.problem)
     mine = pods.living & inside[pods.node] & kept & ~snapshot.per_node
     return np.flatnonzero(mine).tolist()
 
 
-def find_kept(problem: Problem) -> Bools:
-    """Return the pods (P,) that something keeps on their nodes which does not end by itself."""
-    kept: Bools = ((problem.protected & _PINNING) != 0) | _closed_by_budgets(problem)
-    return kept
+def find_annotated(problem: Problem) -> Bools:
+    """Return the pods (P,) that an annotation of their own keeps on their nodes."""
+    annotated: Bools = (problem.protected & _ANNOTATED) != 0
+    return annotated
 
 
 def _closed_by_budgets(problem: Problem) -> Bools:

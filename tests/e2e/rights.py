@@ -20,7 +20,9 @@ from rebalancer.wire.kinds import ALL_POD_GROUPS, POD_GROUPS
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed
 
-OPTIONAL = dict.fromkeys(("usage", "restarts", "autoscalers", "events", "capacityBuffers"), True)
+OPTIONAL = dict.fromkeys(
+    ("usage", "restarts", "autoscalers", "events", "capacityBuffers", "deletionCosts"), True
+)
 ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """Kubernetes lets everybody ask what they may do."""
 

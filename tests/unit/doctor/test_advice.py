@@ -12,7 +12,7 @@ from rebalancer.base.plain_text import Paint
 from rebalancer.doctor.advice import Adviser, Topic
 from rebalancer.doctor.patches import Advised, advice_data, format_advice, write_folder
 from rebalancer.doctor.workloads import RESOURCES, decode_workloads
-from rebalancer.planner.pins import find_kept
+from rebalancer.planner.pins import find_annotated
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -562,12 +562,15 @@ def test_pods_that_hold_their_nodes_are_spread_no_further():
         *NODES,
         *workload("held", ["a0", "a0", "a1", "b0"], annotations=safe),
         *workload("free", ["a0", "a0", "a1", "b0"]),
+        # Advice opens this one's budget, so that it holds no node for good.
+        *workload("guarded", ["a0", "a0", "a1", "b0"]),
+        disruption_budget("guarded", "guarded", allowed=0, healthy=4),
     ]
     snapshot = snapshot_of(objects)
     adviser = Adviser(
         snapshot,
         SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)),
-        find_kept(read_rules("strategies: {topology-spread: {}}").problem(snapshot)),
+        find_annotated(read_rules("strategies: {topology-spread: {}}").problem(snapshot)),
     )
     kept = [(one["kind"], json.dumps(one).encode()) for one in objects if one["kind"] in RESOURCES]
     by_name = {
@@ -575,4 +578,4 @@ def test_pods_that_hold_their_nodes_are_spread_no_further():
         for one in decode_workloads(kept)
     }
     assert not by_name["held"] & {Topic.SPREAD, Topic.NODES}
-    assert {Topic.SPREAD, Topic.NODES} <= by_name["free"]
+    assert {Topic.SPREAD, Topic.NODES} <= by_name["free"] & by_name["guarded"]
