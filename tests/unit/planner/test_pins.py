@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.draft import Draft
@@ -198,7 +199,6 @@ def manifests(nodes, pods):
 
 def fewest(nodes, pods):
     """The fewest nodes of those with pods that hold all pods, as an integer programme solved by HiGHS."""
-    optimize = pytest.importorskip("scipy.optimize")
     used = sorted({pod[5] for pod in pods})
     known = {one[0]: one for one in nodes}
     width = len(pods) * len(used)
