@@ -73,30 +73,39 @@ class Loop:
                 verdicts = planned.revalidate(snapshot_of(world), left)
                 left = [move for move, why in verdicts if why is None]
                 continue
-            move = left.pop(0)
-            story.append(self._move(world, move))
+            unit = [move for move in left if move.gang and move.gang == left[0].gang] or left[:1]
+            left = [move for move in left if move not in unit]
+            story.extend(self._move(world, unit))
 
-    def _move(self, world: list[Object], move: Move) -> str:
-        """Evict, and put the replacement where the scheduler would: drawn by its probabilities."""
+    def _move(self, world: list[Object], unit: Sequence[Move]) -> list[str]:
+        """Evict what leaves together, and put each replacement where the scheduler would: drawn by its probabilities."""
         snapshot = snapshot_of(world)
-        pod = list(snapshot.pods.uid).index(move.uid)
-        landed = self._landing(snapshot, pod)
-        moved = next(o for o in world if o["metadata"].get("uid") == move.uid)
-        moved["metadata"]["uid"] += "'"
-        moved["metadata"]["name"] += "r"
-        moved["spec"]["nodeName"] = landed
-        return f"{move.pod} {move.node} -> {landed} ({move.reason})"
+        state, uids = ClusterState(snapshot), list(snapshot.pods.uid)
+        pods = [uids.index(move.uid) for move in unit]
+        for pod in pods:
+            state.evict(pod)
+        if len(pods) > 1:
+            # Each leaves once the one before is gone, and the first replacement waits for the room of the last.
+            state.reap()
+        said = []
+        for move, pod in zip(unit, pods, strict=True):
+            landed = self._land(snapshot, state, pod)
+            moved = next(o for o in world if o["metadata"].get("uid") == move.uid)
+            moved["metadata"]["uid"] += "'"
+            moved["metadata"]["name"] += "r"
+            moved["spec"]["nodeName"] = landed
+            said.append(f"{move.pod} {move.node} -> {landed} ({move.reason})")
+        return said
 
-    def _landing(self, snapshot: Snapshot, pod: int) -> str:
-        state = ClusterState(snapshot)
+    def _land(self, snapshot: Snapshot, state: ClusterState, pod: int) -> str:
         replacement = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-        state.evict(pod)
         model = SchedulerModel(snapshot, scheduler_profile(self._policy, snapshot))
         prediction = model.predict(state, replacement)
         if not len(prediction.nodes):
             raise RuntimeError(f"{snapshot.pod_ref(pod)} was evicted, and no node takes it")
         weights = prediction.probability.tolist()
         [node] = self._rng.choices(prediction.nodes.tolist(), weights)
+        state.place(pod, replacement, node)
         return snapshot.nodes.names[node]
 
 
