@@ -1,5 +1,5 @@
 from rebalancer.core.counts cimport PodNodes
-from rebalancer.core.rules cimport PodMove, Rule
+from rebalancer.core.rules cimport PodMove, RoleRule
 from rebalancer.core.tallies cimport (
     ClassSet,
     DomainMap,
@@ -7,7 +7,6 @@ from rebalancer.core.tallies cimport (
     class_at,
     clear,
     count_role,
-    has_class,
 )
 
 cdef Py_ssize_t _ROLES, _DECLARE, _BOTH, _MATCH, _NO_DOMAIN
@@ -15,12 +14,8 @@ cdef Py_ssize_t _ROLES, _DECLARE, _BOTH, _MATCH, _NO_DOMAIN
 cdef class Apart:
     cdef public long long inside, alone, outside, matched
 
-cdef class NearRule(Rule):
-    cdef public list roles
-    cdef public PodNodes pods
-    cdef public DomainMap domains
-    cdef public Tally tally
-    cdef public long long hopeless, apart, apart_domains, helped
+cdef class NearRule(RoleRule):
+    cdef public long long apart, apart_domains, helped
     cdef public Apart now, left, then
     cdef void read(self) except *
     cdef void count_in(
@@ -33,7 +28,6 @@ cdef class NearRule(Rule):
         Py_ssize_t other,
         long long others,
     ) except *
-    cdef Py_ssize_t role_of(self, Py_ssize_t cls) except? -2
     cdef void begin(self, Py_ssize_t cls) except *
     cdef long long count_at(self, Py_ssize_t domain, long long more) except? -1
     cdef double gain_at(self, Py_ssize_t node) except? -1

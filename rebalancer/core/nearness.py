@@ -7,7 +7,7 @@ No affinity is satisfied on a node without the topology key.
 from __future__ import annotations
 
 from rebalancer.core.counts import PodNodes
-from rebalancer.core.rules import PodMove, Rule
+from rebalancer.core.rules import PodMove, RoleRule
 from rebalancer.core.tallies import (
     ClassSet,
     DomainMap,
@@ -15,7 +15,6 @@ from rebalancer.core.tallies import (
     class_at,
     clear,
     count_role,
-    has_class,
 )
 
 _ROLES = 4
@@ -38,7 +37,7 @@ class Apart:
         """Matching pods in all domains."""
 
 
-class NearRule(Rule):
+class NearRule(RoleRule):
     """The affinity of one workload."""
 
     def __init__(
@@ -49,12 +48,8 @@ class NearRule(Rule):
         domains: DomainMap,
         tally: Tally,
     ) -> None:
-        super().__init__(movers)
-        self.roles = roles
-        """Three sets of classes without a common one, see the names of the roles."""
-        self.pods, self.domains, self.tally = pods, domains, tally
-        self.hopeless = 0
-        """How many pods no placement can help."""
+        """``roles``: three sets of classes, see the names of the roles."""
+        super().__init__(movers, roles, pods, domains, tally)
         self.now, self.left, self.then = Apart(), Apart(), Apart()
         """As pods are; once a pod has left; and once its replacement has landed."""
         self.apart = 0
@@ -98,14 +93,6 @@ class NearRule(Rule):
             apart.inside += sign * declare
         if both == 1 and match == 0:
             apart.alone += sign
-
-    def role_of(self, cls: int) -> int:
-        """Return the role of a class; -1: none."""
-        for role in range(len(self.roles)):
-            some: ClassSet = self.roles[role]
-            if has_class(some, cls):
-                return role
-        return -1
 
     def begin(self, cls: int) -> None:  # noqa: ARG002  # each mover gains the same
         """Find how many pods a pod can help by entering a domain."""

@@ -39,16 +39,19 @@ cdef class AskedRule(Rule):
 
 cdef void _copy(const double[::1] values, double[::1] out) except *
 
-cdef class SeparableRule(Rule):
+cdef class RoleRule(Rule):
     cdef public list roles
     cdef public PodNodes pods
     cdef public DomainMap domains
     cdef public Tally tally
-    cdef public long long total, counted, hopeless
+    cdef public long long hopeless
+    cdef Py_ssize_t role_of(self, Py_ssize_t cls) except? -2
+
+cdef class SeparableRule(RoleRule):
+    cdef public long long total, counted
     cdef long long cover(self, long long first, long long second, long long third, long long fourth) except? -1
     cdef long long find_hopeless(self, long long pods) except? -1
     cdef void read(self) except *
-    cdef Py_ssize_t role_of(self, Py_ssize_t cls) except? -2
     cdef long long cover_with(
         self, Py_ssize_t domain, Py_ssize_t role, long long more, Py_ssize_t other, long long others
     ) except? -1

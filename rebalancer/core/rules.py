@@ -119,8 +119,8 @@ def _copy(values: memoryview[float], out: memoryview[float]) -> None:
         out[place] = values[place]
 
 
-class SeparableRule(Rule):
-    """A rule whose value is a sum over domains, in which a move changes two at most. Empty domains add nothing."""
+class RoleRule(Rule):
+    """A rule that counts pods of several roles in each domain."""
 
     def __init__(
         self,
@@ -134,12 +134,34 @@ class SeparableRule(Rule):
         self.roles = roles
         """Up to four sets of classes without a common one; what their pods do to each other depends on the rule."""
         self.pods, self.domains, self.tally = pods, domains, tally
+        self.hopeless = 0
+        """How many pods no placement can help."""
+
+    def role_of(self, cls: int) -> int:
+        """Return the role of a class; -1: none."""
+        for role in range(len(self.roles)):
+            some: ClassSet = self.roles[role]
+            if has_class(some, cls):
+                return role
+        return -1
+
+
+class SeparableRule(RoleRule):
+    """A rule whose value is a sum over domains, in which a move changes two at most. Empty domains add nothing."""
+
+    def __init__(
+        self,
+        movers: ClassSet,
+        roles: list[ClassSet],
+        pods: PodNodes,
+        domains: DomainMap,
+        tally: Tally,
+    ) -> None:
+        super().__init__(movers, roles, pods, domains, tally)
         self.total = 0
         """The pods that have to leave their domains."""
         self.counted = 0
         """The pods of the first role that are in domains."""
-        self.hopeless = 0
-        """How many of them no placement can help."""
 
     def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # for subclasses
         """Return how many pods have to leave a domain that holds so many of each role."""
@@ -162,14 +184,6 @@ class SeparableRule(Rule):
             self.total += self.cover_with(tally.touched[index], -1, 0, -1, 0)
         self.hopeless = self.find_hopeless(self.counted)
         self.value = float(max(0, self.total - self.hopeless))
-
-    def role_of(self, cls: int) -> int:
-        """Return the role of a class; -1: none."""
-        for role in range(len(self.roles)):
-            some: ClassSet = self.roles[role]
-            if has_class(some, cls):
-                return role
-        return -1
 
     def cover_with(self, domain: int, role: int, more: int, other: int, others: int) -> int:
         """Return how many pods have to leave a domain once pods of up to two roles come (or leave: negative).

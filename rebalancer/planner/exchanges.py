@@ -258,13 +258,20 @@ class Partners:
     def __init__(self, draft: Draft, judge: Judge, stuck: Collection[int], may_go: MayGo) -> None:
         """``stuck``: codes of the pairs that violate a rule and have no landing themselves; ``may_go``: see Chains."""
         self._draft, self._judge, self._stuck, self._may_go = draft, judge, stuck, may_go
+        classes = draft.snapshot.classes
+        self._alone = np.array([not (of.gang or of.restarts) for of in classes], bool)
+        """(C,) the classes whose pods are evicted each by itself."""
+        self._owner = np.array([of.owner for of in classes], np.int64)
+        """(C,)"""
+        self._replacement = np.array([of.replacement for of in classes], np.int64)
+        """(C,) the class of the replacements."""
 
     def of(self, first: int) -> Iterator[tuple[int, ...]]:
         """Yield the partners of a pod: single pods, one of each class and node, those first that have to go themselves; then pairs."""
         draft, pods = self._draft, self._draft.snapshot.pods
         gain = self._gains(first)
         others = draft.state.unmoved()
-        others = others[draft.view.movable[others] & self._alone()[pods.cls[others]]]
+        others = others[draft.view.movable[others] & self._alone[pods.cls[others]]]
         others = others[gain[pods.node[others]] < 0]
         others = others[self._takes(first, others)]
         codes = pods.cls[others].astype(np.int64) * len(draft.snapshot.nodes) + pods.node[others]
@@ -289,11 +296,6 @@ class Partners:
                 if self._leaves(first, np.array(pair[:1], np.int32), both).all():
                     yield pair
 
-    def _alone(self) -> Bools:
-        """Return the classes (C,) whose pods are evicted each by itself."""
-        classes = self._draft.snapshot.classes
-        return np.array([not (of.gang or of.restarts) for of in classes], bool)
-
     def _gains(self, first: int) -> Floats:
         """Return per node (N,) below 0 where the rules get better with the pod on it, the lower the more; else 0 or more."""
         draft, cls = self._draft, int(self._draft.state.cls_of[first])
@@ -312,24 +314,19 @@ class Partners:
         """Return which of ``others`` (K,), of other owners, have room on the node of ``first`` once it is gone."""
         snapshot = self._draft.snapshot
         own, theirs = int(snapshot.pods.cls[first]), snapshot.pods.cls[others]
-        owner = np.array([of.owner for of in snapshot.classes], np.int64)
         room = self._free()[:, [int(snapshot.pods.node[first])]] + snapshot.requests[:, [own]]
-        return _fits(snapshot.requests[:, self._replaced()[theirs]], room) & (
-            owner[theirs] != owner[own]
+        return _fits(snapshot.requests[:, self._replacement[theirs]], room) & (
+            self._owner[theirs] != self._owner[own]
         )
 
     def _leaves(self, first: int, others: Int32s, requests: Ints) -> Bools:
         """Return on which nodes of ``others`` (K,) there is room for ``first`` once so much of each (R, K) is gone."""
         snapshot = self._draft.snapshot
-        asked = snapshot.requests[:, [self._replaced()[int(snapshot.pods.cls[first])]]]
+        asked = snapshot.requests[:, [self._replacement[int(snapshot.pods.cls[first])]]]
         return _fits(asked, self._free()[:, snapshot.pods.node[others]] + requests)
 
     def _free(self) -> Ints:
         return self._draft.snapshot.nodes.allocatable - self._draft.state.lasting
-
-    def _replaced(self) -> Ints:
-        """Return the class of the replacements of each class (C,)."""
-        return np.array([of.replacement for of in self._draft.snapshot.classes], np.int64)
 
     def _may_leave(self, first: int, pod: int) -> bool:
         """Return whether budgets allow the move of ``pod`` now, and no hard rule that holds keeps it off the node of ``first``."""
