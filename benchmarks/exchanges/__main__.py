@@ -13,18 +13,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from benchmarks.alone import UNBOUNDED, plan_alone
 from benchmarks.decisions.programme import Programme
 from rebalancer.plan.plan import Plan
-from rebalancer.planner.plan import plan
-from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.model import Budgets
-from rebalancer.policy.protect import Protect
-from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
-from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.testing.snapshots import Manifest, node, snapshot_of, spread, workload
 
 _SIZES = 500, 1000, 1000, 2000, 2000
@@ -164,21 +157,9 @@ def planned(made: Draw, *, steer: bool) -> tuple[Plan, float]:
     """Return the plan on a cluster, and the seconds that it took."""
     strategy = Registry.installed().strategy("topology-spread")
     snapshot = snapshot_of(made.objects())
-    of = Contribution(
-        "topology-spread",
-        1.0,
-        observed=False,
-        terms=lambda view: strategy.terms(view, strategy.Params()),
-    )
+    settings = Settings(steer=steer, budgets=UNBOUNDED)
     began = time.process_time()
-    problem = Problem(
-        snapshot,
-        SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),
-        [of],
-        protect(snapshot, Protect(), Scope()),
-    )
-    limits = Budgets(per_run=Limit.parse("100%"), per_hour=Limit.parse("100%"))
-    decided = plan(problem, Settings(steer=steer, budgets=limits)).plan
+    decided = plan_alone(snapshot, "topology-spread", strategy, strategy.Params(), settings)
     return decided, time.process_time() - began
 
 

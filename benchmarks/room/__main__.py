@@ -14,17 +14,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+from benchmarks.alone import plan_alone
 from benchmarks.room.clusters import RoomCluster, Work, cluster, with_gangs
 from benchmarks.room.optimum import RoomOptimum, optimum
 from rebalancer.plan.plan import Plan
-from rebalancer.planner.plan import plan
-from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.protect import Protect
 from rebalancer.registry import Registry
-from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.testing.snapshots import snapshot_of
 
 
@@ -66,21 +61,8 @@ def planned(made: RoomCluster, slots: Work | None = None) -> tuple[Plan, float]:
         given |= {"nodes": {"pool": slots.pool}} if slots.pool else {}
     params = strategy.Params.model_validate(given)
     snapshot = snapshot_of(objects)
-    of = Contribution(
-        name,
-        1.0,
-        observed=False,
-        terms=lambda view: strategy.terms(view, params),
-        asks=lambda view: strategy.asks(view, params),
-    )
     began = time.process_time()
-    problem = Problem(
-        snapshot,
-        SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),
-        [of],
-        protect(snapshot, Protect(), Scope()),
-    )
-    decided = plan(problem, Settings(steer=True)).plan
+    decided = plan_alone(snapshot, name, strategy, params, Settings(steer=True))
     decided.explanation.make()
     return decided, time.process_time() - began
 

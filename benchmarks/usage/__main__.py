@@ -14,19 +14,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from benchmarks.alone import UNBOUNDED, plan_alone
 from benchmarks.decisions.programme import Programme
 from rebalancer.plan.plan import Plan
-from rebalancer.planner.plan import plan
-from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.model import Budgets
-from rebalancer.policy.protect import Protect
-from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
-from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.testing.snapshots import node, snapshot_of, spread, with_usage, workload
 
 _CPU = 8000
@@ -140,18 +133,9 @@ def planned(made: Draw) -> tuple[Plan, Snapshot, float]:
     }
     params = strategy.Params.model_validate(given)
     snapshot = made.snapshot()
-    of = Contribution(
-        "low-utilisation", 1.0, observed=False, terms=lambda view: strategy.terms(view, params)
-    )
+    settings = Settings(steer=True, budgets=UNBOUNDED)
     began = time.process_time()
-    problem = Problem(
-        snapshot,
-        SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),
-        [of],
-        protect(snapshot, Protect(), Scope()),
-    )
-    limits = Budgets(per_run=Limit.parse("100%"), per_hour=Limit.parse("100%"))
-    decided = plan(problem, Settings(steer=True, budgets=limits)).plan
+    decided = plan_alone(snapshot, "low-utilisation", strategy, params, settings)
     return decided, snapshot, time.process_time() - began
 
 
