@@ -1,4 +1,4 @@
-"""Write deletion costs on pods, and take them back; what somebody else wrote is never touched."""
+"""Write deletion costs on pods, and take them back; those of other clients are never touched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rebalancer.wire.pods import DELETION_COST, OUR_DELETION_COST
 CHANGE_POD = AccessRule("patch", "", PODS.plural)
 """For a run whose policy has deletion-cost."""
 
-OF_OTHERS = "somebody else has written a deletion cost meanwhile"
+OF_OTHERS = "another client has written a deletion cost meanwhile"
 _CHANGED = "it changes faster than it can be written"
 _ATTEMPTS = 3
 _AT_ONCE = 4

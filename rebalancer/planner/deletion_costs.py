@@ -127,13 +127,15 @@ class _Planner:
             theirs = bool((flags[rows] & PodFlag.COST_OF_OTHERS).any())
             if self.is_off or theirs or not self.mine[rows].all():
                 back = [row for row in rows.tolist() if ours[row] and self.mine[row]]
-                why = "another cost in its ReplicaSet is somebody else's" if theirs else _TAKEN_BACK
+                why = (
+                    "another cost in its ReplicaSet is another client's" if theirs else _TAKEN_BACK
+                )
                 made += [self._change(row, None, why) for row in back]
             elif not of_set.in_rollout and len(rows) > 1:
-                made += self._ordered(of_set)
+                made += self._order(of_set)
         return made
 
-    def _ordered(self, of_set: _ReplicaSet) -> Iterator[CostChange]:
+    def _order(self, of_set: _ReplicaSet) -> Iterator[CostChange]:
         order = of_set.order()
         values = assign(
             [of_set.value(row) for row in order.rows],

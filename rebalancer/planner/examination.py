@@ -68,7 +68,7 @@ class Examination:
     # -- while a rung goes on -----------------------------------------------------------------------
 
     def is_idle(self, promise: Promise) -> bool:
-        """Return whether too little is promised, so that nobody need look; a few are looked at to show where they would land."""
+        """Return whether too little is promised to examine a move. A few are examined all the same, to show where they would land."""
         if not self._candidates.is_little(promise):
             return False
         self._closely -= 1
