@@ -90,6 +90,8 @@ class RunRules:
     """Whether nodes can be marked."""
     going: Mapping[str, float] = field(default_factory=dict)
     """Name of a node -> Unix seconds at which its machine goes."""
+    ordered: frozenset[str] = frozenset()
+    """The nodes that a command empties or replaces, all of them, also those whose turn is later."""
 
     @property
     def policy(self) -> Policy:
@@ -195,9 +197,9 @@ class RunRules:
         )
 
     def with_zones(self, snapshot: Snapshot, history: History) -> Snapshot:
-        """Return the snapshot with the zones that earlier runs saw, and those that the policy names."""
+        """Return the snapshot with what tells the states of its zones: zones of earlier runs and the policy, nodes of a command."""
         known = {*snapshot.earlier_zones, *history.zones, *self.policy.zones}
-        return replace(snapshot, earlier_zones=tuple(sorted(known)))
+        return replace(snapshot, earlier_zones=tuple(sorted(known)), ordered=self.ordered)
 
     def scope_with(self, history: History) -> Scope:
         """Return the scope of pods that may move, without owners in a cool-down."""

@@ -499,6 +499,8 @@ class Snapshot:
     """The API server that a file names together with the time; None where it does not say when it was taken."""
     earlier_zones: tuple[str, ...] = ()
     """Zones that had nodes when earlier runs looked, or that the policy names."""
+    ordered: frozenset[str] = frozenset()
+    """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
 
     @cached_property
     def class_index(self) -> ClassIndex:

@@ -69,11 +69,12 @@ def _with_nodes(snapshot: Snapshot) -> list[Zone]:
 
     A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
     elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few, unless it is about to
-    go: then its pods are moved. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
+    go: then its pods are moved. A node that a command empties or replaces counts as one that takes pods. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
     """
     nodes = snapshot.nodes
     zone_of, names = nodes.labels.zones()
     shut = nodes.unschedulable | ~nodes.ready | nodes.leaving
+    shut[[nodes.index[name] for name in snapshot.ordered if name in nodes.index]] = False
     number = _movable_on(snapshot)
     present = np.unique(zone_of[zone_of >= 0]).tolist()
     are_shut = {zone: 2 * shut[zone_of == zone].mean() > 1 for zone in present}

@@ -45,7 +45,7 @@ from rebalancer.planner.methods import with_methods
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.rules import RunRules
+from rebalancer.planner.rules import NO_HISTORY, RunRules
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
@@ -391,6 +391,8 @@ class EmptyingRounds:
     conditions: NodeConditions
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
+    ordered: frozenset[str] = frozenset()
+    """All nodes of the order, once they are chosen."""
     waited_for: tuple[str, bool] | None = None
     """The last holder of the Lease that was reported, and whether it had held it for long; None: it was free at once."""
 
@@ -457,7 +459,13 @@ class EmptyingRounds:
         run = replace(
             self.base,
             rules=RunRules(
-                loaded, registry, Scope(), lifted=True, seconds=_ROUND, protections=protections
+                loaded,
+                registry,
+                Scope(),
+                lifted=True,
+                seconds=_ROUND,
+                protections=protections,
+                ordered=self.ordered,
             ),
             stop=self.stop.sooner(_ROUND, self.environment.stop),
             timings=Timings(self.environment.clock, shown=self.base.timings.shown),
@@ -526,6 +534,7 @@ class EmptyingRounds:
             reading = source.read()
             run = reading.run
             names = self._choose(choice, reading.snapshot)
+            self.ordered = frozenset(names)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             snapshot = choice.expect(reading.snapshot)
@@ -556,6 +565,7 @@ class EmptyingRounds:
     def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
         """Return the checks of these nodes, emptied together; ``run`` has read them."""
         of_nodes, protections = self.run_for(names, run.loaded)
+        snapshot = of_nodes.rules.with_zones(snapshot, NO_HISTORY)
         moved = with_methods(of_nodes.loaded.policy, snapshot)
         cordoned = as_cordoned(moved, mask_of(moved, names))
         problem = of_nodes.rules.problem(without_budgets(cordoned))

@@ -22,7 +22,7 @@ from rebalancer.machines.drain.preflight import Missing
 from rebalancer.machines.drain.remaining import list_remaining
 from rebalancer.machines.drain.replacing import ReplaceHook, ReplaceOptions
 from rebalancer.scheduler.topology import ZONE
-from rebalancer.testing.objects import deployment, job, pdb, require_apart
+from rebalancer.testing.objects import EmbeddedCluster, deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import LeapingClock, Once
 from tests.support.volumes import attachment
@@ -117,6 +117,27 @@ def test_a_node_that_was_uncordoned_is_replaced_from_the_beginning(tmp_path):
         assert done.code == 0, done.err
         assert not pods_on(cluster, "n1")
         assert (tmp_path / "removed").read_text() == "n1 n2 n1 "
+
+
+def test_what_people_have_cordoned_to_replace_it_closes_no_zone():
+    """Both nodes of zone b are old and take no pods: theirs serve, so that the old one of zone a becomes empty, too."""
+    with EmbeddedCluster(timings=FAST) as cluster:
+        for name, zone in (("n1", "a"), ("n2", "b"), ("n3", "b")):
+            cluster.add_node(name, zone)
+        cluster.settle()
+        cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=1))
+        cluster.settle()
+        old = ("n1", "n2", "n3")
+        cluster.add_node("n4", "a")
+        cluster.settle()
+        for name in old:
+            cluster.apply(
+                {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": OLD}}
+            )
+        cluster.cordon(list(old))
+        done = replaced(cluster, timeout=20.0)
+        assert done.code == 0, done.err
+        assert not [pod for name in old for pod in pods_on(cluster, name)]
 
 
 def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path):
