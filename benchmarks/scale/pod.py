@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in _LATER:
             plane.stop(name)
         fill.fill(plane, shape, _say)
-        archives = [images.write_rebalancer(Path(folder)), images.write_pause(Path(folder))]
+        archives = [images.make_rebalancer(), images.write_pause(Path(folder))]
         for name in _LATER:
             plane.start(name)
         with Ground(plane) as ground:

@@ -112,7 +112,7 @@ def _control_plane(version: str) -> Path:
         for name in _programs(version):
             (folder / name).symlink_to("controlplane")
 
-    _once(target, what=f"Kubernetes {version}", build=build)
+    make_once(target, what=f"Kubernetes {version} from Go modules", build=build)
     return target
 
 
@@ -130,7 +130,7 @@ def _tools(module_folder: str) -> Path:
                 module,
             )
 
-    _once(target, what=" and ".join(tools), build=build)
+    make_once(target, what=f"{' and '.join(tools)} from Go modules", build=build)
     return target
 
 
@@ -147,7 +147,7 @@ def _digest(paths: Sequence[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _once(target: Path, *, what: str, build: Callable[[Path], None]) -> None:
+def make_once(target: Path, *, what: str, build: Callable[[Path], None]) -> None:
     """Make `target` with `build` unless it exists; only one process builds it, and it appears when complete."""
     if target.is_dir():
         return
@@ -155,7 +155,7 @@ def _once(target: Path, *, what: str, build: Callable[[Path], None]) -> None:
     with _locked(target.parent / ".lock"):
         if target.is_dir():
             return
-        sys.stderr.write(f"building {what} from Go modules, once (some minutes)\n")
+        sys.stderr.write(f"building {what}, once (some minutes)\n")
         # With the lock held, these are remains of a builder that was killed.
         for stale in target.parent.glob(".building-*"):
             shutil.rmtree(stale, ignore_errors=True)

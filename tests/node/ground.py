@@ -20,8 +20,8 @@ _SECONDS = 60.0
 
 @contextlib.contextmanager
 def started(folder: Path, audit_policy: Mapping[str, Any] | None = None) -> Iterator["Ground"]:
-    """Start a control plane and a node that holds the product's image, built into ``folder``."""
-    archives = [images.write_rebalancer(folder), images.write_pause(folder)]
+    """Start a control plane and a node that holds the product's image; the sandbox's is built into ``folder``."""
+    archives = [images.make_rebalancer(), images.write_pause(folder)]
     # KWOK plays the annotated nodes only; the real one is the kubelet's.
     options = Options(managed_nodes="annotated", audit_policy=audit_policy)
     with ControlPlane(options) as plane, Ground(plane) as ground:
