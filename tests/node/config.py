@@ -90,6 +90,9 @@ def write_kubelet(folder: Path, port: int, health_port: int) -> Path:
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
+        # One test pulls by the registry of make install what the others load: a kubelet that has pulled an image once would
+        # ask a registry for it again under each other name.
+        "imagePullCredentialsVerificationPolicy": "NeverVerify",
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "resolvConf": "",
