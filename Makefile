@@ -37,8 +37,10 @@ $(LIGHT): pyproject.toml setup.py $(wildcard rebalancer/core/*.py rebalancer/cor
 demo: $(LIGHT)  ## the story in an embedded cluster; needs no Kubernetes, and installs only what the program needs
 	$(BIN)/rebalancer demo --report demo-report.html
 
+# Folders of which each test needs more than this machine has are not even read, which takes each worker a second.
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not capi and not e2e and not gangs and not prometheus and not node and not ray and not ticks" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not e2e and not node" \
+		$(addprefix --ignore=tests/,browser capi e2e gangs node prometheus ray ticks) $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs

@@ -215,7 +215,7 @@ def test_a_run_takes_away_what_stayed_on_a_node_that_people_opened(
 
 def test_replacements_say_what_is_planned_and_what_ends(held):  # noqa: F811
     end_work(held)
-    flags = ("--selector=generation=old", "--pause=0s", "--then=sh -c 'sleep 45' sh", *FLAGS)
+    flags = ("--selector=generation=old", "--pause=0s", "--then=sh -c 'sleep 10' sh", *FLAGS)
     held.apply([objects.node("n-2", labels={"generation": "old"})])
     operations.wait_nodes_ready(held.api, 3)
     ours = "RebalancerReplacement"

@@ -160,7 +160,7 @@ REPLACES = (
     "--selector=generation=old",
     "--pause=0s",
     "--timeout=600s",
-    "--then=sh -c 'sleep 30' sh",
+    "--then=sh -c 'sleep 10' sh",
 )
 """A machine is being removed for longer than a test takes."""
 
