@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-kills e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
+.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-long e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
 	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index audit sast install evidence clean
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 WORKERS = $(shell $(BIN)/python -c "import os; print(3 * (os.cpu_count() or 1))")
 
 # These start the program hundreds of times: what Python compiles for that is kept, whatever the environment says.
-test e2e e2e-capi e2e-gangs e2e-kills e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
+test e2e e2e-capi e2e-gangs e2e-long e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
 
 help:  ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -37,8 +37,10 @@ $(LIGHT): pyproject.toml setup.py $(wildcard rebalancer/core/*.py rebalancer/cor
 demo: $(LIGHT)  ## the story in an embedded cluster; needs no Kubernetes, and installs only what the program needs
 	$(BIN)/rebalancer demo --report demo-report.html
 
+# Folders of which each test needs more than this machine has are not even read, which takes each worker a second.
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not capi and not e2e and not gangs and not prometheus and not node and not ray and not ticks" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not e2e and not node" \
+		$(addprefix --ignore=tests/,browser capi e2e gangs node prometheus ray ticks) $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
@@ -59,38 +61,40 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others, and of
 
 # Tests on a control plane wait half of their time: one process more than processors, each with its own.
 E2E_WORKERS ?= $(shell $(BIN)/python -c "import os; print(1 + (os.cpu_count() or 1))")
-e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
-	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
+ON_CONTROL_PLANES = $(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly
+e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run; one case of each kind
+	$(ON_CONTROL_PLANES) -o cache_dir=.pytest_cache/e2e -m "e2e and not long" $(PYTEST_ARGS) tests/e2e tests/chart tests/docs tests/release
 
-# Not every way to score resources: that code is the same in both versions.
-e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest: story, budgets, gangs, conditions of nodes, what controllers do, the scheduler model
-	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -o cache_dir=.pytest_cache/e2e-newest -m e2e --kubernetes 1.37.2 -k "not way_to_score" $(PYTEST_ARGS) \
-		$(addprefix tests/e2e/test_,$(addsuffix .py,budgets condition_types control_plane_contract fields pods_that_stay restarts scheduler_model story))
+e2e-long: $(STAMP)  ## the other cases of what e2e and e2e-capi show by one of each kind: more kills, changes and versions, kills after each single write
+	$(ON_CONTROL_PLANES) -o cache_dir=.pytest_cache/long -m long $(PYTEST_ARGS) tests/e2e tests/capi
+
+# Not the profiles of a configuration: that code is the same in both versions.
+NEWEST ?= budgets condition_types control_plane_contract fields pods_that_stay restarts scheduler_model story
+e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest: story, budgets, gangs, conditions of nodes, what controllers do, the scheduler model; NEWEST=story
+	$(ON_CONTROL_PLANES) -o cache_dir=.pytest_cache/e2e-newest -m "e2e and not long" --kubernetes 1.37.2 -k "not every_profile" $(PYTEST_ARGS) \
+		$(foreach name,$(NEWEST),tests/e2e/test_$(name).py)
 
 e2e-capi: $(STAMP)  ## the provider cluster-api on Cluster API's own controllers, built from Go modules at the first run
-	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/capi -m capi $(PYTEST_ARGS) tests/capi
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/capi -m "capi and not long" $(PYTEST_ARGS) tests/capi
 
 e2e-gangs: $(STAMP)  ## gangs of the controllers of LeaderWorkerSet and JobSet themselves, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/gangs -m gangs $(PYTEST_ARGS) tests/gangs
-
-e2e-kills: $(STAMP)  ## replacements of three machines on moto and on Cluster API, killed after each single write; make e2e and e2e-capi kill after each kind
-	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/kills -m "e2e or capi" --each-write -k killed_after_each_write_all_is_as_before $(PYTEST_ARGS) tests/e2e/test_surge.py tests/capi
 
 e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/prometheus -m prometheus $(PYTEST_ARGS) tests/prometheus
 
 e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
-	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests/browser
 
 e2e-ray: $(STAMP)  ## compare on a real local Ray, which it installs; 1 GB of disk
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/ray/requirements.txt
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/ray -m ray $(PYTEST_ARGS) tests/ray
 
 e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins, and what e2e-prometheus needs
-	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests/node tests/chart/test_image.py
 
 e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by tick, 20 minutes; not beside e2e-node
-	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/ticks -m ticks --capture=no tests
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/ticks -m ticks --capture=no tests/ticks
 
 storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on, AT_ONCE=2, SERVE=1 by serve
 	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SERVE),--serve) --at-once $(or $(AT_ONCE),2)

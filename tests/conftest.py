@@ -16,11 +16,6 @@ settings.load_profile("any machine")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let tests on a real control plane run on another version of Kubernetes."""
     parser.addoption(
-        "--each-write",
-        action="store_true",
-        help="kill replacements of three machines after each single write, not once for each kind of write",
-    )
-    parser.addoption(
         "--kubernetes",
         default=DEFAULT_VERSION,
         choices=VERSIONS,
@@ -32,12 +27,6 @@ def pytest_collection_finish() -> None:
     """Collect cycles as rarely as the program does itself: nearly all that lives was made while tests were collected."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-@pytest.fixture(scope="session")
-def kills_each(pytestconfig: pytest.Config) -> bool:
-    """Whether a process is killed after each single write, and not once for each kind of write."""
-    return bool(pytestconfig.getoption("each_write"))
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from tests.e2e.machines import surge_arguments
 from tests.e2e.product import rebalancer
 from tests.e2e.served import runs
 from tests.e2e.watched import CONDITIONS, our_conditions, watched
-from tests.support.killed_processes import Kills, describe_node_patch, seen_by
+from tests.support.killed_processes import Kills, at_each_write, describe_node_patch, seen_by
 
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 WEB = {"app": "web"}
@@ -314,6 +314,7 @@ def conditions_left(ground):
     return [kind for node in ground.nodes() for kind in our_conditions(node)]
 
 
+@at_each_write
 def test_killed_after_each_write_all_is_as_before_but_newer(ground, service, tmp_path, kills_each):
     size = 3 if kills_each else 2
     # One more for each zone: which of them a new machine is in is the infrastructure's choice.

@@ -79,7 +79,7 @@ def test_management_pods_leave_spot_nodes_and_never_go_back(cluster, tmp_path):
     assert {pod["metadata"]["uid"] for pod in now} == uids
 
 
-@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("required", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_pods_follow_the_pod_that_they_have_affinity_to(cluster, tmp_path, required):
     term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": objects.ZONE}
     rules = (

@@ -173,7 +173,9 @@ def newer(folder):
     return copy
 
 
-@pytest.mark.parametrize("apply", ["--server-side=true", "--server-side=false"])
+@pytest.mark.parametrize(
+    "apply", ["--server-side=true", pytest.param("--server-side=false", marks=pytest.mark.long)]
+)
 def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply):
     release = Release(cluster.kubeconfig, NAMESPACE)
     release.install({}, apply)
@@ -193,7 +195,10 @@ def test_an_upgrade_leaves_what_runs_have_written_alone(cluster, tmp_path, apply
     assert cluster.api.get(memory)["metadata"]["labels"]["helm.sh/chart"].endswith("99.0.0")
 
 
-@pytest.mark.parametrize("reuse", [False, True], ids=["", "reuse-values"])
+@pytest.mark.parametrize(
+    "reuse",
+    [pytest.param(False, id=""), pytest.param(True, id="reuse-values", marks=pytest.mark.long)],
+)
 def test_the_first_chart_is_upgraded_to_this_one(cluster, tmp_path, reuse):
     drift.article(cluster)
     installed = Installed(cluster, tmp_path, chart=FIRST)

@@ -14,7 +14,9 @@ from benchmarks.decisions.silence import outlast
 from tests.support.cli import program
 
 
-@pytest.mark.parametrize("scenario", ["budgets", "scale-down"])
+@pytest.mark.parametrize(
+    "scenario", ["budgets", pytest.param("scale-down", marks=pytest.mark.long)]
+)
 def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Path, scenario):
     SCENARIOS[scenario](cluster, seed=0, nodes=9)
     objects = observe(cluster)

@@ -30,7 +30,7 @@ RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
 DELAY = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
 
 
-@pytest.mark.parametrize("may_list", [True, False])
+@pytest.mark.parametrize("may_list", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_scale_in_waits_for_an_annotation_and_then_for_a_volume_that_is_detached(
     cluster,
     kubectl,  # noqa: F811
@@ -72,7 +72,7 @@ def test_scale_in_waits_for_an_annotation_and_then_for_a_volume_that_is_detached
     assert any("VolumeAttachments are not waited for" in one for one in warnings) is not may_list
 
 
-@pytest.mark.parametrize("may_list", [True, False])
+@pytest.mark.parametrize("may_list", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_replacement_calls_what_removes_a_machine_once_the_volumes_are_detached(
     cluster, tmp_path, may_list
 ):

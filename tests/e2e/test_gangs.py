@@ -147,7 +147,9 @@ def spread_over_old(plane, kind=KINDS[0]):
     operations.wait_nodes_ready(plane.api, 6)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:3], ids=lambda kind: kind[1])
+@pytest.mark.parametrize(
+    "kind", [KINDS[1], pytest.param(KINDS[2], marks=pytest.mark.long)], ids=lambda kind: kind[1]
+)
 def test_a_gang_on_several_old_nodes_leaves_them_at_once(cluster, kind):
     """Node by node would move it three times; it must not land on a node whose turn comes next."""
     spread_over_old(cluster, kind)

@@ -43,7 +43,7 @@ def check_and_finish(installed, done, log):
     assert crowd.moved(installed.plane) == APPS
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.long), True])
 def test_the_api_server_is_restarted_in_mid_run(installed, kill):
     plane = installed.plane
     log = audit.AuditLog(plane.audit_log)

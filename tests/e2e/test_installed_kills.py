@@ -1,4 +1,4 @@
-"""A run is killed at fifty points of its life: what it did was planned, budgets are whole, the next run goes on.
+"""A run is killed at many points of its life: what it did was planned, budgets are whole, the next run goes on.
 
 Nothing is put back between the kills: each run finds what the one before it left, its dead holder's Lease and
 its memory included, and goes on from there.
@@ -11,36 +11,38 @@ import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.controlplane import audit, operations, wait_until
 from tests.e2e import crowd
 from tests.e2e.installed import NAMESPACE, Installed
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rebalancer-kube-rebalancer"
-KILLS = 50
 PER_RUN = 3
-APPS = PER_RUN * (KILLS + 2)
-"""More than all runs can move, even if none of them is killed in time."""
 POLICY = {**crowd.SLOWLY, "budgets": {**crowd.SLOWLY["budgets"], "perRun": PER_RUN}}
 
 
+@pytest.mark.parametrize("kills", [12, pytest.param(50, marks=pytest.mark.long)])
 def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
-    cluster, tmp_path, record_property
+    cluster, tmp_path, record_property, kills
 ):
-    crowd.gather(cluster, APPS, ready_after="200ms")
+    # More than all runs can move, even if none of them is killed in time.
+    apps = PER_RUN * (kills + 2)
+    crowd.gather(cluster, apps, ready_after="200ms")
     installed = Installed(cluster, tmp_path, policy=POLICY)
     log = audit.AuditLog(cluster.audit_log)
     points = random.Random(0)
     cut, expired = [], 0
     with crowd.BudgetWatcher(cluster) as watcher:
-        begins, goes_on = whole_run(installed, log)
-        for number in range(KILLS):
+        begins, goes_on = whole_run(installed, log, apps)
+        for number in range(kills):
             plan = planned(installed)
             assert len(plan) == PER_RUN
             log.mark()
             # Spread over the whole run: before the first eviction, and after each of them.
             after = number % PER_RUN
             kill(installed, log, after, points.uniform(0, goes_on if after else begins))
-            crowd.settle(cluster, APPS)
+            crowd.settle(cluster, apps)
             done = carried_out(log, cluster)
             assert done == plan[: len(done)]
             cut.append(len(done))
@@ -48,9 +50,9 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
         moved = PER_RUN + sum(cut)
         assert crowd.moved(cluster) == moved
         # A killed run leaves in the hour's count what it had reserved for its last wave, of one move here.
-        assert moved <= remembered(installed) <= moved + KILLS
-        finish(installed)
-    assert watcher.samples > KILLS
+        assert moved <= remembered(installed) <= moved + kills
+        finish(installed, apps)
+    assert watcher.samples > kills
     assert watcher.broken == []
     record_property("evictions before the kill", [cut.count(n) for n in range(PER_RUN + 1)])
     record_property("Leases left by the dead", expired)
@@ -58,7 +60,7 @@ def test_killed_at_any_point_it_did_as_planned_and_the_next_run_goes_on(
     assert expired > 0
 
 
-def whole_run(installed, log):
+def whole_run(installed, log, apps):
     """How many seconds a run lasts until its first eviction, and from each one to the next or to its end."""
     started = time.monotonic()
     run = installed.start()
@@ -68,7 +70,7 @@ def whole_run(installed, log):
     ended = time.monotonic()
     assert done.code == 0, done.err
     assert len(done.evicted) == PER_RUN
-    crowd.settle(installed.plane, APPS)
+    crowd.settle(installed.plane, apps)
     return begun - started, (ended - begun) / PER_RUN
 
 
@@ -134,13 +136,13 @@ def remembered(installed):
     return sum(count for _, count in document["evictions"])
 
 
-def finish(installed):
+def finish(installed, apps):
     """Nothing that the killed runs left hinders the runs that follow them."""
     installed.release.upgrade({**installed.values, "policy": {**POLICY, **UNHURRIED}})
     last = installed.run()
     assert last.code == 0, last.err
-    operations.wait_pods_ready(installed.api, 3 * APPS, 60, selector="crowd=yes")
-    assert crowd.moved(installed.plane) == APPS
+    operations.wait_pods_ready(installed.api, 3 * apps, 60, selector="crowd=yes")
+    assert crowd.moved(installed.plane) == apps
     assert installed.run().report["moves"] == []
 
 

@@ -149,6 +149,7 @@ def test_killed_after_each_write_a_node_whose_machine_goes_says_so(cluster, kill
     assert said(cluster, "n-1") == {}
 
 
+@pytest.mark.long
 def test_killed_after_each_write_what_was_said_is_taken_back_with_the_announcement(
     held,  # noqa: F811
     killed,

@@ -269,6 +269,7 @@ def serve(tmp_path):
         yield start
 
 
+@pytest.mark.long
 def test_killed_after_each_write_of_each_step_all_is_done_and_what_must_be_once_is_once(
     cluster, cloud, monitoring, serve, tmp_path, record_property
 ):

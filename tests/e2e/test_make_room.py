@@ -135,7 +135,7 @@ def scale_out_event(pod, *, old):
     }
 
 
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("old", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_pod_for_which_an_autoscaler_has_asked_for_a_machine_is_left_alone(cluster, flags, old):
     fill(cluster)
     cluster.apply([objects.deployment("big", 1, cpu="6")])
@@ -170,7 +170,7 @@ def test_a_node_that_starts_is_waited_for(cluster, flags):
     )
 
 
-@pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
+@pytest.mark.parametrize("reason", ["Deferred", pytest.param("Infeasible", marks=pytest.mark.long)])
 def test_a_resize_gets_room_by_its_neighbours_moves_and_its_pod_stays(cluster, flags, reason):
     fill(cluster)
     (pod, *_) = pod_of(cluster, "twos")

@@ -106,7 +106,10 @@ def test_a_metrics_server_that_does_not_answer_holds_nothing_up(two_nodes, tmp_p
     assert "nodes.metrics.k8s.io and pods.metrics.k8s.io: HTTP 503" in note
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["served", "not served"])
+@pytest.mark.parametrize(
+    "there",
+    [pytest.param(True, id="served"), pytest.param(False, id="not served", marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("missing", USAGE_RULES, ids=str)
 def test_each_missing_right_is_named(two_nodes, tmp_path, missing, there):
     rules = [rule for rule in RULES if rule != missing]

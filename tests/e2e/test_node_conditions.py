@@ -118,6 +118,7 @@ def test_killed_after_each_write_a_drain_ends_with_a_node_that_says_it_is_draine
     assert [one["status"] for one in ready] == ["True"]
 
 
+@pytest.mark.long
 def test_killed_after_each_write_a_replacement_removes_each_node_once(cluster):
     old = ["old-0", "old-1"]
     cluster.apply([objects.node(name, labels={"generation": "old"}) for name in old])
@@ -167,7 +168,7 @@ def record(cluster):
     return annotations.get(DRAIN, "")
 
 
-@pytest.mark.parametrize("status", ["True", "False"])
+@pytest.mark.parametrize("status", ["True", pytest.param("False", marks=pytest.mark.long)])
 def test_conditions_of_somebody_else_stay_as_they_are_and_the_report_says_so(web, status):
     theirs = {"type": DRAINING, "status": status, "reason": "KubectlDrainStarted", "message": "m"}
     at = "2026-01-01T00:00:00Z"
@@ -214,7 +215,7 @@ def test_a_run_takes_away_what_stayed_on_a_node_that_people_opened(
 
 def test_replacements_say_what_is_planned_and_what_ends(held):  # noqa: F811
     end_work(held)
-    flags = ("--selector=generation=old", "--pause=0s", "--then=sh -c 'sleep 45' sh", *FLAGS)
+    flags = ("--selector=generation=old", "--pause=0s", "--then=sh -c 'sleep 10' sh", *FLAGS)
     held.apply([objects.node("n-2", labels={"generation": "old"})])
     operations.wait_nodes_ready(held.api, 3)
     ours = "RebalancerReplacement"
@@ -279,7 +280,7 @@ def test_the_label_for_load_balancers_stays_as_long_as_the_node_is_closed(
     assert node(web) == (False, set())
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_label_that_was_there_before_stays_when_a_drain_gives_the_node_back(
     held,  # noqa: F811
     kubectl,  # noqa: F811

@@ -101,7 +101,10 @@ def under_way(cluster, *args):
             process.communicate(timeout=60)
 
 
-BEFORE = [("cordon", NODE), ("drain", NODE, "--timeout=2s", "--force")]
+BEFORE = [
+    ("cordon", NODE),
+    pytest.param(("drain", NODE, "--timeout=2s", "--force"), marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize("theirs", BEFORE, ids=lambda args: args[0])
@@ -120,9 +123,15 @@ DURING = {
     "uncordon": (("uncordon", NODE), (False, set())),
     "annotate": (("annotate", "--overwrite", "node", NODE, f"{LEAVE}=now"), (True, {LEAVE})),
 }
+MET = [
+    pytest.param("drain", marks=pytest.mark.long),
+    "uncordon",
+    pytest.param("annotate", marks=pytest.mark.long),
+]
+"""People open a node as often as all else together: that is shown each time."""
 
 
-@pytest.mark.parametrize("what", DURING)
+@pytest.mark.parametrize("what", MET)
 def test_what_people_do_to_a_node_that_is_drained_holds_when_the_drain_gives_up(
     held, kubectl, what
 ):
@@ -151,12 +160,12 @@ REPLACES = (
     "--selector=generation=old",
     "--pause=0s",
     "--timeout=600s",
-    "--then=sh -c 'sleep 30' sh",
+    "--then=sh -c 'sleep 10' sh",
 )
 """A machine is being removed for longer than a test takes."""
 
 
-@pytest.mark.parametrize("theirs", ["cordon", "drain"])
+@pytest.mark.parametrize("theirs", ["cordon", pytest.param("drain", marks=pytest.mark.long)])
 def test_a_node_that_people_closed_is_replaced_and_never_opened(held, kubectl, theirs):
     end_work(held)
     kubectl(theirs, NODE)
@@ -216,7 +225,7 @@ def test_what_people_closed_before_an_interruption_stays_closed_when_the_machine
     assert node(held) == (True, set())
 
 
-@pytest.mark.parametrize("what", [None, *DURING])
+@pytest.mark.parametrize("what", [pytest.param(None, marks=pytest.mark.long), *MET])
 def test_what_people_do_to_a_node_that_is_interrupted_holds_when_the_machine_stays(
     held, kubectl, serve, what
 ):
@@ -274,6 +283,7 @@ def test_a_node_that_people_open_is_no_longer_removed_and_nothing_of_ours_is_lef
     assert ours <= {SCALE_IN}
 
 
+@pytest.mark.long
 def test_what_people_closed_before_scale_in_stays_closed_when_it_gives_the_node_up(
     cluster, kubectl, scaled
 ):
@@ -289,6 +299,7 @@ def test_what_people_closed_before_scale_in_stays_closed_when_it_gives_the_node_
     assert ours <= {SCALE_IN}
 
 
+@pytest.mark.long
 def test_kubectl_drain_of_a_node_that_scale_in_closed_leaves_no_trace(cluster, kubectl, scaled):
     run, names = scaled
     name = closed_by_scale_in(cluster, run, names)
@@ -362,7 +373,10 @@ MARKED: dict[str, list[tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("what", MARKED)
+@pytest.mark.parametrize(
+    "what",
+    ["cordon", *(pytest.param(what, marks=pytest.mark.long) for what in ("drain", "unmark"))],
+)
 def test_what_people_do_to_a_node_while_a_run_marks_it_holds_and_no_mark_is_left(
     cluster, kubectl, tmp_path, what
 ):

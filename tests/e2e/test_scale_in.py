@@ -106,6 +106,7 @@ def _excluded(cluster):
     }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("policy")
 def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_nodes(
     cluster, fleet, tmp_path

@@ -64,6 +64,7 @@ SCORINGS = {
 """Name of the profile -> how it scores resources."""
 
 
+@pytest.mark.long
 def test_every_way_to_score_resources_is_that_of_the_real_scheduler(kubernetes: str) -> None:
     rng = random.Random(11)
     pairs, tally = Pairs(rng), Tally()

@@ -197,7 +197,11 @@ def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_in_service(clus
 
 
 @pytest.mark.parametrize(
-    ("flags", "rules", "least"), [((RESTART,), RESTARTS, (1, 1)), ((), RULES, (0, 0))]
+    ("flags", "rules", "least"),
+    [
+        ((RESTART,), RESTARTS, (1, 1)),
+        pytest.param((), RULES, (0, 0), marks=pytest.mark.long),
+    ],
 )
 def test_a_replacement_leaves_no_gap_with_restarts_and_one_without(crowded, flags, rules, least):
     kubeconfig = grant(crowded, rules)
@@ -264,7 +268,13 @@ def test_scale_in_leaves_no_gap(cluster, tmp_path, monkeypatch):
     ("minutes", "least", "outcome", "says"),
     [
         (50, (1, 1), "restarted", "by a restart of the rollout"),
-        (0, (0, 0), "evicted", "a restart would come too late: its machine goes in 0 s"),
+        pytest.param(
+            0,
+            (0, 0),
+            "evicted",
+            "a restart would come too late: its machine goes in 0 s",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_machine_that_goes_leaves_no_gap_where_there_is_time(

@@ -61,7 +61,7 @@ def may_write(api) -> list[bool]:
     return [access.is_allowed(api, ACCOUNT, NAMESPACE, what) for what in WRITES]
 
 
-@pytest.mark.parametrize("program", ["helm", "helm3"])
+@pytest.mark.parametrize("program", ["helm", pytest.param("helm3", marks=pytest.mark.long)])
 def test_what_was_stopped_in_the_night_can_be_upgraded_rolled_back_and_removed(
     cluster, tmp_path, program
 ):

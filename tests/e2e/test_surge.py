@@ -22,7 +22,7 @@ from tests.controlplane.stages import COMPLETE_AFTER
 from tests.e2e.machines import fleet_of, policy_of, surge_arguments
 from tests.e2e.product import grant, rebalancer
 from tests.e2e.watched import CONDITIONS, count_ready_and_open, our_conditions, watched
-from tests.support.killed_processes import Kills, describe_node_patch, seen_by
+from tests.support.killed_processes import Kills, at_each_write, describe_node_patch, seen_by
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 REPLICAS = 4
@@ -34,6 +34,12 @@ WRITES = frozenset({*ACTS, *REPLACES})
 def fleet(cluster, monkeypatch):
     with fleet_of(cluster, monkeypatch) as made:
         yield made
+
+
+@pytest.fixture
+def kills_each():
+    """Where nothing is killed."""
+    return False
 
 
 @pytest.fixture
@@ -79,6 +85,7 @@ class Killing:
             self.kills.at("eviction", request.target)
 
 
+@at_each_write
 def test_killed_after_each_write_all_is_as_before_but_newer(
     cluster, fleet, policy, size, kills_each
 ):

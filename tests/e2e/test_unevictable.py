@@ -96,7 +96,7 @@ def restarted(plane, name):
     return (template["metadata"].get("annotations") or {}).get(RESTARTED_AT)
 
 
-@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("least", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_drain_of_two_nodes_restarts_each_rollout_once_and_no_endpoint_is_missing(crowded, least):
     slow = {READY_AFTER: "1s"}
     plane = crowded(
@@ -237,7 +237,7 @@ def test_what_is_paused_or_would_have_fewer_pods_is_refused_and_left(crowded, pa
     assert not any("unschedulable" in one["spec"] for one in plane.api.list_all("/api/v1/nodes"))
 
 
-@pytest.mark.parametrize("minutes", [50, 0])
+@pytest.mark.parametrize("minutes", [50, pytest.param(0, marks=pytest.mark.long)])
 def test_machines_that_go_leave_no_gap_however_late(crowded, tmp_path, minutes):
     plane = crowded(rolling("web", pod_annotations={READY_AFTER: "1s"}))
     product = Product(plane, tmp_path, leaving("unevictable"), (*MARK_RULES, *RESTART_RULES))

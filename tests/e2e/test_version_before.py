@@ -90,8 +90,12 @@ class Version:
 
 
 BEFORE, NOW = Version("before"), Version("now")
+UPGRADE = pytest.param(BEFORE, NOW, id="upgrade")
 both_ways = pytest.mark.parametrize(
-    ("first", "second"), [(BEFORE, NOW), (NOW, BEFORE)], ids=["upgrade", "rollback"]
+    ("first", "second"), [UPGRADE, pytest.param(NOW, BEFORE, id="rollback")]
+)
+upgraded_and_rarely_rolled_back = pytest.mark.parametrize(
+    ("first", "second"), [UPGRADE, pytest.param(NOW, BEFORE, id="rollback", marks=pytest.mark.long)]
 )
 
 
@@ -161,7 +165,7 @@ def test_a_cool_down_holds_and_evictions_count(cluster, tmp_path, first, second)
     assert kept["evictions"] == said["evictions"]
 
 
-@both_ways
+@upgraded_and_rarely_rolled_back
 def test_a_drain_is_ended_and_taken_back(cluster, first, second):
     two_generations(cluster)
     access_ = f"--kubeconfig={grant(cluster, RULES)}"
@@ -206,7 +210,7 @@ def test_a_replacement_goes_on_node_after_node(cluster, first, second):
     operations.wait_pods_ready(cluster.api, REPLICAS, 60)
 
 
-@both_ways
+@upgraded_and_rarely_rolled_back
 def test_a_wave_that_was_cut_off_is_waited_for_and_gone_on_with(cluster, tmp_path, first, second):
     apps = 3
     crowd.gather(cluster, apps)
@@ -243,7 +247,7 @@ def test_a_wave_that_was_cut_off_is_waited_for_and_gone_on_with(cluster, tmp_pat
     assert budgets.broken == []
 
 
-@pytest.mark.parametrize("program", ["helm", "helm3"])
+@pytest.mark.parametrize("program", ["helm", pytest.param("helm3", marks=pytest.mark.long)])
 def test_the_chart_is_upgraded_and_rolled_back(cluster, program):
     cluster.apply([objects.namespace(NAMESPACE)])
     release = Release(cluster.kubeconfig, NAMESPACE, program=program)

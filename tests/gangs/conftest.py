@@ -1,7 +1,6 @@
 """One control plane with both controllers for all tests of the folder; each makes groups of its own."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,14 +8,10 @@ from tests.controlplane import ControlPlane, Options
 from tests.gangs import controllers
 from tests.gangs.ground import Ground
 
-_HERE = Path(__file__).resolve().parent
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark all tests of this folder, so that other runs leave them out."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.gangs)
+    item.add_marker(pytest.mark.gangs)
 
 
 @pytest.fixture(scope="session")

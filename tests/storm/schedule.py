@@ -1,6 +1,6 @@
 """From a seed to a scenario: which requests fail and how, and what else happens beside the run.
 
-The first seeds are combinations of which a review says that they break promises; CI plays these. The next ones cover every
+The first seeds are combinations of which a review says that they break promises; CI plays half of these. The next ones cover every
 pair of kind, fault and phase; those after them are drawn at random. Every fifth seed steers besides: its world has
 workloads whose landings need marks; every fourth has a gang. Any of them can be played by ``serve`` in the place of a run.
 """

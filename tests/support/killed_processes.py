@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from rebalancer.snapshot.leaving import DRAIN
@@ -31,6 +32,12 @@ class Ended:
     err: str
 
 
+at_each_write = pytest.mark.parametrize(
+    "kills_each",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["each kind of write", "each write"],
+)
+"""Kill once for each kind of write, with two machines; the long form kills after each single write, with three."""
 _MOST, _MOST_EACH = 60, 300
 """Points at which a command is killed until a test gives up; where each object counts."""
 
