@@ -23,10 +23,11 @@ from typing import Generic, TypeVar
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.snapshot.leaving import NOT_BALANCED
 
 R = TypeVar("R")
 
-EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+EXCLUDE = NOT_BALANCED
 """Well-known label: the service controller and load balancer controllers take such nodes out of their targets."""
 
 

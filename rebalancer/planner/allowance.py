@@ -490,7 +490,8 @@ class Allowance:
             if not self._disruptions.is_closed(node) and (
                 self._disrupted_serving[index] >= (allowed := self._disruptions.allowed(index))
             ):
-                return f"PodDisruptionBudget {budget.ref} allows {allowed} at once outside the closed zone"
+                zones = " and ".join(self._disruptions.closed_zones())
+                return f"PodDisruptionBudget {budget.ref} allows {allowed} at once outside of closed zone {zones}"
         return None
 
     def holds_owner(self, cls: int) -> bool:

@@ -62,6 +62,11 @@ class DisruptionBudgets:
         """Return how many of the healthy pods of a budget do not count for one on ``node``: those in closed zones."""
         return 0 if self.is_closed(node) else self._idle.get(index, 0)
 
+    def closed_zones(self) -> list[str]:
+        """Return the names of the closed zones."""
+        zone_of, names = self._snapshot.nodes.labels.zones()
+        return sorted(names[zone] for zone in np.unique(zone_of[self.closed]).tolist())
+
     def is_closed(self, node: int) -> bool:
         """Return whether a node is in a closed zone."""
         return node >= 0 and bool(self.closed[node])
@@ -99,7 +104,8 @@ class DisruptionBudgets:
         if budgets and ready and self.allowed(self.of(cls)[0], node) <= 0:
             only, idle = budgets[0], self.idle(self.of(cls)[0], node)
             facts = {"healthy": only.healthy, "desired": only.desired, "idle": idle}
-            return Refusal.of(Why.PDB_SERVING, budget=only.ref, **facts)
+            zones = self.closed_zones()
+            return Refusal.of(Why.PDB_SERVING, budget=only.ref, zones=zones, **facts)
         return None
 
     def at_once(self, pods: Sequence[int]) -> Refusal | None:

@@ -31,7 +31,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules, back_share
+from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules, share_on
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
@@ -113,9 +113,7 @@ class ExchangeJudge:
                     if taker.pod not in fed_anyway:
                         return Refusal.of(Why.FEEDS_OTHERS, pod=taker.pod)
                 late, then = self._predict(pod), self._predict(first)
-                node = self._lands(pod, late)
-                hurried = len(early.nodes) and not draft.snapshot.waits(int(state.cls_of[pod]))
-                if node < 0 or (hurried and int(early.nodes[0]) != node):
+                if (node := self._lands_either(pod, early, late)) < 0:
                     return Refusal.of(Why.MAY_MISS, pod=pod, landing=late)
                 trial.place(pod, node)
                 nodes.append(node)
@@ -128,10 +126,21 @@ class ExchangeJudge:
         replacement = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
         return self._draft.scheduler.predict(self._draft.state, replacement)
 
+    def _lands_either(self, pod: int, early: Prediction, late: Prediction) -> int:
+        """Return where a replacement is likely enough to land, ``early``, while its victim holds its room, or ``late``; or -1.
+
+        Each may come true, so that their mean counts: late, a tie with its own node will do, but not where that is the better one.
+        """
+        if not len(early.nodes) or self._draft.snapshot.waits(int(self._draft.state.cls_of[pod])):
+            return self._lands(pod, late)
+        node = self._lands(pod, early)
+        likely = (share_on(early, node) + share_on(late, node)) / 2
+        return node if likely >= _CERTAIN and not late.unmodelled else -1
+
     def _lands(self, pod: int, landing: Prediction) -> int:
         """Return the node where a replacement is likely enough to land, and does not come back; -1 if there is none."""
         home = int(self._draft.snapshot.pods.node[pod])
-        if landing.unmodelled or not len(landing.nodes) or back_share(landing, home) > BACK:
+        if landing.unmodelled or not len(landing.nodes) or share_on(landing, home) > BACK:
             return -1
         return int(landing.nodes[0]) if float(landing.probability[0]) >= _CERTAIN else -1
 

@@ -36,7 +36,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules, back_share
+from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules, share_on
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
@@ -197,7 +197,7 @@ class GangPlan:
             return move
         home = self._draft.snapshot.pods.node
         for pod, prediction in zip(pods, landing.predictions, strict=True):
-            if pod in move.named and back_share(prediction, int(home[pod])) > BACK:
+            if pod in move.named and share_on(prediction, int(home[pod])) > BACK:
                 other = self._land(pods, replace(rules, stays=pod))
                 if isinstance(other, Refusal) or not _is_as_good(other, landing):
                     return Refusal.of(Why.OF_POD, pod=pod, why=Refusal.of(Why.OFTEN_BACK))

@@ -17,6 +17,7 @@ from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import MISSING, matches_labels
+from rebalancer.snapshot.leaving import NOT_BALANCED
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import days_stale, node_prices
 from rebalancer.snapshot.protect import Scope, in_scope, not_understood
@@ -26,7 +27,6 @@ from rebalancer.wire.times import rfc3339
 _EVERYTHING = Scope()
 _MAKE_ROOM = "make-room"
 _SHOWN = 3
-_NOT_BALANCED = "node.kubernetes.io/exclude-from-external-load-balancers"
 _ALIKE = 0.75
 """Of difflib's ratio: one or two letters of a short key."""
 
@@ -193,7 +193,7 @@ def _risks_of(snapshot: Snapshot, cls: int) -> Iterator[tuple[Bools, str]]:
         text = "of another architecture than its Ready pods: is its image for that, too?"
         yield others, f"{text} A nodeSelector kubernetes.io/arch says where it runs"
     of_class = snapshot.classes[cls]
-    left_out = snapshot.nodes.labels.column(_NOT_BALANCED) != MISSING
+    left_out = snapshot.nodes.labels.column(NOT_BALANCED) != MISSING
     for namespace, name, selector in snapshot.local_services if left_out.any() else ():
         if (
             selector

@@ -67,7 +67,7 @@ class Why(Enum):
     ZONE_CLOSED = Code.ZONE_CLOSED, "{zone}"
     TOO_FEW_RUNS = Code.TOO_FEW_RUNS, "{measured}"
     PDB = Code.PDB, "{budget} allows no disruption ({healthy} healthy, {desired} desired)"
-    PDB_SERVING = Code.PDB, "{budget} allows no disruption outside the closed zone: {idle} of {healthy} healthy pods are in it and may not serve ({desired} desired)"
+    PDB_SERVING = Code.PDB, "{budget} allows no disruption outside of closed zone {zones:and}: {idle} of {healthy} healthy pods are there and may not serve ({desired} desired)"
     PDB_STALE = Code.PDB, "{budget} allows no disruption until its controller has seen it: {stale}"
     PDB_NEVER = Code.PDB, f"{{budget}} {NEVER_ALLOWS}: of {{expected}} pods {{desired}} have to be healthy{{restart}}"
     PDB_CONFLICT = Code.PDB_CONFLICT, "{budgets:and} both select it; the API refuses that"

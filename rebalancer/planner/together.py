@@ -148,7 +148,7 @@ class TogetherJudge:
         if (again := np.intersect1d(landing.nodes, rules.closed)).size:
             return Refusal.of(Why.ON_CLOSED_NODE, node=int(again[0]))
         home = int(self._draft.snapshot.pods.node[pod])
-        if home in rules.marks and back_share(landing, home) > BACK:
+        if home in rules.marks and share_on(landing, home) > BACK:
             return Refusal.of(Why.OFTEN_BACK)
         return why_unsure(self._draft.snapshot, pod, landing) or self._judge.unwanted(pod, landing)
 
@@ -182,9 +182,9 @@ class TogetherJudge:
         return TogetherLanding(predictions, (hard, soft, balance), by_strategy)
 
 
-def back_share(landing: Prediction, home: int) -> float:
-    """Return the probability of landing on the node ``home``."""
-    return float(landing.probability[landing.nodes == home].sum())
+def share_on(landing: Prediction, node: int) -> float:
+    """Return the probability of landing on a node."""
+    return float(landing.probability[landing.nodes == node].sum())
 
 
 class _Leaving:

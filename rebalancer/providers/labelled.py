@@ -1,8 +1,4 @@
-"""Node groups by the labels of managed services and provisioners. For reports only: their sizes are unknown.
-
-Sources: EKS ("managed node groups" in its user guide), eksctl, Karpenter (``v1.NodePoolLabelKey``), GKE and AKS
-(labels of node pools), kOps (``kops.k8s.io/instancegroup``).
-"""
+"""Node groups by the labels of managed services and provisioners. For reports only: their sizes are unknown."""
 
 from __future__ import annotations
 
@@ -12,17 +8,7 @@ from typing import Any
 from rebalancer.base.errors import ProviderRefusalError
 from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
-
-GROUP_LABELS = (
-    "karpenter.sh/nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "kops.k8s.io/instancegroup",
-    "cloud.google.com/gke-nodepool",
-    "kubernetes.azure.com/agentpool",
-    "agentpool",
-)
-"""Labels whose value is a group; the first one that a node carries counts."""
+from rebalancer.snapshot.labels import GROUP_LABELS
 
 
 class NoProvider:

@@ -24,6 +24,20 @@ from rebalancer.wire.objects import (
 MISSING = -1
 ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 """Labels that name a node's zone; the second is deprecated, and what old clusters carry."""
+GROUP_LABELS = (
+    "karpenter.sh/nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kops.k8s.io/instancegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+)
+"""Labels whose value is a node group; the first one that a node carries counts.
+
+Sources: EKS ("managed node groups" in its user guide), eksctl, Karpenter (``v1.NodePoolLabelKey``), GKE and AKS (labels of node
+pools), kOps.
+"""
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,63}")
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _MAX_VALUE = 63
@@ -70,13 +84,21 @@ class NodeLabels:
 
     def zones(self) -> tuple[Int32s, list[str]]:
         """Return the zone of each node (N,), -1 for none, and the names of the zones."""
-        zone_of = np.full(self._size, -1, np.int32)
+        return self._first_of(ZONE_KEYS)
+
+    def groups(self) -> Int32s:
+        """Return the node group of each node (N,) by its labels, -1 for none."""
+        return self._first_of(GROUP_LABELS)[0]
+
+    def _first_of(self, keys: Sequence[str]) -> tuple[Int32s, list[str]]:
+        """Return the value of the first of ``keys`` that each node has (N,), -1 for none, and the values."""
+        value_of = np.full(self._size, -1, np.int32)
         names: dict[str, int] = {}
-        for key in reversed(ZONE_KEYS):
+        for key in reversed(keys):
             column = self.column(key)
             for value, name in enumerate(self.values(key)):
-                zone_of[column == value] = names.setdefault(name, len(names))
-        return zone_of, list(names)
+                value_of[column == value] = names.setdefault(name, len(names))
+        return value_of, list(names)
 
     def requirement(self, requirement: LabelSelectorRequirement) -> Bools:
         """Return which nodes (N,) satisfy one expression; no node if it cannot be parsed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +27,12 @@ NOW = "now"
 _NOW = re.compile(rf"{NOW}(?: \(.*\))?")
 DRAIN = "rebalancer/drain"
 """Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned, until it gives up."""
+REBOOTING = "weave.works/kured-reboot-in-progress"
+"""Annotation of a node that kured drains, reboots and opens again (``--annotate-nodes``)."""
+CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+"""Soft taint of a node that Cluster Autoscaler would remove if nothing changes; it takes pods as before."""
+NOT_BALANCED = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""Label of a node to which external load balancers send nothing. Upgrades set it, with a cordon, on the nodes to be replaced."""
 
 
 class Announcements(NamedTuple):
@@ -42,7 +48,7 @@ LEAVING = Announcements(
     taints=frozenset(
         {
             "ToBeDeletedByClusterAutoscaler",
-            "DeletionCandidateOfClusterAutoscaler",
+            CANDIDATE,
             "karpenter.sh/disrupted",
             "karpenter.sh/disruption",
             "aws-node-termination-handler/scheduled-maintenance",
@@ -93,6 +99,8 @@ class NoticeKind(enum.StrEnum):
     CONDITION = "condition"
     SAID = "said"
     """What we do to it, said by a condition or left by a drain that has ended: nobody wants anything by it."""
+    WORKED_ON = "worked-on"
+    """Somebody works on it alone, or has and left its cordon; nobody wants it empty by that."""
 
 
 class Announcement(NamedTuple):
@@ -123,7 +131,7 @@ class Announcement(NamedTuple):
         kinds count.
         """
         match self.kind:
-            case NoticeKind.KEEP | NoticeKind.NOTED | NoticeKind.SAID:
+            case NoticeKind.KEEP | NoticeKind.NOTED | NoticeKind.SAID | NoticeKind.WORKED_ON:
                 return False
             case NoticeKind.DRAIN:
                 return drains
@@ -153,6 +161,8 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
     if has_left_label(drain):
         text = "left out of load balancers by a drain that has ended"
         notices.append(Announcement(NoticeKind.SAID, DRAIN, 0.0, text))
+    if node.spec.unschedulable:
+        notices += _work_on(annotations)
     if (state := scale_in_of(annotations)) is not None:
         notices.append(scale_in_notice(state))
     notices += [
@@ -166,6 +176,14 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         if condition.status == "True" and condition.type != "Ready"
     ]
     return tuple(notices)
+
+
+def _work_on(annotations: Mapping[str, str]) -> Iterator[Announcement]:
+    """Yield who has cordoned just this node, without a wish that its pods leave for good."""
+    if DRAIN in annotations and not is_draining(annotations[DRAIN]):
+        yield Announcement(NoticeKind.WORKED_ON, DRAIN, 0.0, "cordoned by a drain that has ended")
+    if REBOOTING in annotations:
+        yield Announcement(NoticeKind.WORKED_ON, REBOOTING, 0.0, "rebooted by kured")
 
 
 def _condition_notice(condition: o.Condition) -> Announcement:

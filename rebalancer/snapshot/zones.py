@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,13 +12,15 @@ import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Bools, Ints
-from rebalancer.snapshot.labels import ZONE_KEYS
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.labels import MISSING, ZONE_KEYS
+from rebalancer.snapshot.leaving import CANDIDATE, LEAVING, NOT_BALANCED, NoticeKind
+from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.wire.objects import (
     LabelSelectorRequirement,
     NodeSelectorTerm,
     PersistentVolume,
     SchedulingSpec,
+    Taint,
 )
 
 ZONE = ZONE_KEYS[0]
@@ -25,6 +28,8 @@ _FEWEST_CLOSED = 2
 """Closed nodes with pods that make a zone closed: one of several is a node that somebody works on."""
 _FEW_ZONES = 10
 """A region has no more. Where there are more, a zone is a rack or a node, and one closed node is work on a node."""
+_WORK = frozenset({NoticeKind.DRAIN, NoticeKind.SCALE_IN, NoticeKind.WORKED_ON})
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 class ZoneState(StrEnum):
@@ -69,30 +74,109 @@ def _with_nodes(snapshot: Snapshot) -> list[Zone]:
 
     A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
     elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few, unless it is about to
-    go: then its pods are moved. A node that a command empties or replaces counts as one that takes pods. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
+    go: then its pods are moved. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
     """
-    nodes = snapshot.nodes
+    nodes, evidence = snapshot.nodes, _Evidence(snapshot)
     zone_of, names = nodes.labels.zones()
-    shut = nodes.unschedulable | ~nodes.ready | nodes.leaving
-    shut[[nodes.index[name] for name in snapshot.ordered if name in nodes.index]] = False
     number = _movable_on(snapshot)
     present = np.unique(zone_of[zone_of >= 0]).tolist()
-    are_shut = {zone: 2 * shut[zone_of == zone].mean() > 1 for zone in present}
-    few, some_open = len(present) <= _FEW_ZONES, not all(are_shut.values())
+    shut_of = {zone: evidence.shut_in(zone_of == zone) for zone in present}
+    few, some_open = len(present) <= _FEW_ZONES, not all(of.any() for of in shut_of.values())
     made: list[Zone] = []
     for zone in present:
-        mine = zone_of == zone
+        mine, shut = zone_of == zone, shut_of[zone]
         size, pods = int(mine.sum()), int(number[mine].sum())
-        held = int((mine & shut & (number > 0)).sum())
+        held = int((shut & (number > 0)).sum())
         whole = few and held == size and not nodes.leaving[mine].all()
         enough = held >= _FEWEST_CLOSED or whole
         why, state = "", ZoneState.OPEN
-        if are_shut[zone] and enough and some_open:
-            state, why = ZoneState.CLOSED, _why_shut(snapshot, mine & shut)
-        elif not (are_shut[zone] or pods) and number.any():
+        if enough and some_open:
+            state, why = ZoneState.CLOSED, _why_shut(snapshot, shut)
+        elif not (shut.any() or pods) and number.any():
             state = ZoneState.BACK
         made.append(Zone(names[zone], state, size, pods, why))
     return sorted(made, key=lambda zone: zone.name)
+
+
+class _Evidence:
+    """What nodes that take no new pods say about their zone.
+
+    Work on single nodes says nothing: their pods serve until each has gone. So a zone is shut only where no one has
+    chosen among its nodes.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        nodes = self._nodes = snapshot.nodes
+        closed_to_most = [any(map(_keeps_away, taints)) for taints in nodes.taint_sets]
+        self._takes_most = ~np.array(closed_to_most or [False], bool)[nodes.taint_set]
+        leaving = nodes.leaving & ~(self._takes_most & _only_candidates(nodes))
+        self._shut = nodes.unschedulable | ~nodes.ready | leaving
+        self._worked_on = np.zeros(len(nodes), bool)
+        """(N,) a command empties or replaces them, scale-in removes them, or somebody reboots them."""
+        self._worked_on[[nodes.index[one] for one in snapshot.ordered if one in nodes.index]] = True
+        for row, notices in nodes.notices.items():
+            self._worked_on[row] |= any(one.kind in _WORK for one in notices)
+        left_out = nodes.labels.column(NOT_BALANCED) != MISSING
+        self._going = nodes.leaving | (nodes.unschedulable & left_out)
+        """(N,) announced to go, or closed for an upgrade."""
+        self._versions = [_version(text) for text in nodes.kubelet]
+        self._groups = nodes.labels.groups()
+
+    def shut_in(self, mine: Bools) -> Bools:
+        """Return the nodes (N,) that shut the zone of the nodes ``mine`` (N,); none if it is not shut."""
+        nodes = self._nodes
+        counted = mine & ~self._worked_on
+        opened = counted & ~self._shut
+        if opened.any():
+            # Each of these is replaced, or removed, by itself; NotReady it may be for the cause that shuts the zone.
+            counted &= ~nodes.ready | ~(self._going | self._outdated(opened))
+        shut = counted & self._shut
+        if _is_most(counted & ~nodes.ready, counted):
+            return shut
+        is_shut = _is_most(shut, counted) and not self._has_open_group(counted, opened)
+        return shut if is_shut else np.zeros(len(nodes), bool)
+
+    def _outdated(self, opened: Bools) -> Bools:
+        """Return the cordoned nodes (N,) whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
+        oldest = min(self._versions[row] for row in np.flatnonzero(opened).tolist())
+        older = np.array([() < version < oldest for version in self._versions], bool)
+        return older & self._nodes.unschedulable
+
+    def _has_open_group(self, counted: Bools, opened: Bools) -> bool:
+        """Return whether half of a node group in a zone takes pods, as it did when others there were closed.
+
+        Who closes a zone closes all nodes that are there; nodes may join afterwards.
+        """
+        since = self._nodes.created[counted & self._shut].max(initial=0.0)
+        were_there = opened & self._takes_most & (self._nodes.created <= since)
+        return any(
+            2 * np.count_nonzero(opened & (self._groups == group))
+            >= np.count_nonzero(counted & (self._groups == group))
+            for group in np.unique(self._groups[were_there]).tolist()
+        )
+
+
+def _only_candidates(nodes: Nodes) -> Bools:
+    """Return the nodes (N,) of which nothing is announced but that Cluster Autoscaler may remove them."""
+    marked = [any(taint.key == CANDIDATE for taint in taints) for taints in nodes.taint_sets]
+    candidates = np.array(marked or [False], bool)[nodes.taint_set]
+    for row, notices in nodes.notices.items():
+        candidates[row] &= not any(notice.holds(LEAVING.conditions) for notice in notices)
+    return candidates
+
+
+def _is_most(some: Bools, of: Bools) -> bool:
+    return 2 * int(np.count_nonzero(some)) > int(np.count_nonzero(of))
+
+
+def _keeps_away(taint: Taint) -> bool:
+    return taint.effect in ("NoSchedule", "NoExecute")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the version of a kubelet, such as ``v1.36.2-eks-1a2b``; empty if it is not known."""
+    match = _VERSION.match(text)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def _movable_on(snapshot: Snapshot) -> Ints:

@@ -82,6 +82,16 @@ def test_two_pods_that_hard_rules_keep_from_their_nodes_change_places(cluster, p
     assert product("run", "--yes").report["moves"] == []
 
 
+def test_the_second_takes_the_only_place_there_is_while_it_terminates(cluster, product):
+    """No rule keeps bar from the west, which is as good as the east once its pod is gone."""
+    fill(cluster, "4", "rack")
+    ran = product("run", "--yes")
+    assert Counter(move["landed"] for move in ran.evicted) == {"east": 1, "west": 1}
+    operations.wait_pods_ready(cluster.api, 4, 60)
+    assert zones(cluster) == [{"east": 1, "west": 1}] * 2
+    assert product("run", "--yes").report["moves"] == []
+
+
 def test_a_mark_keeps_the_second_from_going_back_where_no_rule_does(cluster, product):
     """The west is the emptier node, once the pod of bar is gone: by itself it would land there again."""
     fill(cluster, "5", "rack")

@@ -38,12 +38,11 @@ from rebalancer.machines.capacity.unhelped import EarlierIncreases, NoHelps, Unh
 from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
 from rebalancer.policy.model import Prices
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.providers.labelled import GROUP_LABELS
 from rebalancer.scheduler.explain import reasons
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools
-from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.snapshot.labels import GROUP_LABELS, ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import price_of
 

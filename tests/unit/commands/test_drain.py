@@ -248,6 +248,33 @@ def test_a_budget_that_allows_nothing_now_is_waited_for():
         assert len(done.report["outcomes"]) == 2
 
 
+class Uncordons(io.StringIO):
+    """Opens a node as soon as a text is written."""
+
+    def __init__(self, cluster, node, text):
+        super().__init__()
+        self.cluster, self.node, self.text = cluster, node, text
+
+    def write(self, text):
+        if self.text in text:
+            self.cluster.cordon([self.node], on=False)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_pods_in_a_closed_zone_are_waited_for_by_name_and_no_longer_than_asked(opens):
+    with embedded_nodes("n1", "n2", "n3", "n4") as cluster:
+        cluster.apply(deployment("web", 4), pdb("web", {"app": "web"}, maxUnavailable=1))
+        cluster.settle()
+        cluster.cordon(["n4"])
+        why = "outside of closed zone zone-n4: 1 of 4 healthy pods are there and may not serve"
+        err = Uncordons(cluster, "n4", why) if opens else None
+        done = drained(cluster, "n1", err=err, timeout=60.0 if opens else 8.0)
+        assert (done.code, why in done.err) == (0 if opens else 4, True), done.err
+        assert (why in (done.report["ended"] or "")) is not opens
+        assert len(done.report["outcomes"]) == opens
+
+
 def test_a_budget_that_never_allows_anything_refuses_the_drain():
     with embedded_nodes("n1", "n2") as cluster:
         cluster.apply(deployment("web", 2), pdb("web", {"app": "web"}, minAvailable=2))

@@ -11,7 +11,7 @@ from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.zones import closed_zones, list_zones
+from rebalancer.snapshot.zones import closed_nodes, closed_zones, list_zones
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
@@ -86,6 +86,192 @@ THREE = zones(x=3, y=3, z=3)
 def test_which_zones_are_closed(nodes, shut, how, says):
     snapshot = snapshot_of([*closed(nodes, shut, how), *everywhere(nodes)])
     assert closed_zones(snapshot) == (says and says + ENDS)
+
+
+def changed(names, **more):
+    """Nodes with other fields: labels, taints, annotations, version of the kubelet, time of creation; cordoned or not Ready."""
+    made = []
+    for name in names.split():
+        one = node(name, name[0], **{k: v for k, v in more.items() if k in NODE_FIELDS})
+        one["metadata"] |= {k: more[k] for k in ("annotations", "creationTimestamp") if k in more}
+        one["status"]["nodeInfo"] = {"kubeletVersion": more.get("version", "v1.35.2")}
+        made.append(one)
+    return made
+
+
+NODE_FIELDS = ("labels", "taints", "unschedulable", "ready")
+CORDONED = {"unschedulable": True}
+TAKEN_OUT = {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": "true"}}
+
+
+def tainted(key, effect="NoSchedule"):
+    return {"taints": [{"key": key, "effect": effect}]}
+
+
+def noted(key, value="{}"):
+    return {"annotations": {key: value}}
+
+
+def of_pool(name, **more):
+    return {"labels": {"eks.amazonaws.com/nodegroup": name}, **more}
+
+
+SCALE_IN = '{"phase":"leaving","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}'
+GAVE_UP = '{"by":"laptop","why":"kernel","at":"2026-01-01T00:00:00Z","ended":true}'
+NEWER = "2027-01-15T07:00:00Z"
+# The nodes of zone z, each with a pod, beside three open nodes in each of x and y; whether z is closed.
+WORKED_ON = {
+    # Work on nodes one by one, each known by what stands on it.
+    "Karpenter replaces two of three": (
+        [*changed("z0 z1", **tainted("karpenter.sh/disrupted")), *changed("z2")],
+        False,
+    ),
+    "Karpenter takes all of them": (changed("z0 z1", **tainted("karpenter.sh/disrupted")), True),
+    "Cluster Autoscaler removes two of three": (
+        [
+            *changed("z0 z1", **tainted("ToBeDeletedByClusterAutoscaler"), **CORDONED),
+            *changed("z2"),
+        ],
+        False,
+    ),
+    "Cluster Autoscaler may remove all of them": (
+        changed("z0 z1 z2", **tainted("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule")),
+        False,
+    ),
+    "those that it may remove are cordoned by somebody else": (
+        changed(
+            "z0 z1",
+            **tainted("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule"),
+            **CORDONED,
+        ),
+        True,
+    ),
+    "spot machines are taken back, others stay": (
+        [
+            *changed("z0 z1", **tainted("aws-node-termination-handler/spot-itn"), **CORDONED),
+            *changed("z2"),
+        ],
+        False,
+    ),
+    "a drain of ours empties the zone": (
+        changed("z0 z1 z2", **noted("rebalancer/drain"), **CORDONED),
+        False,
+    ),
+    "a drain of ours has given up": (
+        changed("z0 z1", **noted("rebalancer/drain", GAVE_UP), **CORDONED),
+        False,
+    ),
+    "scale-in empties the zone": (
+        changed("z0 z1", **noted("rebalancer/scale-in", SCALE_IN), **CORDONED),
+        False,
+    ),
+    "kured reboots the only node": (
+        changed("z0", **noted("weave.works/kured-reboot-in-progress", "now"), **CORDONED),
+        False,
+    ),
+    "kured has gone on": (
+        changed("z0 z1", **noted("weave.works/kured-reboot-in-progress", "now")),
+        False,
+    ),
+    # An upgrade of a node group: the old nodes are cordoned, new ones stand beside them.
+    "new nodes of a newer version": (
+        [*changed("z0 z1 z2", **CORDONED), *changed("z3", version="v1.36.0")],
+        False,
+    ),
+    "new nodes of the same version": (
+        [
+            *changed("z0 z1 z2", **CORDONED, **TAKEN_OUT),
+            *changed("z3", creationTimestamp=NEWER),
+        ],
+        False,
+    ),
+    "new nodes are not there yet": (changed("z0 z1 z2", **CORDONED, **TAKEN_OUT), True),
+    "an older node alone is open": (
+        [*changed("z0 z1 z2", **CORDONED), *changed("z3", version="v1.34.9")],
+        True,
+    ),
+    "versions of which some are not known": (
+        [*changed("z0 z1", version="", **CORDONED), *changed("z2", version="v1.36.0")],
+        True,
+    ),
+    # Several node groups in one zone.
+    "one of two groups is cordoned": (
+        [
+            *changed("z0 z1 z2", **of_pool("old", **CORDONED)),
+            *changed("z3 z4", **of_pool("other")),
+        ],
+        False,
+    ),
+    "most of both are cordoned": (
+        [
+            *changed("z0 z1", **of_pool("one", **CORDONED)),
+            *changed("z2 z3", **of_pool("two", **CORDONED)),
+            *changed("z4", **of_pool("two")),
+        ],
+        True,
+    ),
+    "a node of another group has joined since": (
+        [
+            *changed("z0 z1 z2", **of_pool("one", **CORDONED)),
+            *changed("z3", **of_pool("two", creationTimestamp=NEWER)),
+        ],
+        True,
+    ),
+    "the open group takes no ordinary pods": (
+        [
+            *changed("z0 z1 z2", **of_pool("one", **CORDONED)),
+            *changed("z3", **of_pool("gpu", **tainted("nvidia.com/gpu"))),
+        ],
+        True,
+    ),
+    "most of the zone is NotReady, whatever group stands": (
+        [
+            *changed("z0 z1 z2", **of_pool("one", ready=False)),
+            *changed("z3", **of_pool("other")),
+        ],
+        True,
+    ),
+    "machines are shut down, one still answers": (
+        [
+            *changed(
+                "z0 z1 z2", **tainted("node.cloudprovider.kubernetes.io/shutdown"), ready=False
+            ),
+            *changed("z3"),
+        ],
+        True,
+    ),
+    # Work, and a zone that is closed for all that.
+    "what nobody works on is cordoned": (
+        [
+            *changed("z0 z1", **CORDONED),
+            *changed("z2 z3 z4", **noted("rebalancer/drain"), **CORDONED),
+        ],
+        True,
+    ),
+    "one that nobody works on is cordoned": (
+        [
+            *changed("z0", **CORDONED),
+            *changed("z1 z2", **noted("rebalancer/drain"), **CORDONED),
+        ],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WORKED_ON)
+def test_work_on_single_nodes_closes_no_zone(case):
+    there, is_closed = WORKED_ON[case]
+    others = zones(x=3, y=3)
+    names = [*others, *(one["metadata"]["name"] for one in there)]
+    pods = workload("all", names)
+    snapshot = snapshot_of([*others.values(), *there, *pods])
+    assert bool(closed_zones(snapshot)) == is_closed
+    backwards = snapshot_of([*reversed(there), *reversed(list(others.values())), *pods])
+    assert closed_zones(backwards) == closed_zones(snapshot)
+    # The pods in it are taken to serve, or not, all the same.
+    assert closed_nodes(snapshot).tolist() == [
+        is_closed and name.startswith("z") for name in sorted(names)
+    ]
 
 
 def test_a_zone_without_pods_is_not_closed_but_empty():
@@ -205,7 +391,7 @@ def test_pods_in_a_closed_zone_are_none_that_a_budget_may_count_on(case):
     moves = [move for move in plan.moves if move.owner == "Deployment/default/web"]
     first = [move for move in moves if move.wave == min(one.wave for one in moves)]
     assert len(first) == at_once
-    said = {skip.message for skip in plan.skips if "closed zone" in skip.message}
+    said = {skip.message for skip in plan.skips if "outside of closed zone z: " in skip.message}
     assert bool(said) == (shut and not at_once)
 
 

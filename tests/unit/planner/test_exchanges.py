@@ -109,6 +109,33 @@ def test_only_marks_keep_the_partner_from_going_back_where_no_rule_does(plan):
     assert [move.marks for move in result.moves] == [("w",), ("w",)]
 
 
+@pytest.mark.parametrize(
+    ("east", "west", "of_bar", "changes"),
+    [
+        # Its own node takes it no sooner than the other one: while it terminates only the other one does.
+        ("4", "4", {}, True),
+        ("5", "4", {}, True),
+        # Its own node is the better one, once it is gone.
+        ("4", "5", {}, False),
+        # Its replacement never comes before it is gone: a tie is a toss of a coin.
+        ("4", "4", {"grace": 0}, False),
+        ("5", "4", {"grace": 0}, True),
+        ("4", "4", {"kind": "StatefulSet"}, False),
+        ("5", "4", {"kind": "StatefulSet"}, True),
+    ],
+)
+def test_the_partner_lands_there_early_or_late(plan, east, west, of_bar, changes):
+    # A constraint over a label that no node has: only load decides.
+    spec = {
+        **spread("bar", "rack"),
+        "terminationGracePeriodSeconds": of_bar.get("grace", 30),
+    }
+    objects = full_pair(spec=spec, kind=of_bar.get("kind", "Deployment"))
+    objects[:2] = [node("e", "east", cpu=east), node("w", "west", cpu=west)]
+    found = [{(pod[:3], *where) for pod, *where in moves} for _, moves in pairs(plan(objects))]
+    assert found == ([{("foo", "e", "w"), ("bar", "w", "e")}] if changes else [])
+
+
 @pytest.mark.parametrize("steer", [False, True])
 def test_no_exchange_rests_on_a_mark_alone(plan, steer):
     """Nothing keeps foo from its own node, which has room before the other one: it would go back, mark or not."""

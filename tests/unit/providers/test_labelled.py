@@ -3,8 +3,9 @@
 import pytest
 
 from rebalancer.providers.contract import KnownNode
-from rebalancer.providers.labelled import GROUP_LABELS, LabelledGroups
+from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PROVIDERS
+from rebalancer.snapshot.labels import GROUP_LABELS
 from rebalancer.testing.signals import check_provider
 
 _NODES = [
