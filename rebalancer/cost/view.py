@@ -205,11 +205,27 @@ class View:
     def replaceable(self) -> Iterator[tuple[int, PodClass]]:
         """Yield (index, class) of the pods whose replacements may land on another node.
 
-        Excluded are pods without a controller, and pods that are bound to their node (``PodClass.per_node``).
+        Excluded are pods without a controller, pods that are bound to their node (``PodClass.per_node``), and those for
+        which a scheduler without a profile makes nodes of one pod each, such as that of Fargate.
         """
+        alone = self._alone()
         for cls, of_class in enumerate(self.snapshot.classes):
-            if of_class.owner >= 0 and not of_class.per_node:
+            if of_class.owner >= 0 and not of_class.per_node and cls not in alone:
                 yield cls, of_class
+
+    def _alone(self) -> set[int]:
+        """Return the classes of schedulers without a profile each of whose pods has its node for itself."""
+        of_others = {
+            cls
+            for cls, of_class in enumerate(self.snapshot.classes)
+            if not self.scheduler.has_profile(of_class)
+        }
+        if not of_others:
+            return of_others
+        pods = self.snapshot.pods
+        placed = np.flatnonzero(pods.living & ~self.snapshot.per_node)
+        beside = np.bincount(pods.node[placed])[pods.node[placed]] > 1
+        return of_others - set(pods.cls[placed[beside]].tolist())
 
     def replaceable_by(
         self, rule: Callable[[PodClass], Hashable]

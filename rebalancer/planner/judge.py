@@ -144,7 +144,7 @@ class Judge:
             return Verdict(prediction, gain, best, effects.by_strategy(), None)
         newest = effects.newest
         vain = tuple(newest.vain[: newest.vain_count]) if for_gain else ()
-        refused = self._refuse(self._code, prediction, gain, cost, for_gain=for_gain)
+        refused = self._refuse(pod, self._code, prediction, gain, cost, for_gain=for_gain)
         return Verdict(prediction, gain, best, {}, refused, vain)
 
     def _refuse_unpredicted(self, pod: int, prediction: Prediction) -> Refusal:
@@ -158,6 +158,7 @@ class Judge:
 
     def _refuse(
         self,
+        pod: int,
         code: int,
         prediction: Prediction,
         gain: tuple[float, ...],
@@ -168,7 +169,11 @@ class Judge:
         """Return why the core refuses the newest move, with the numbers."""
         newest, threshold = self.effects.newest, self._threshold
         if code == _OTHER_SYSTEM:
-            return Refusal.of(Why.OTHER_OS, share=newest.foreign, landing=prediction)
+            snapshot = self._view.snapshot
+            cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+            differs = snapshot.difference_of(cls, prediction.nodes)
+            why = Why.OTHER_OS if differs == "operating system" else Why.OTHER_ARCHITECTURE
+            return Refusal.of(why, share=newest.foreign, landing=prediction)
         if code == _LEAVING:
             return Refusal.of(Why.LEAVING_NODE, share=newest.leaving)
         if code == _AVOIDED:
@@ -202,7 +207,7 @@ class Judge:
         move = PodMove(pod, mover.cls, mover.replacement, -1, view_of(prediction.nodes))
         bench, foreign = effects.bench, mover.foreign
         code = find_unwanted(bench.demands, move, chance, foreign, bench.effect)
-        return self._refuse(code, prediction, _NOTHING, 1.0) if code else None
+        return self._refuse(pod, code, prediction, _NOTHING, 1.0) if code else None
 
     def _refuse_trade(self, prediction: Prediction) -> Refusal:
         """Return which strategies gain, and which lose in the entry that decides, with numbers; or that none gains."""

@@ -191,7 +191,10 @@ def _risks_of(snapshot: Snapshot, cls: int) -> Iterator[tuple[Bools, str]]:
     """Yield (nodes (N,), what may be wrong there) for pods of a class."""
     if (others := snapshot.other_architectures(cls)) is not None:
         text = "of another architecture than its Ready pods: is its image for that, too?"
-        yield others, f"{text} A nodeSelector kubernetes.io/arch says where it runs"
+        yield (
+            others,
+            f"{text} A nodeSelector kubernetes.io/arch, or landings.sameArchitecture, keeps it off",
+        )
     of_class = snapshot.classes[cls]
     left_out = snapshot.nodes.labels.column(NOT_BALANCED) != MISSING
     for namespace, name, selector in snapshot.local_services if left_out.any() else ():

@@ -53,6 +53,7 @@ class Why(Enum):
     LOW_PROMISE = Code.LOW_GAIN, "gain at most {gain:.3g} at cost {cost:.3g} wherever it lands, the policy asks for {least:g}"
     OVERLOAD_MOVES = Code.OVERLOAD_MOVES, "would land on {landing:landing}: that only moves the overload"
     OTHER_OS = Code.OTHER_OS, "{share:.0%} of its landings are on nodes of another operating system ({landing:landing})"
+    OTHER_ARCHITECTURE = Code.AVOIDED_NODE, "{share:.0%} of its landings are on nodes of another architecture than its Ready pods ({landing:landing})"
     LEAVING_NODE = Code.LEAVING_NODE, "{share:.0%} of its landings are on nodes about to go"
     AVOIDED_NODE = Code.AVOIDED_NODE, "{share:.0%} of its landings are on nodes that landings leaves out ({landing:landing})"
     UNREADY = Code.PROTECTED, "ownerUnsettled: it is not Ready itself, and its move would not fix that"

@@ -214,6 +214,11 @@ class Landings(Section):
         default=None,
         description="Not on nodes with these labels, or matchLabels and matchExpressions.",
     )
+    same_architecture: bool = Field(
+        default=False,
+        description="Not on nodes of another architecture (kubernetes.io/arch) than those where pods of the template are"
+        " Ready, unless its nodeSelector or required node affinity names that label.",
+    )
 
     @model_validator(mode="after")
     def _leaves_some(self) -> Landings:

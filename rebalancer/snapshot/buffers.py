@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Bools, Ints, StringColumn, freeze
 from rebalancer.snapshot.model import MEASURED, Buffer, PodClass, Pods, Snapshot
-from rebalancer.snapshot.native_nodes import LINUX, OS_LABEL
+from rebalancer.snapshot.native_nodes import LINUX, OS_LABEL, required_keys
 from rebalancer.snapshot.nodes import pod_requests, score_requests
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import CAPACITY_BUFFERS
@@ -111,12 +111,7 @@ def _find_workload(
 
 def _on_linux(spec: o.SchedulingSpec) -> o.SchedulingSpec:
     """Return the spec of a template as one for Linux, unless it names an operating system, or selects nodes by it."""
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    keys = {*(spec.node_selector or {})}
-    for term in required.node_selector_terms if required is not None else ():
-        keys.update(one.key for one in term.match_expressions or ())
-    return spec if OS_LABEL in keys else _on(spec, LINUX)
+    return spec if OS_LABEL in required_keys(spec) else _on(spec, LINUX)
 
 
 def _on(spec: o.SchedulingSpec, system: str) -> o.SchedulingSpec:

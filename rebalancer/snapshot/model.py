@@ -18,7 +18,7 @@ from rebalancer.snapshot.jobs import JobState
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
-from rebalancer.snapshot.native_nodes import ARCH_LABEL, OS_LABEL, NativeNodes
+from rebalancer.snapshot.native_nodes import ARCH_LABEL, OS_LABEL, NativeNodes, required_keys
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
@@ -501,6 +501,8 @@ class Snapshot:
     """Zones that had nodes when earlier runs looked, or that the policy names."""
     ordered: frozenset[str] = frozenset()
     """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
+    same_architecture: bool = False
+    """Whether the policy keeps pods on the architecture where those of their template are Ready."""
 
     @cached_property
     def class_index(self) -> ClassIndex:
@@ -537,12 +539,24 @@ class Snapshot:
     def foreign_nodes(self, cls: int) -> Bools | None:
         """Return the nodes (N,) of another operating system than pods of ``cls`` run on; None if there are none.
 
-        The scheduler may choose them nevertheless. The array is shared and read-only.
+        With ``same_architecture`` also those of another architecture. The scheduler may choose them nevertheless. The
+        array is shared and read-only.
         """
-        return self._operating_systems.foreign(cls)
+        systems = self._operating_systems.foreign(cls)
+        machines = self.other_architectures(cls) if self.same_architecture else None
+        if systems is None or machines is None:
+            return machines if systems is None else systems
+        return freeze(systems | machines)
+
+    def difference_of(self, cls: int, nodes: Int32s | int) -> str:
+        """Return what differs on the ``foreign_nodes`` among some: the operating system, or only the architecture."""
+        systems = self._operating_systems.foreign(cls)
+        return (
+            "operating system" if systems is not None and systems[nodes].any() else "architecture"
+        )
 
     def without_foreign(self, nodes: Bools, cls: int) -> Bools:
-        """Return ``nodes`` (N,) without those of another operating system than pods of ``cls`` run on."""
+        """Return ``nodes`` (N,) without the ``foreign_nodes`` of ``cls``."""
         foreign = self.foreign_nodes(cls)
         return nodes if foreign is None else nodes & ~foreign
 
@@ -570,7 +584,9 @@ class Snapshot:
 
     def _native_nodes(self, key: str, asked: Sequence[str]) -> NativeNodes:
         groups = [
-            (*filter(None, (of.controller_uid,)), *(at for at in (of.owner,) if at >= 0))
+            ()
+            if key in required_keys(of.spec)
+            else (*filter(None, (of.controller_uid,)), *(at for at in (of.owner,) if at >= 0))
             for of in self.classes
         ]
         ready = np.flatnonzero(self.pods.living & self.pods.ready)

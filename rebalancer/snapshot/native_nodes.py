@@ -2,7 +2,7 @@
 
 kube-scheduler compares neither: the kubelet of another operating system refuses the pod (``PodOSNotSupported``,
 ``pkg/kubelet/lifecycle/predicate.go``), and an image may not exist for another architecture. So a prediction may name
-such a node.
+such a node. Where a pod's nodeSelector or required node affinity names the label, kube-scheduler goes by that.
 """
 
 from __future__ import annotations
@@ -14,11 +14,23 @@ import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s, freeze
 from rebalancer.snapshot.labels import MISSING, NodeLabels
+from rebalancer.wire.objects import SchedulingSpec
 
 OS_LABEL, ARCH_LABEL = "kubernetes.io/os", "kubernetes.io/arch"
 """Labels that each kubelet sets on its node."""
 LINUX = "linux"
 """The operating system of pods that do not exist yet, where nothing says another."""
+
+
+def required_keys(spec: SchedulingSpec) -> set[str]:
+    """Return the keys of the node labels that a nodeSelector or a required node affinity names."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    keys = {*(spec.node_selector or {})}
+    for term in required.node_selector_terms if required is not None else ():
+        keys.update(one.key for one in term.match_expressions or ())
+    return keys
+
 
 _Values = frozenset[str]
 _NONE: _Values = frozenset()

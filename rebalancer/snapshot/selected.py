@@ -182,6 +182,8 @@ def list_unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[s
 
 def with_avoided(snapshot: Snapshot, landings: Landings) -> Snapshot:
     """Return the snapshot with the nodes noted that ``landings`` excludes."""
+    if landings.same_architecture:
+        snapshot = replace(snapshot, same_architecture=True)
     nodes = snapshot.nodes
     avoided = np.zeros(len(nodes), bool)
     if landings.min_node_age is not None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.testing.snapshots import node, workload
+from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from strategies.placement import PlacementParams
 from tests.unit.planner.conftest import plan_of
 
@@ -52,6 +52,42 @@ def test_pods_of_schedulers_without_a_profile_are_not_judged_by_their_nodes(
     assert bool(plan.before[strategy].violated) is judged
     assert bool(plan.moves) is judged
     assert bool(plan.skips) is False
+
+
+def apart(kind):
+    term = {"labelSelector": {"matchLabels": {"app": "alone"}}, "topologyKey": ZONE}
+    of = [term] if kind.startswith("required") else [{"weight": 100, "podAffinityTerm": term}]
+    return {"affinity": {"podAntiAffinity": {kind: of}}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rule"),
+    [
+        ("topology-spread", spread("alone", ZONE, hard=True)),
+        ("topology-spread", spread("alone", ZONE)),
+        ("anti-affinity", apart("requiredDuringSchedulingIgnoredDuringExecution")),
+        ("anti-affinity", apart("preferredDuringSchedulingIgnoredDuringExecution")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("scheduler", "beside", "counts"),
+    [
+        ("serverless", [], False),
+        # A pod that shares its node is not of those for which nodes are made.
+        ("serverless", workload("web", ["east0"], cpu="50m"), True),
+        ("default-scheduler", [], True),
+    ],
+)
+def test_rules_of_pods_that_get_nodes_for_themselves_are_not_unmet(
+    strategy, rule, scheduler, beside, counts
+):
+    nodes = [node(f"east{i}", "east", cpu="1") for i in range(3)]
+    alone = workload(
+        "alone", [of["metadata"]["name"] for of in nodes], spec={**rule, "schedulerName": scheduler}
+    )
+    plan = plan_of([*nodes, node("west0", "west"), *alone, *beside], strategies=[strategy])
+    assert bool(plan.before[strategy].violated) is counts
+    assert bool(plan.moves) is (scheduler == "default-scheduler")
 
 
 def test_with_a_profile_they_are():

@@ -297,8 +297,9 @@ def _why_none(packing: Packing, cls: int) -> str:
     others = packing.model.feasible(packing.state, cls) & packing.foreign(cls)
     if not others.any():
         return text
-    name = packing.snapshot.nodes.names[int(others.argmax())]
-    return f"{name} has room for it, but is of another operating system ({text})"
+    row = int(others.argmax())
+    name, differs = packing.snapshot.nodes.names[row], packing.snapshot.difference_of(cls, row)
+    return f"{name} has room for it, but is of another {differs} ({text})"
 
 
 def _find_room(packing: Packing, cls: int, *, is_chunk: bool) -> int | None:

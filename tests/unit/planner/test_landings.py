@@ -53,6 +53,53 @@ def test_where_a_replacement_may_land(landings, target, goes):
     assert {skip.code for skip in made_plan.skips} == (set() if goes else {Code.AVOIDED_NODE})
 
 
+ARCH = "kubernetes.io/arch"
+ARM, AMD = {ARCH: "arm64"}, {ARCH: "amd64"}
+BOTH = [{"key": ARCH, "operator": "In", "values": ["amd64", "arm64"]}]
+FOR_BOTH = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": BOTH}]
+            }
+        }
+    }
+}
+
+
+def plan_on(target, spec, landings, strategy, *more):
+    rules = rules_of(f"landings: {landings}\nstrategies: {{{strategy}: {{}}}}")
+    objects = [node("n1", labels=target), *workload("web", ["n0", "n0"], spec=spec), *more]
+    return make_plan(rules, snapshot_of(objects), Timings(SystemClock())).plan
+
+
+@pytest.mark.parametrize(
+    ("landings", "target", "spec", "goes"),
+    [
+        ("{}", ARM, {}, True),
+        ("{sameArchitecture: true}", ARM, {}, False),
+        ("{sameArchitecture: true}", AMD, {}, True),
+        ("{sameArchitecture: true}", {}, {}, True),
+        # What its template asks for by itself, it runs on.
+        ("{sameArchitecture: true}", ARM, FOR_BOTH, True),
+    ],
+)
+def test_pods_keep_to_the_architecture_of_their_ready_ones(landings, target, spec, goes):
+    moves = plan_on(target, spec, landings, "duplicates", node("n0", labels=AMD)).moves
+    assert [[landing.node for landing in move.landings] for move in moves] == [["n1"]] * goes
+
+
+def test_who_has_to_go_and_might_land_on_another_architecture_says_so():
+    # n0 must be left, and n2 is fuller than n1.
+    going = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+    more = [node("n0", labels=AMD, taints=going), node("n2", labels=AMD)]
+    more += workload("full", ["n2"] * 2, cpu="1")
+    made_plan = plan_on(ARM, {}, "{sameArchitecture: true}", "leaving", *more)
+    assert not made_plan.moves
+    assert {skip.code for skip in made_plan.skips} == {Code.AVOIDED_NODE}
+    assert "of another architecture than its Ready pods" in made_plan.skips[0].message
+
+
 def test_another_node_that_the_scheduler_prefers_may_take_it():
     # n1 is new and nearly full: no landing is predicted there.
     full = [made("n1", "07:59", cpu="1"), *workload("fill", ["n1"], cpu="900m", memory="14Gi")]

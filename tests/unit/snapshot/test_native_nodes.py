@@ -59,6 +59,32 @@ def test_a_new_template_runs_where_the_old_one_does():
     assert foreign([*NODES, *old, *new[1:]], "web-new") == ["win0"]
 
 
+SYSTEM = {"key": OS, "operator": "In", "values": ["linux", "windows"]}
+TERMS = {"nodeSelectorTerms": [{"matchExpressions": [SYSTEM]}]}
+EACH = {"requiredDuringSchedulingIgnoredDuringExecution": TERMS}
+WISH = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [SYSTEM]}}
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "others"),
+    [
+        ({"nodeSelector": {OS: "linux"}}, []),
+        ({"nodeSelector": {OS: "windows"}}, []),
+        ({"nodeSelector": {"pool": "a"}}, ["win0"]),
+        ({"affinity": {"nodeAffinity": EACH}}, []),
+        ({"affinity": {"nodeAffinity": WISH}}, ["win0"]),
+        # The kubelet asks what the spec says in any case.
+        ({"nodeSelector": {OS: "windows"}, "os": {"name": "linux"}}, ["win0"]),
+    ],
+)
+def test_what_the_scheduler_asks_by_itself_makes_no_node_foreign(spec, others):
+    assert foreign([*NODES, *workload("web", ["lin0"], spec=spec)], "web-0") == others
+
+
 def test_a_cluster_of_one_operating_system_is_asked_for_spec_only():
     web = workload("web", ["lin0"])
     assert foreign([*NODES[1:3], *web], "web-0") == []
