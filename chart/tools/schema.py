@@ -281,8 +281,6 @@ _OWN: dict[str, Schema] = {
             "keep": {"type": "string", "minLength": 2},
             "maxSize": {"type": "string", "pattern": "^[1-9][0-9]*([kMGT]i?)?$"},
             "claim": _NAME,
-            "to": {"type": "string", "pattern": "^(s3://[a-z0-9][a-z0-9.-]+(/[^ ]*)?)?$"},
-            "serviceAccountAnnotations": _TEXTS,
             "redactKeySecret": _NAME,
         }
     ),

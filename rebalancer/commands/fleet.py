@@ -27,7 +27,6 @@ from rebalancer.commands.flags import (
     reference,
     takes,
 )
-from rebalancer.commands.work import index_of
 from rebalancer.fleet.clusters import (
     FILE,
     STATUS,
@@ -46,6 +45,9 @@ from rebalancer.report.document import FORMS
 from rebalancer.run import one_run
 from rebalancer.run.options import ClusterFlags, RunOptions, flag
 from rebalancer.run.publishing import EndedRun, publish_run, with_spans
+
+_INDEX = "JOB_COMPLETION_INDEX"
+"""Set by the Job controller in the pods of an Indexed Job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,10 @@ def _cluster_of(fleet: Fleet, path: str, environ: Mapping[str, str]) -> FleetClu
     Raises:
         PolicyError: the pod has no completion index, or the list has no cluster with that index.
     """
-    index = index_of(environ)
+    text = environ.get(_INDEX, "")
+    if not text.isdecimal():
+        raise PolicyError([f"{_INDEX} is not set: only the pod of an Indexed Job has a cluster"])
+    index = int(text)
     if index >= len(fleet.clusters):
         raise PolicyError(
             [f"{path}: has no cluster {index}: the list has changed since this Job began"]
