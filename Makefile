@@ -162,7 +162,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-header --python-version 3.11 --gen
 requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) --output-file requirements-dev.txt pyproject.toml requirements-dev.in
-	$(COMPILE) --constraint requirements-dev.txt --extra aws --extra otel --output-file image/requirements.txt pyproject.toml
+	$(COMPILE) --constraint requirements-dev.txt --extra aws --output-file image/requirements.txt pyproject.toml
 	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
 	$(COMPILE) --output-file tests/audit/requirements.txt tests/audit/requirements.in

@@ -82,10 +82,6 @@ spec:
         - name: REBALANCER_NOTIFY
           valueFrom: {secretKeyRef: {name: {{ (.notify).secretName | quote }}, key: url}}
         {{- end }}
-        {{- if and (.traces).url (.traces).secretName (not $.quiet) }}
-        - name: OTEL_EXPORTER_OTLP_HEADERS
-          valueFrom: {secretKeyRef: {name: {{ (.traces).secretName | quote }}, key: headers}}
-        {{- end }}
         {{- with .extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -251,9 +247,6 @@ spec:
 {{- end }}
 {{- if (.Values.notify).secretName }}
 - --notify-template={{ .Values.notify.template }}
-{{- end }}
-{{- with (.Values.traces).url }}
-- --traces={{ . }}
 {{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}

@@ -195,9 +195,6 @@ _OWN: dict[str, Schema] = {
     ),
     "usage": _closed({"secretName": _NAME}),
     "notify": _closed({"secretName": _NAME, "template": {"type": "string", "minLength": 1}}),
-    "traces": _closed(
-        {"url": {"type": "string", "pattern": "^(https?://.+)?$"}, "secretName": _NAME}
-    ),
     "kind": {"enum": ["CronJob", "Deployment"]},
     "serve": _closed(
         {

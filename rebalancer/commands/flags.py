@@ -294,12 +294,11 @@ _PANELS: Mapping[str, Sequence[str]] = {
         "memory",
         "machine_state",
     ),
-    "Metrics, notices and traces": (
+    "Metrics and notices": (
         "metrics_push",
         "metrics_file",
         "notify",
         "notify_template",
-        "traces",
     ),
     "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
     "As kubectl drain": (
@@ -495,7 +494,7 @@ POLICY = "policy_path settings only mode"
 SCOPE = "namespace selector select"
 REQUESTS = "max_requests compress"
 NOTIFY = "notify notify_template"
-PUBLISHING = f"metrics_push metrics_file {NOTIFY} traces"
+PUBLISHING = f"metrics_push metrics_file {NOTIFY}"
 STATE = "lease memory"
 RUN = (
     f"snapshot_path {SCOPE} output lift_budgets detailed_exitcode deadline {STATE} {REQUESTS} quiet log_format color"

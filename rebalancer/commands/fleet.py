@@ -44,7 +44,7 @@ from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.report.document import FORMS
 from rebalancer.run import one_run
 from rebalancer.run.options import ClusterFlags, RunOptions, flag
-from rebalancer.run.publishing import EndedRun, publish_run, with_spans
+from rebalancer.run.publishing import EndedRun, publish_run
 
 _INDEX = "JOB_COMPLETION_INDEX"
 """Set by the Job controller in the pods of an Indexed Job."""
@@ -83,7 +83,6 @@ def observe_member(flags: FleetFlags, options: RunOptions, environment: Environm
     cluster = _cluster_of(fleet, flags.clusters, environment.environ)
     say(environment.err, f"cluster {cluster.name}")
     publishing = replace(options.publishing, cluster=cluster.name)
-    environment = with_spans(publishing, environment)
     clock = environment.clock
     until = clock.now() + options.deadline
     # What the observation says last comes in the time of the last words.

@@ -25,7 +25,7 @@ from rebalancer.run.options import RunOptions
 @click.command(
     "plan",
     cls=KubectlFlags,
-    rare=("deadline", "lease", "notify", "notify_template", "traces"),
+    rare=("deadline", "lease", "notify", "notify_template"),
     epilog=examples(
         "rebalancer plan",
         "rebalancer plan cluster.zip",

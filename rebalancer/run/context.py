@@ -181,7 +181,7 @@ def say_on(
         pictured=flags.pictured,
         unix=clock.unix,
     )
-    return Timings(clock, shown=shown, spans=environment.spans), progress
+    return Timings(clock, shown=shown), progress
 
 
 def _scope(flags: ScopeFlags, environment: Environment) -> Scope:

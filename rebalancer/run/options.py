@@ -170,7 +170,6 @@ class ClusterFlags:
             environ=environment.environ,
             stop=stop,
             limits=limits if self.request_timeout is None else limits.within(self.request_timeout),
-            spans=environment.spans,
         )
 
 
@@ -287,12 +286,6 @@ class Publishing:
         default=None,
         metavar="URL",
         env="REBALANCER_NOTIFY",
-    )
-    traces: str | None = flag(
-        "Send a trace of the run to an OpenTelemetry collector, OTLP over HTTP: http://HOST:4318. Needs the extra otel.",
-        default=None,
-        metavar="URL",
-        env="REBALANCER_TRACES",
     )
     notify_template: str = flag(
         "Body of the notice: JSON with placeholders such as $summary.",

@@ -930,8 +930,6 @@ CHANGED = {
     "metrics.dashboard.labels": {"grafana": "yes"},
     "notify.secretName": "chat",
     "notify.template": "slack",
-    "traces.url": "http://otel-collector.test:4318",
-    "traces.secretName": "otel",
 }
 FLEET = {
     "fleet": {"clusters": [{"name": name, "secretName": name} for name in ("prod-eu", "prod-us")]}
@@ -960,7 +958,6 @@ NEEDS: dict[str, dict[str, Any]] = {
     "metrics.dashboard": {"metrics": {**PUSHED, "dashboard": {"enabled": True}}},
     "metrics.dashboard.enabled": {"metrics": PUSHED},
     "notify.template": {"notify": {"secretName": "chat"}},
-    "traces.secretName": {"traces": {"url": "http://otel-collector.test:4318"}},
 }
 """What has to be switched on for a value, or for all values under a path, to show."""
 
