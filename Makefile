@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-long e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
+.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-long e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
 	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index audit sast install evidence clean
 
 PYTHON ?= python3
@@ -40,7 +40,7 @@ demo: $(LIGHT)  ## the story in an embedded cluster; needs no Kubernetes, and in
 # Folders of which each test needs more than this machine has are not even read, which takes each worker a second.
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not e2e and not node" \
-		$(addprefix --ignore=tests/,browser capi e2e gangs node prometheus ray ticks) $(PYTEST_ARGS)
+		$(addprefix --ignore=tests/,browser capi e2e gangs node prometheus ticks) $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
@@ -85,10 +85,6 @@ e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; 
 
 e2e-browser: $(STAMP)  ## the HTML report in chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/browser -m browser $(PYTEST_ARGS) tests/browser
-
-e2e-ray: $(STAMP)  ## compare on a real local Ray, which it installs; 1 GB of disk
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/ray/requirements.txt
-	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/ray -m ray $(PYTEST_ARGS) tests/ray
 
 e2e-node: $(STAMP)  ## the installed product on a real kubelet; needs root, containerd, runc and the CNI plug-ins, and what e2e-prometheus needs
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/node -m node $(PYTEST_ARGS) tests/node tests/chart/test_image.py
@@ -170,8 +166,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-header --python-version 3.11 --gen
 requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(COMPILE) --output-file requirements-dev.txt pyproject.toml requirements-dev.in
-	$(COMPILE) --constraint requirements-dev.txt --extra aws --extra otel --output-file image/requirements.txt pyproject.toml
-	$(COMPILE) --constraint requirements-dev.txt --extra ray --output-file tests/ray/requirements.txt pyproject.toml
+	$(COMPILE) --constraint requirements-dev.txt --extra aws --output-file image/requirements.txt pyproject.toml
 	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
 	$(COMPILE) --output-file tests/audit/requirements.txt tests/audit/requirements.in

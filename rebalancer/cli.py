@@ -60,7 +60,6 @@ _GROUPS = {
         "fleet": "Observe several clusters, and report on all of them.",
         "record": "Keep snapshots of the cluster in a directory, for compare.",
         "marks": "Show the marks that runs have set on nodes, or remove them.",
-        "work": "Play a part of a comparison, in a pod of its Job.",
         "node-agent": "Say on this node that its EC2 instance will go.",
     },
 }

@@ -26,8 +26,8 @@ import msgspec
 
 from rebalancer.fleet.compare import Inputs, list_tasks
 from rebalancer.fleet.comparison import Comparison, compare_rows
-from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
+from rebalancer.fleet.work import play_all
 from rebalancer.testing.snapshots import node, spread, workload
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nmode: enforce\n"
@@ -88,10 +88,10 @@ def judge(truth: str, comparison: Comparison) -> str:
     return {"better": "right", "worse": "wrong"}.get(named.get(planted, ""), "not shown")
 
 
-def play_draw(truth: str, seed: int, engine: TaskEngine) -> Comparison:
+def play_draw(truth: str, seed: int, jobs: int) -> Comparison:
     """Play and compare one draw."""
     with tempfile.TemporaryDirectory() as folder:
-        results = list(engine.run(tasks_of(truth, seed, Path(folder))))
+        results = list(play_all(tasks_of(truth, seed, Path(folder)), jobs))
     rows = [of for of in results if isinstance(of, Row)]
     failures = [of for of in results if isinstance(of, Failure)]
     return compare_rows(["better", "worse"], rows, failures)
@@ -104,12 +104,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=TRUTHS)
     options = parser.parse_args()
-    engine: TaskEngine = InProcess() if options.jobs == 1 else Processes(options.jobs)
     print("| truth | draws | right | not shown | wrong |\n|---|---|---|---|---|")
     for truth in [options.only] if options.only else TRUTHS:
         came: Counter[str] = Counter()
         for seed in range(options.first, options.first + options.draws):
-            verdict = judge(truth, play_draw(truth, seed, engine))
+            verdict = judge(truth, play_draw(truth, seed, options.jobs))
             came[verdict] += 1
             if verdict != "right":
                 print(f"<!-- {truth} {seed}: {verdict} -->", flush=True)

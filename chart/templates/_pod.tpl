@@ -1,5 +1,5 @@
 {{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL "serves" BOOL); quiet: no metrics, no
-notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with; "scratch" BOOL: it needs /tmp; "fleet" BOOL: it runs on one cluster of several */ -}}
+notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with; "fleet" BOOL: it runs on one cluster of several */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
@@ -82,10 +82,6 @@ spec:
         - name: REBALANCER_NOTIFY
           valueFrom: {secretKeyRef: {name: {{ (.notify).secretName | quote }}, key: url}}
         {{- end }}
-        {{- if and (.traces).url (.traces).secretName (not $.quiet) }}
-        - name: OTEL_EXPORTER_OTLP_HEADERS
-          valueFrom: {secretKeyRef: {name: {{ (.traces).secretName | quote }}, key: headers}}
-        {{- end }}
         {{- with .extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -124,7 +120,7 @@ spec:
         {{- if $.claim }}
         - {name: recorded, mountPath: /recorded}
         {{- end }}
-        {{- if or $.scratch $.fleet }}
+        {{- if $.fleet }}
         - {name: scratch, mountPath: /tmp}
         {{- end }}
         {{- if $.redactKeySecret }}
@@ -162,7 +158,7 @@ spec:
     - name: recorded
       persistentVolumeClaim: {claimName: {{ . | quote }}}
     {{- end }}
-    {{- if or $.scratch $.fleet }}
+    {{- if $.fleet }}
     - name: scratch
       {{- /* The library writes certificates and keys of a kubeconfig to files: not to the node's disk. */}}
       emptyDir: {{ ternary "{medium: Memory, sizeLimit: 1Mi}" "{}" (default false $.fleet) }}
@@ -251,9 +247,6 @@ spec:
 {{- end }}
 {{- if (.Values.notify).secretName }}
 - --notify-template={{ .Values.notify.template }}
-{{- end }}
-{{- with (.Values.traces).url }}
-- --traces={{ . }}
 {{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}

@@ -195,9 +195,6 @@ _OWN: dict[str, Schema] = {
     ),
     "usage": _closed({"secretName": _NAME}),
     "notify": _closed({"secretName": _NAME, "template": {"type": "string", "minLength": 1}}),
-    "traces": _closed(
-        {"url": {"type": "string", "pattern": "^(https?://.+)?$"}, "secretName": _NAME}
-    ),
     "kind": {"enum": ["CronJob", "Deployment"]},
     "serve": _closed(
         {
@@ -281,8 +278,6 @@ _OWN: dict[str, Schema] = {
             "keep": {"type": "string", "minLength": 2},
             "maxSize": {"type": "string", "pattern": "^[1-9][0-9]*([kMGT]i?)?$"},
             "claim": _NAME,
-            "to": {"type": "string", "pattern": "^(s3://[a-z0-9][a-z0-9.-]+(/[^ ]*)?)?$"},
-            "serviceAccountAnnotations": _TEXTS,
             "redactKeySecret": _NAME,
         }
     ),

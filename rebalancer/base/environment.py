@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Stop
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -135,14 +134,13 @@ class Timings:
     seconds: dict[str, float] = field(default_factory=dict)
     shown: Callable[[str], AbstractContextManager[object]] = nullcontext
     """Entered with the name of each phase, while it lasts."""
-    spans: Spans = NO_SPANS
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Measure the time spent in the ``with`` block and add it to the phase ``name``."""
         started = self.clock.now()
         try:
-            with self.shown(name), self.spans.part(name):
+            with self.shown(name):
                 yield
         finally:
             spent = self.clock.now() - started
@@ -163,8 +161,6 @@ class Environment:
     """Set once something may be changed: nothing is cut off then, a signal only sets ``stop``."""
     random: Callable[[int], bytes] = os.urandom
     """Returns so many random bytes."""
-    spans: Spans = NO_SPANS
-    """Hears of the parts and the requests of the run that is under way."""
 
     def until_signal(self) -> Stop:
         """Return a stop condition without a deadline: only a signal sets it."""

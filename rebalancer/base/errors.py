@@ -14,9 +14,7 @@ The answers to an eviction are not exceptions but outcomes (``rebalancer.plan.pl
 from __future__ import annotations
 
 import enum
-import importlib
 from collections.abc import Sequence
-from typing import Any
 
 from rebalancer.base.early_signals import STOPPED, STOPPED_CODE
 
@@ -88,17 +86,3 @@ class StoppedError(RebalancerError):
 
     def __init__(self) -> None:
         super().__init__(STOPPED)
-
-
-def import_extra(module: str, extra: str, use: str) -> Any:
-    """Return ``module``, a library of the extra ``extra``; ``use``: the flag or command that needs it.
-
-    Raises:
-        PolicyError: it is not installed; says how to install it.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise PolicyError(
-            [f"{use} needs the extra {extra}: pip install '.[{extra}]' in a checkout ({error})"]
-        ) from None

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
 
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import print_text, say
-from rebalancer.commands.flags import (
-    ACCESS,
-    PanelCommand,
-    examples,
-    reference,
-    takes,
-)
-from rebalancer.fleet.compare import Inputs, compare
-from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
-from rebalancer.fleet.stores import list_snapshots
+from rebalancer.commands.flags import PanelCommand, examples, takes
+from rebalancer.fleet.compare import Inputs, compare, list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress, bars_on
-from rebalancer.run.options import ClusterFlags, Grouped, PolicyFlags, flag
+from rebalancer.run.options import Grouped, PolicyFlags, flag
 
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""
@@ -46,7 +39,7 @@ class CompareOptions(Grouped):
         "Snapshot files, and directories of them.",
         default=(),
         required=True,
-        metavar="FILE|DIRECTORY|s3://... ...",
+        metavar="FILE|DIRECTORY ...",
     )
     judge: str = flag(
         "Policy by whose rules all policies' ends are scored.",
@@ -63,25 +56,9 @@ class CompareOptions(Grouped):
     seed: int = flag("Of the landings: another one draws others.", default=0, least=0, metavar="N")
     lift_budgets: bool = flag("No limit per run and per hour.", default=False)
     no_memory: bool = flag("Every run is the first: no cool-downs.", default=False)
-    jobs: int | None = flag(
-        "Processes, or pods at a time, to play in (1). The result is the same.",
-        default=None,
-        least=1,
-        metavar="N",
+    jobs: int = flag(
+        "Processes to play in. The result is the same.", default=1, least=1, metavar="N"
     )
-    ray: str | None = flag(
-        "Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the"
-        " extra ray.",
-        default=None,
-        metavar="ADDRESS|local",
-    )
-    kubernetes: str | None = flag(
-        "Play in an Indexed Job with the pod of this CronJob, the chart's that records; snapshots are in a bucket, or on a"
-        " volume that it mounts under the same path.",
-        default=None,
-        metavar="NAMESPACE/CRONJOB",
-    )
-    cluster: ClusterFlags = field(default_factory=ClusterFlags)
     resume: str | None = flag(
         "Keep the results in this file, and go on from those that are in it.",
         default=None,
@@ -95,33 +72,6 @@ class CompareOptions(Grouped):
         """Return how all tasks are played."""
         return TaskSetting(judge, self.cycles, self.lift_budgets, not self.no_memory)
 
-    def engine(self, environment: Environment) -> TaskEngine:
-        """Return the engine that plays the tasks.
-
-        Raises:
-            PolicyError: the flags contradict each other.
-            ClusterReadError: no cluster is configured for ``--kubernetes``.
-        """
-        if self.kubernetes is not None:
-            return self._indexed_job(self.kubernetes, environment)
-        if self.ray is None:
-            return InProcess() if self.jobs in (None, 1) else Processes(self.jobs or 1)
-        from rebalancer.fleet.engines import LOCAL, RayTasks  # noqa: PLC0415
-
-        if self.jobs is not None and self.ray != LOCAL:
-            raise PolicyError([f"--jobs and --ray {self.ray}: the cluster has its own workers"])
-        return RayTasks(self.ray, self.jobs)
-
-    def _indexed_job(self, cron_job: str, environment: Environment) -> TaskEngine:
-        from rebalancer.fleet.indexed_job import IndexedJob  # noqa: PLC0415
-        from rebalancer.fleet.stores import folder_of  # noqa: PLC0415
-
-        if self.ray is not None:
-            raise PolicyError(["--kubernetes and --ray: give one of them"])
-        client = self.cluster.client(environment, environment.until_signal())
-        where = reference("--kubernetes", cron_job)
-        return IndexedJob(client, where, folder_of(self.snapshots[0]), self.jobs or 1)
-
 
 def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     """Compare the policies and print the result.
@@ -131,7 +81,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     """
     # What a worker needs is needed here to read the policies only.
     from rebalancer.fleet.comparison_report import render_comparison  # noqa: PLC0415
-    from rebalancer.fleet.work import as_rules  # noqa: PLC0415
+    from rebalancer.fleet.work import as_rules, play_all  # noqa: PLC0415
 
     registry = Registry.installed()
 
@@ -146,9 +96,9 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         seed=options.seed,
         setting=options.setting(load(options.judge)),
     )
-    engine = options.engine(environment)
+    play = partial(play_all, jobs=options.jobs)
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
-        comparison = compare(inputs, engine, journal_path=options.resume, reached=reached)
+        comparison = compare(inputs, play, journal_path=options.resume, reached=reached)
     text = render_comparison(comparison, options.output, options.judge)
     print_text(environment, text, options.output)
     failed = len(comparison.failures)
@@ -209,7 +159,7 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
 )
 @takes(
     CompareOptions,
-    f"policies snapshots judge cycles draws seed lift_budgets no_memory jobs ray kubernetes {ACCESS} resume output quiet",
+    "policies snapshots judge cycles draws seed lift_budgets no_memory jobs resume output quiet",
 )
 def command(**flags: Any) -> int:
     """Play policies on snapshots, and say which is better on what.

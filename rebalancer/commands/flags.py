@@ -281,7 +281,6 @@ _PANELS: Mapping[str, Sequence[str]] = {
     "Access to the cluster": ("kubeconfig", "context_name", "request_timeout"),
     "Progress, output and exit code": (
         "whole",
-        "every_report",
         "quiet",
         "log_format",
         "color",
@@ -294,12 +293,11 @@ _PANELS: Mapping[str, Sequence[str]] = {
         "memory",
         "machine_state",
     ),
-    "Metrics, notices and traces": (
+    "Metrics and notices": (
         "metrics_push",
         "metrics_file",
         "notify",
         "notify_template",
-        "traces",
     ),
     "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
     "As kubectl drain": (
@@ -495,7 +493,7 @@ POLICY = "policy_path settings only mode"
 SCOPE = "namespace selector select"
 REQUESTS = "max_requests compress"
 NOTIFY = "notify notify_template"
-PUBLISHING = f"metrics_push metrics_file {NOTIFY} traces"
+PUBLISHING = f"metrics_push metrics_file {NOTIFY}"
 STATE = "lease memory"
 RUN = (
     f"snapshot_path {SCOPE} output lift_budgets detailed_exitcode deadline {STATE} {REQUESTS} quiet log_format color"
@@ -517,16 +515,3 @@ ALL_NAMESPACES = click.option(
 def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
     """Return the flag ``-o`` with these forms; the first is the default."""
     return takes(Ending, "output", output={"choices": forms, "help": f"Form of the {of}."})
-
-
-_EVERY = "30s"
-WATCH = click.option(
-    "--watch",
-    "every_report",
-    is_flag=False,
-    flag_value=_EVERY,
-    callback=parse_with(at_least_a_second),
-    metavar="[DURATION]",
-    help=f"On a terminal. A dry run: the report again every so often ({_EVERY}); a star marks what changed."
-    " Else: the nodes, as pods move.",
-)

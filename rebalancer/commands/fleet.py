@@ -27,7 +27,6 @@ from rebalancer.commands.flags import (
     reference,
     takes,
 )
-from rebalancer.commands.work import index_of
 from rebalancer.fleet.clusters import (
     FILE,
     STATUS,
@@ -45,7 +44,10 @@ from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.report.document import FORMS
 from rebalancer.run import one_run
 from rebalancer.run.options import ClusterFlags, RunOptions, flag
-from rebalancer.run.publishing import EndedRun, publish_run, with_spans
+from rebalancer.run.publishing import EndedRun, publish_run
+
+_INDEX = "JOB_COMPLETION_INDEX"
+"""Set by the Job controller in the pods of an Indexed Job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,6 @@ def observe_member(flags: FleetFlags, options: RunOptions, environment: Environm
     cluster = _cluster_of(fleet, flags.clusters, environment.environ)
     say(environment.err, f"cluster {cluster.name}")
     publishing = replace(options.publishing, cluster=cluster.name)
-    environment = with_spans(publishing, environment)
     clock = environment.clock
     until = clock.now() + options.deadline
     # What the observation says last comes in the time of the last words.
@@ -113,7 +114,10 @@ def _cluster_of(fleet: Fleet, path: str, environ: Mapping[str, str]) -> FleetClu
     Raises:
         PolicyError: the pod has no completion index, or the list has no cluster with that index.
     """
-    index = index_of(environ)
+    text = environ.get(_INDEX, "")
+    if not text.isdecimal():
+        raise PolicyError([f"{_INDEX} is not set: only the pod of an Indexed Job has a cluster"])
+    index = int(text)
     if index >= len(fleet.clusters):
         raise PolicyError(
             [f"{path}: has no cluster {index}: the list has changed since this Job began"]

@@ -23,11 +23,10 @@ from rebalancer.commands.flags import (
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
 from rebalancer.migrate.source import read_source
 from rebalancer.migrate.uses import (
-    V1ALPHA1,
+    V1ALPHA2,
     KeyFate,
     as_comments,
-    read_v1alpha1,
-    read_v1alpha2,
+    read_policy,
 )
 from rebalancer.planner.findings import findings
 from rebalancer.policy.document import FileProblem
@@ -60,13 +59,11 @@ def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> 
     """
     source = read_source(raw, file)
     document, notes = source.document, source.notes
-    version = document.data["apiVersion"]
-    read = read_v1alpha1 if version == V1ALPHA1 else read_v1alpha2
-    data = merge_profiles(read(document, notes), known, notes, dry_run=source.dry_run)
+    data = merge_profiles(read_policy(document, notes), known, notes, dry_run=source.dry_run)
     if not data["strategies"]:
         notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
     head = (
-        f"{MODELINE}# Migrated from a policy of the descheduler ({version}).\n{as_comments(notes)}"
+        f"{MODELINE}# Migrated from a policy of the descheduler ({V1ALPHA2}).\n{as_comments(notes)}"
     )
     return Migrated(data, head, tuple(notes))
 
@@ -216,7 +213,7 @@ def _strategies() -> None:
 def _migrate(file: str, output: str | None) -> int:
     """Turn a policy of the descheduler into one of ours.
 
-    FILE ('-': standard input) holds a DeschedulerPolicy, v1alpha1 or v1alpha2, the ConfigMap with one, or
+    FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2), the ConfigMap with one, or
     the values of the descheduler's chart (also in a HelmRelease or an Application). Other manifests may
     stand beside it.
     What has no equal here is listed on standard error, and in comments of what is written.

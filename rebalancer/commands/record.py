@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,15 +11,8 @@ from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
-from rebalancer.commands.flags import (
-    CLUSTER,
-    REDACT,
-    Whole,
-    examples,
-    parse_with,
-)
-from rebalancer.fleet.record import Recorded, Retention, record
-from rebalancer.fleet.stores import store_of
+from rebalancer.commands.flags import CLUSTER, REDACT, examples, parse_with
+from rebalancer.fleet.record import Recorded, Retention, hold, record
 from rebalancer.run.options import ClusterFlags
 from rebalancer.snapshot.redact import Redactor
 from rebalancer.wire.quantity import parse
@@ -26,7 +20,7 @@ from rebalancer.wire.quantity import parse
 
 def run_record(
     access: ClusterFlags,
-    to: str,
+    folder: Path,
     retention: Retention,
     every: float | None,
     environment: Environment,
@@ -35,21 +29,20 @@ def run_record(
     """Record once, or at a fixed interval until a signal comes; return 4 if one of several snapshots failed.
 
     Raises:
-        RebalancerError: the store cannot be used, or the only snapshot could not be taken.
+        RebalancerError: the folder cannot be used, or the only snapshot could not be taken.
     """
     stop = environment.until_signal()
     client = access.client(environment, stop)
     failed = False
-    store = store_of(to)
-    with store.hold() as work:
+    with hold(folder):
         while True:
             started = environment.clock.now()
             try:
                 clock = environment.clock.unix
-                done = record(client, store, work, retention, clock=clock, redactor=redactor)
+                done = record(client, folder, retention, clock=clock, redactor=redactor)
                 for line in _describe(done):
                     say(environment.err, line)
-                write(environment.out, [f"{done.url}\n"])
+                write(environment.out, [f"{done.path}\n"])
             except ClusterReadError as error:
                 if every is None:
                     raise
@@ -68,7 +61,7 @@ def _describe(done: Recorded) -> list[str]:
     notes = (*done.captured.notes, *([done.note] if done.note else ()))
     lines = [f"rebalancer: {note}" for note in notes]
     removed = f", {done.removed:,} old ones removed" if done.removed else ""
-    return [*lines, f"{done.name}: {objects:,} objects in {done.bytes:,} bytes{removed}"]
+    return [*lines, f"{done.path.name}: {objects:,} objects in {done.bytes:,} bytes{removed}"]
 
 
 def _bytes(text: str) -> int:
@@ -88,15 +81,15 @@ def _bytes(text: str) -> int:
     epilog=examples(
         "rebalancer record --to recorded/ --keep 7d --max-size 5Gi",
         "rebalancer record --to recorded/ --every 10m",
-        "rebalancer record --to s3://snapshots/prod --redact-key-file key",
+        "rebalancer record --to recorded/ --redact-key-file key",
     ),
 )
 @CLUSTER
 @click.option(
     "--to",
     required=True,
-    metavar="DIRECTORY|s3://BUCKET/PREFIX",
-    help="Where the snapshots are kept; one place for each cluster. s3:// needs the extra aws.",
+    metavar="DIRECTORY",
+    help="Where the snapshots are kept; one directory for each cluster.",
 )
 @click.option(
     "--every",
@@ -116,21 +109,12 @@ def _bytes(text: str) -> int:
     metavar="SIZE",
     help="Remove the oldest ones beyond this size of all: 5Gi. Default: none.",
 )
-@click.option(
-    "--deltas",
-    type=Whole(min=0),
-    default=23,
-    show_default=True,
-    metavar="N",
-    help="After a whole snapshot, keep so many as what has changed since.",
-)
 @REDACT
 def command(
     to: str,
     every: float | None,
     keep: float | None,
     max_size: int | None,
-    deltas: int,
     redact_key_file: str | None,
     **cluster: Any,
 ) -> int:
@@ -139,7 +123,7 @@ def command(
     It reads what snapshot reads, and writes there only. Without --redact-key-file the names of pods, nodes and workloads
     are in it as they are: protect it as you protect the cluster's own lists.
     """
-    retention = Retention(keep, max_size, deltas)
+    retention = Retention(keep, max_size)
     access = ClusterFlags(**cluster)
     redactor = None if redact_key_file is None else Redactor.of_file(redact_key_file)
-    return int(run_record(access, to, retention, every, system_environment(), redactor))
+    return int(run_record(access, Path(to), retention, every, system_environment(), redactor))

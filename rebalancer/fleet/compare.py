@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -21,10 +22,12 @@ import msgspec
 from rebalancer import API_VERSION, __version__
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.comparison import Comparison, compare_rows
-from rebalancer.fleet.engines import TaskEngine
 from rebalancer.fleet.measures import BY_KEY
-from rebalancer.fleet.stores import absolute, digest
-from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
+from rebalancer.fleet.task import Failure, Result, Row, Rules, Task, TaskSetting
+from rebalancer.snapshot.load import load_judgeable
+
+Play = Callable[[Sequence[Task]], Iterator[Result]]
+"""Yields the result of each task, in any order."""
 
 Reached = Callable[[int, int], None]
 """Called with the number of tasks that have ended, and of all."""
@@ -36,7 +39,7 @@ class Inputs:
 
     policies: tuple[Rules, ...]
     snapshots: tuple[str, ...]
-    """Paths or URLs, each once."""
+    """Paths, each once."""
     draws: int
     seed: int
     setting: TaskSetting
@@ -56,7 +59,7 @@ def list_tasks(inputs: Inputs) -> list[Task]:
         raise PolicyError([f"--policies: {_twice(names)} is there twice"])
     tasks: list[Task] = []
     for snapshot in inputs.snapshots:
-        content, source = digest(snapshot), absolute(snapshot)
+        content, source = _digest(snapshot), str(Path(snapshot).absolute())
         for policy in inputs.policies:
             for draw in range(inputs.draws):
                 seed = (inputs.seed, int(content[:16], 16), draw)
@@ -68,12 +71,12 @@ def list_tasks(inputs: Inputs) -> list[Task]:
 
 
 def compare(
-    inputs: Inputs, engine: TaskEngine, *, journal_path: str | None, reached: Reached
+    inputs: Inputs, play: Play, *, journal_path: str | None, reached: Reached
 ) -> Comparison:
     """Play all tasks and compare the policies by their results.
 
     ``journal_path``: a file with earlier results, from which an interrupted comparison continues. ``reached`` is called
-    with each result. The comparison is the same whatever the engine, and wherever it was interrupted.
+    with each result. The comparison is the same in whatever order the results come, and wherever it was interrupted.
 
     Raises:
         PolicyError: see :func:`list_tasks`, and :func:`rebalancer.fleet.compare.open_journal`.
@@ -81,12 +84,12 @@ def compare(
     tasks = list_tasks(inputs)
     context = nullcontext(None) if journal_path is None else open_journal(journal_path)
     with context as journal:
-        rows, failures = play_tasks(tasks, engine, journal, reached)
+        rows, failures = play_tasks(tasks, play, journal, reached)
     return compare_rows([policy.name for policy in inputs.policies], list(rows.values()), failures)
 
 
 def play_tasks(
-    tasks: Sequence[Task], engine: TaskEngine, journal: TaskJournal | None, reached: Reached
+    tasks: Sequence[Task], play: Play, journal: TaskJournal | None, reached: Reached
 ) -> tuple[dict[int, Row], list[Failure]]:
     """Play the tasks that have no row in the journal, and append their rows; return task number -> row, and the failures."""
     by_number = {task.number: task for task in tasks}
@@ -95,7 +98,7 @@ def play_tasks(
     failures: list[Failure] = []
     left = [task for task in tasks if task.number not in rows]
     reached(len(rows), len(tasks))
-    for result in engine.run(iter(left)):
+    for result in play(left):
         if isinstance(result, Failure):
             failures.append(result)
         else:
@@ -108,6 +111,56 @@ def play_tasks(
 
 def _twice(names: Sequence[str]) -> str:
     return next(name for index, name in enumerate(names) if name in names[:index])
+
+
+_SUFFIXES = (".zip", ".json", ".json.gz")
+
+
+def list_snapshots(named: Sequence[str]) -> list[str]:
+    """Return the snapshots in the ``named`` files and directories, each once, in order.
+
+    A file that is named in several ways counts once, by its first name; hidden files and folders do not count. A file
+    that is named itself is read once, so that a wrong one is reported before anything is played. Those of a directory
+    are not: one torn file is no reason to stop.
+
+    Raises:
+        PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.
+    """
+    every: dict[str, str] = {}
+    for name in named:
+        path = Path(name)
+        if path.is_file():
+            load_judgeable(name)
+            snapshots = [name]
+        elif path.is_dir():
+            snapshots = _list_directory(path)
+        else:
+            raise PolicyError([f"{name}: there is no such file or directory"])
+        for one in snapshots:
+            every.setdefault(os.path.realpath(one), one)
+    return list(every.values())
+
+
+def _list_directory(directory: Path) -> list[str]:
+    snapshots = sorted(
+        str(file)
+        for file in directory.rglob("*")
+        if file.name.endswith(_SUFFIXES)
+        and not any(part.startswith(".") for part in file.relative_to(directory).parts)
+        and file.is_file()
+    )
+    if not snapshots:
+        raise PolicyError([f"{directory}: holds no snapshot (*{', *'.join(_SUFFIXES)})"])
+    return snapshots
+
+
+def _digest(snapshot: str) -> str:
+    """Return the sha256 of a snapshot's file in hex."""
+    try:
+        with Path(snapshot).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise PolicyError([f"{snapshot}: cannot be read: {error.strerror or error}"]) from None
 
 
 _KIND = "ComparisonJournal"

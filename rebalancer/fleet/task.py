@@ -1,4 +1,4 @@
-"""One simulation as plain data, for any engine: the task that a worker gets, and the row or failure that it returns."""
+"""One simulation as plain data: the task that a worker gets, and the row or failure that it returns."""
 
 from __future__ import annotations
 
@@ -98,6 +98,9 @@ class Failure(msgspec.Struct, frozen=True):
     draw: int
     error: str
     """One line."""
+
+
+Result = Row | Failure
 
 
 def fail(task: Task, error: str) -> Failure:

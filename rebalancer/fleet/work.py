@@ -1,8 +1,19 @@
-"""Play tasks in a worker, one after the other. Each worker imports this module, so it imports only what that needs."""
+"""Play tasks, in this process or in several of this machine. Each worker process imports this module.
+
+A result depends on its task alone. So it is the same for any number of processes.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 
@@ -12,8 +23,7 @@ from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.plain_text import printable
 from rebalancer.fleet.measures import measure, round_value
-from rebalancer.fleet.stores import load
-from rebalancer.fleet.task import Failure, LeftByRule, Origin, Row, Rules, Task, fail
+from rebalancer.fleet.task import LeftByRule, Origin, Result, Row, Rules, Task, fail
 from rebalancer.plan.plan import Score
 from rebalancer.planner.planning import score
 from rebalancer.planner.rules import RunRules, finished_phases
@@ -21,15 +31,72 @@ from rebalancer.policy.forms import as_yaml, plain
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.registry import Registry
+from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.cycles import Conditions, play, total
 
 _FROM_CONFIG = "fromConfig"
 _MAX_ERROR = 500
+_DIED = "a worker process died; is there enough memory? Give fewer --jobs, and --resume to go on"
 
 
-def attempt(task: Task) -> Row | Failure:
+def play_all(
+    tasks: Sequence[Task], jobs: int, work: Callable[[Task], Result] | None = None
+) -> Iterator[Result]:
+    """Yield the result of each task, in any order; ``work`` is called with each, in a worker if ``jobs`` is above 1.
+
+    If a worker dies, the system does not say with which task: all tasks that have not ended fail.
+    """
+    work = work or attempt
+    if jobs == 1:
+        yield from map(work, tasks)
+        return
+    with _pool(jobs) as pool:
+        under_way: dict[Future[Result], Task] = {}
+        for task in tasks:
+            try:
+                under_way[pool.submit(work, task)] = task
+            except BrokenProcessPool:
+                yield fail(task, _DIED)
+        for future in as_completed(under_way):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                yield fail(under_way[future], _DIED)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of workers that ends with the context. After an error it ends at once, without finishing its tasks."""
+    before = set(multiprocessing.active_children())
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin)
+    try:
+        yield pool
+    except BaseException:
+        for worker in set(multiprocessing.active_children()) - before:
+            worker.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Prepare a worker: Ctrl-C is for the parent, and without it a worker ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def attempt(task: Task) -> Result:
     """Play a task. Any error becomes a failure of this task and does not affect others."""
     try:
         return work(task)
@@ -131,7 +198,7 @@ def _load_rules(rules: Rules) -> LoadedPolicy:
 # Tasks come snapshot by snapshot: more of them in memory would serve nothing.
 @lru_cache(maxsize=1)
 def _load_snapshot(source: str, phases: frozenset[str]) -> Snapshot:
-    return load(source, phases)
+    return load_judgeable(source, finished=phases)
 
 
 def _one_line(text: str) -> str:

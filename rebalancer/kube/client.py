@@ -18,7 +18,6 @@ import msgspec
 
 from rebalancer import __version__
 from rebalancer.base.environment import SystemClock
-from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
@@ -70,12 +69,10 @@ class Client:
         *,
         limits: Limits | None = None,
         stop: Stop | None = None,
-        spans: Spans = NO_SPANS,
         transport: Transport | None = None,
     ) -> None:
         """``transport``: the connections of another client, see :meth:`until`; None: connections of its own."""
         self.limits = limits or Limits()
-        self._spans = spans
         self.stop = stop or Stop(SystemClock())
         self.server, self.namespace = credentials.server, credentials.namespace
         self._credentials = credentials
@@ -85,13 +82,9 @@ class Client:
         self._last: Client | None = None
         self._finishing: Client | None = None
 
-    def beside(self, stop: Stop, spans: Spans | None = None) -> Client:
-        """Return a client of the same server with its own connections and limits, which works until ``stop``.
-
-        ``spans`` hears of its requests; None: what hears of this one's.
-        """
-        heard = self._spans if spans is None else spans
-        client = Client(self._credentials, limits=self.limits, stop=stop, spans=heard)
+    def beside(self, stop: Stop) -> Client:
+        """Return a client of the same server with its own connections and limits, which works until ``stop``."""
+        client = Client(self._credentials, limits=self.limits, stop=stop)
         client._reached = self._reached
         return client
 
@@ -106,7 +99,6 @@ class Client:
             self._credentials,
             limits=self.limits,
             stop=stop,
-            spans=self._spans,
             transport=self._transport,
         )
         client._reached, client._slots = self._reached, self._slots
@@ -230,7 +222,6 @@ class Client:
 
         def ask() -> Stream:
             self._take_slot(deadline)
-            asked = self._spans.request("GET", path)
             try:
                 stream = self._transport.open(
                     "GET",
@@ -239,16 +230,10 @@ class Client:
                     headers=headers,
                     read_seconds=self.limits.read,
                 )
-            except BaseException as error:
+            except BaseException:
                 self._slots.release()
-                asked.end(None, type(error).__name__)
                 raise
-
-            def end() -> None:
-                self._slots.release()
-                asked.end(stream.status)
-
-            stream.at_end = end
+            stream.at_end = self._slots.release
             return stream
 
         return self._repeat(ask, lambda: deadline, again=_THROTTLED, repeat_error=_never)
@@ -292,9 +277,8 @@ class Client:
 
         def ask() -> Response:
             self._take_slot(ends())
-            asked = self._spans.request(method, path)
             try:
-                answer = self._transport.exchange(
+                return self._transport.exchange(
                     method,
                     _target(path, query),
                     self._begin(self.stop, ends(), 0.0 if reads else self.limits.grace, late()),
@@ -302,13 +286,8 @@ class Client:
                     headers=headers,
                     read_seconds=self.limits.read,
                 )
-            except BaseException as error:
-                asked.end(None, type(error).__name__)
-                raise
             finally:
                 self._slots.release()
-            asked.end(answer.status)
-            return answer
 
         return self._repeat(
             ask,
@@ -424,7 +403,6 @@ def connect(
     environ: Mapping[str, str],
     limits: Limits | None = None,
     stop: Stop | None = None,
-    spans: Spans = NO_SPANS,
 ) -> Client:
     """Return a client for the cluster that kubectl would use, until ``stop``. Nothing is sent yet.
 
@@ -440,7 +418,7 @@ def connect(
     )
     # Threads decode the answers.
     prepare_structs()
-    return Client(credentials, limits=limits, stop=stop, spans=spans)
+    return Client(credentials, limits=limits, stop=stop)
 
 
 def _never(_: TransportError) -> bool:

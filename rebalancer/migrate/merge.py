@@ -132,9 +132,7 @@ def _free_name(strategy: str, taken: Container[str]) -> str:
 def _evictors(strategies: Iterable[_Strategy]) -> list[Evictor]:
     """Return the evictors of all converted plug-ins, each once, in the order of the file."""
     uses = (use for strategy in strategies for use in strategy.uses)
-    evictors = {
-        (use.evictor.base, tuple(use.evictor.elsewhere.items())): use.evictor for use in uses
-    }
+    evictors = {use.evictor.base: use.evictor for use in uses}
     return [evictors[key] for key in sorted(evictors, key=str)]
 
 

@@ -341,17 +341,7 @@ _SWITCHES = {
 """Deprecated switch -> the protection that it disables (evict...) or adds (ignore...)."""
 
 
-class Switches(Section):
-    """Deprecated switches of protections, which v1alpha1 has at the top of the file."""
-
-    evict_local_storage_pods: bool = False
-    evict_daemon_set_pods: bool = False
-    evict_system_critical_pods: bool = False
-    evict_failed_bare_pods: bool = False
-    ignore_pvc_pods: bool = False
-
-
-class EvictorArgs(PeerArgs, Switches):
+class EvictorArgs(PeerArgs):
     """Arguments of DefaultEvictor: which pods the plug-ins of its profile may evict."""
 
     node_selector: str = ""
@@ -363,6 +353,11 @@ class EvictorArgs(PeerArgs, Switches):
     min_pod_age: str | None = None
     no_eviction_policy: Literal["", "Preferred", "Mandatory"] = ""
     pod_protections: PodProtections = PodProtections()
+    evict_local_storage_pods: bool = False
+    evict_daemon_set_pods: bool = False
+    evict_system_critical_pods: bool = False
+    evict_failed_bare_pods: bool = False
+    ignore_pvc_pods: bool = False
     ignore_pods_without_pdb: bool = Field(default=False, alias="ignorePodsWithoutPDB")
 
     @model_validator(mode="after")
@@ -475,18 +470,13 @@ class MetricsProvider(Section):
     prometheus: PeerPrometheus = PeerPrometheus()
 
 
-class PeerLimits(Section):
-    """Top-level keys of both versions of the format."""
+class PeerPolicy(Section):
+    """The root of a policy file."""
 
     kind: Literal["DeschedulerPolicy"]
     node_selector: str = ""
     max_no_of_pods_to_evict_per_node: int | None = Field(default=None, ge=0)
     max_no_of_pods_to_evict_per_namespace: int | None = Field(default=None, ge=0)
-
-
-class PeerPolicy(PeerLimits):
-    """The root of a policy file."""
-
     api_version: Literal["descheduler/v1alpha2"]
     profiles: tuple[PeerProfile, ...] = ()
     max_no_of_pods_to_evict_total: int | None = Field(default=None, ge=0)

@@ -16,9 +16,10 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import without_nulls
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import quote_value
-from rebalancer.migrate.uses import KIND, V1ALPHA1, V1ALPHA2, KeyFate, Notes
+from rebalancer.migrate.uses import KIND, V1ALPHA2, KeyFate, Notes
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, parse_stream
 
+_V1ALPHA1 = "descheduler/v1alpha1"
 _DATA_KEY = "policy.yaml"
 _POLICY, _VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
 _DRY_RUN = "dry-run"
@@ -154,7 +155,7 @@ def _in_values(values: YamlDocument) -> YamlDocument:
     """Return the policy that the chart makes of its values."""
     policy = _below(values, (_POLICY,))
     # Charts for v1alpha2 write it where the values do not say; older ones had v1alpha1 fixed.
-    default = V1ALPHA1 if "strategies" in policy.data else V1ALPHA2
+    default = _V1ALPHA1 if "strategies" in policy.data else V1ALPHA2
     version = values.data.get(_VERSION) or default
     lines = dict(policy.lines)
     lines["apiVersion",] = values.lines.get((_VERSION,), lines[()])
@@ -164,10 +165,7 @@ def _in_values(values: YamlDocument) -> YamlDocument:
 def _note_chart(document: YamlDocument, notes: Notes) -> None:
     """Note what the chart adds to the policy, which is not in the file."""
     whole = "the ConfigMap in the cluster has all of it"
-    if document.data["apiVersion"] == V1ALPHA1:
-        text = f"the chart's own strategies, which run unless the values turn each off; {whole}"
-        notes.add((), KeyFate.LOST, text)
-    elif "profiles" not in document.data:
+    if "profiles" not in document.data:
         notes.add(
             (),
             KeyFate.LOST,
@@ -208,9 +206,15 @@ def _check_kind(document: YamlDocument) -> None:
             "is missing" if kind is None else f"{quote_value(kind)} is no policy of the descheduler"
         )
         key, message = "kind", f"{what}; {_GIVE}"
-    elif version not in (V1ALPHA1, V1ALPHA2):
+    elif version == _V1ALPHA1:
+        key = "apiVersion"
+        message = (
+            f"{version} is not read, as by the descheduler since its release 0.30:"
+            f" write the policy as {V1ALPHA2}, with profiles, and migrate that"
+        )
+    elif version != V1ALPHA2:
         what = "is missing" if version is None else f"{quote_value(version)} is not known"
-        key, message = "apiVersion", f"{what}; known here: {V1ALPHA1}, {V1ALPHA2}"
+        key, message = "apiVersion", f"{what}; write {V1ALPHA2}"
     else:
         return
     raise PolicyError([str(document.problem((key,), message))])

@@ -26,11 +26,12 @@ from rebalancer.report.html_parts import (
     page_environment,
 )
 from rebalancer.report.model import RunReport
-from rebalancer.report.pictures import flow_chart, pod_map
+from rebalancer.report.pictures import pod_map
 from rebalancer.report.summary import LEGEND, ZONE_LOSSES, RuleSummary, Summary
 
 _MAX_GROUPS = 100
 _MAX_RULES = 100
+_MAX_FLOWS = 12
 _BAR = 150
 """Width of the longest bar of a rule, in pixels."""
 
@@ -79,7 +80,7 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             pods=pod_map(report, summary.changes),
             heat=html_parts.heat(summary),
             places=html_parts.places(summary),
-            flows=flow_chart(summary.changes.flows) if summary.changes.has_zones else None,
+            flows=summary.changes.flows[:_MAX_FLOWS] if summary.changes.has_zones else (),
             nodes=html_parts.node_bars(summary.changes.nodes),
             cells=html_parts.node_cells(summary.changes),
             columns=_COLUMNS if report.dry_run else (*_COLUMNS, _OUTCOME),

@@ -178,10 +178,9 @@ def say_on(
         clock=clock.now,
         form=form,
         bars=bars,
-        pictured=flags.pictured,
         unix=clock.unix,
     )
-    return Timings(clock, shown=shown, spans=environment.spans), progress
+    return Timings(clock, shown=shown), progress
 
 
 def _scope(flags: ScopeFlags, environment: Environment) -> Scope:

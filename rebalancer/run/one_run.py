@@ -31,7 +31,7 @@ from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.ending import report, report_lease_taken
 from rebalancer.run.names import name_in_lasting_marks, own_pod
 from rebalancer.run.options import Ending, RunOptions
-from rebalancer.run.publishing import EndedRun, publish_run, with_spans
+from rebalancer.run.publishing import EndedRun, publish_run
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
 from rebalancer.snapshot.model import Snapshot
@@ -94,7 +94,6 @@ def run_once(
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
-    environment = with_spans(options.publishing, environment)
     return publish_run(
         options.publishing,
         options.deadline,
@@ -273,7 +272,6 @@ def act(
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
-    run.progress.show_nodes(reading.snapshot, planned.plan.moves)
     acting = Acting(
         run=run,
         client=source.client,

@@ -170,7 +170,6 @@ class ClusterFlags:
             environ=environment.environ,
             stop=stop,
             limits=limits if self.request_timeout is None else limits.within(self.request_timeout),
-            spans=environment.spans,
         )
 
 
@@ -288,12 +287,6 @@ class Publishing:
         metavar="URL",
         env="REBALANCER_NOTIFY",
     )
-    traces: str | None = flag(
-        "Send a trace of the run to an OpenTelemetry collector, OTLP over HTTP: http://HOST:4318. Needs the extra otel.",
-        default=None,
-        metavar="URL",
-        env="REBALANCER_TRACES",
-    )
     notify_template: str = flag(
         "Body of the notice: JSON with placeholders such as $summary.",
         default="plain",
@@ -309,8 +302,6 @@ class ProgressFlags:
 
     quiet: bool = flag("No progress on standard error.", "-q", "--quiet", default=False)
     log_format: str = flag("Form of the progress lines.", default="text", choices=("text", "json"))
-    pictured: bool = False
-    """Whether a terminal shows the nodes while pods move."""
 
 
 class Grouped:

@@ -1,4 +1,4 @@
-"""Publish a run when it has ended: metrics, a notice, the trace."""
+"""Publish a run when it has ended: metrics and a notice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError, RebalancerError
 from rebalancer.base.output import replace_file, say
-from rebalancer.base.spans import SpanRecorder, Value
 from rebalancer.base.stop import Stop
 from rebalancer.run.options import Publishing
 
@@ -36,19 +35,10 @@ class EndedRun:
     """What runs have done, this one included; None where that is not known."""
 
 
-def with_spans(flags: Publishing, environment: Environment) -> Environment:
-    """Return the environment of a run that begins now; its spans are recorded if the flags ask for a trace."""
-    if not flags.traces:
-        return environment
-    clock = environment.clock
-    spans = SpanRecorder(now=clock.now, unix=clock.unix, random=environment.random)
-    return replace(environment, spans=spans)
-
-
 def publish_run(
     flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
-    """Run, then send metrics, a notice and the trace as ``flags`` say. ``deadline``: seconds for all of it.
+    """Run, then send metrics and a notice as ``flags`` say. ``deadline``: seconds for all of it.
 
     Raises:
         RebalancerError: raised by the run, or a flag is invalid.
@@ -56,33 +46,6 @@ def publish_run(
     publish = _publisher(flags, deadline, environment)
     if publish is None:
         return run()
-    try:
-        with environment.spans.part("run") as attributes:
-            ended = _run_and_publish(publish, environment, run)
-            if isinstance(environment.spans, SpanRecorder):
-                attributes.update(_describe(ended))
-    except BaseException:
-        if not environment.stop.is_set():
-            publish.trace()
-        raise
-    publish.trace()
-    return ended
-
-
-def _describe(ended: EndedRun) -> dict[str, Value]:
-    """Return the attributes of a run in its trace."""
-    ending: dict[str, Value] = {"rebalancer.exit_code": int(ended.code)}
-    if ended.report is None:
-        return {**ending, "rebalancer.lease_taken": True}
-    from rebalancer.report.traces import describe_report  # noqa: PLC0415
-
-    return {**ending, **describe_report(ended.report)}
-
-
-def _run_and_publish(
-    publish: Publisher, environment: Environment, run: Callable[[], EndedRun]
-) -> EndedRun:
-    """Run, then send metrics and a notice."""
     try:
         ended = run()
     except RebalancerError as error:
@@ -114,22 +77,6 @@ class Publisher:
     """Of the notice; None without one."""
     cluster: str = ""
     """Name of the cluster among others; empty: there is one only."""
-    traces: str | None = None
-    """URL of an OpenTelemetry collector."""
-
-    def trace(self) -> None:
-        """Send the spans of the run, if that is asked for."""
-        recorder, url = self.environment.spans, self.traces
-        if url is None or not isinstance(recorder, SpanRecorder):
-            return
-        from rebalancer.report import traces  # noqa: PLC0415
-
-        environ = self.environment.environ
-        headers, process = (
-            traces.read_headers(environ),
-            traces.describe_process(environ, self.cluster),
-        )
-        self._try("--traces", lambda: traces.send_trace(recorder, url, headers, process, self.stop))
 
     def report(
         self, report: RunReport, memory: Document | None, totals: Totals | None = None
@@ -200,12 +147,11 @@ def _publisher(flags: Publishing, deadline: float, environment: Environment) -> 
     """Return a publisher for a run that starts now and has ``deadline`` seconds; None if no flag asks for one.
 
     Raises:
-        PolicyError: an address or the template is invalid, or what is needed for traces is missing.
+        PolicyError: an address or the template is invalid.
     """
     urls = {
         "--metrics-push": flags.metrics_push,
         "--notify": flags.notify,
-        "--traces": flags.traces,
     }
     if flags.metrics_file is None and not any(urls.values()):
         return None
@@ -218,12 +164,6 @@ def _publisher(flags: Publishing, deadline: float, environment: Environment) -> 
             check_url(url)
         except SendingError as error:
             raise PolicyError([f"{flag}: {error}"]) from None
-    if flags.traces:
-        from rebalancer.report import traces  # noqa: PLC0415
-
-        traces.require_otlp()
-        traces.read_headers(environment.environ)
-        traces.describe_process(environment.environ, flags.cluster)
     template = None
     if flags.notify is not None:
         from rebalancer.report.notices import load_template  # noqa: PLC0415
@@ -239,5 +179,4 @@ def _publisher(flags: Publishing, deadline: float, environment: Environment) -> 
         notify_url=flags.notify,
         template=template,
         cluster=flags.cluster,
-        traces=flags.traces or None,
     )

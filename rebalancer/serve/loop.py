@@ -39,7 +39,7 @@ from rebalancer.run.memory.store import open_config_map
 from rebalancer.run.names import identity
 from rebalancer.run.one_run import run_on
 from rebalancer.run.options import PolicyFlags, RunOptions
-from rebalancer.run.publishing import EndedRun, publish_run, with_spans
+from rebalancer.run.publishing import EndedRun, publish_run
 from rebalancer.run.source import Followed, Source, release, require_rights, usage_of
 from rebalancer.serve import triggers
 from rebalancer.serve.health import Health
@@ -398,8 +398,7 @@ class ServeLoop:
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
-        environment = with_spans(self._options.publishing, self._environment)
-        run = self._context(environment)
+        run = self._context(self._environment)
         run.notes.extend([] if flaw is None else [flaw])
         run.progress.number_run(self._runs + 1)
         run.stop.add(lost, final=True)
@@ -413,7 +412,7 @@ class ServeLoop:
             ended = publish_run(
                 self._options.publishing,
                 self._options.deadline,
-                environment,
+                self._environment,
                 lambda: self._run_once(run, client, lost),
             )
         except RebalancerError as error:
@@ -441,7 +440,7 @@ class ServeLoop:
         machines = self._interruptions.report()
         going = {one.node: one.goes_at for one in machines if one.goes_at is not None}
         run = replace(run, interruptions=machines, rules=replace(run.rules, going=going))
-        of_run = client.beside(run.stop, run.environment.spans)
+        of_run = client.beside(run.stop)
         self._triggers.room_after = room_after(run.loaded.policy, self._policy.registry)
         seen = self._triggers.take()
         try:

@@ -209,24 +209,6 @@ def test_the_key_that_redacts_names_is_mounted_and_never_an_argument():
     assert {"name": "redact", "mountPath": "/redact", "readOnly": True} in recording["volumeMounts"]
 
 
-def test_snapshots_are_kept_in_a_bucket_without_a_volume_of_the_user():
-    values = {
-        "to": "s3://snapshots/prod",
-        "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "r"},
-    }
-    manifests = render({"record": {"enabled": True, **values}})
-    account = one(manifests, "ServiceAccount", f"{NAME}-record")
-    assert account["metadata"]["annotations"] == values["serviceAccountAnnotations"]
-    job = one(manifests, "CronJob", f"{NAME}-record")["spec"]
-    pod = job["jobTemplate"]["spec"]["template"]["spec"]
-    (recording,) = pod["containers"]
-    assert recording["args"][:2] == ["record", "--to=s3://snapshots/prod"]
-    assert {"name": "scratch", "emptyDir": {}} in pod["volumes"]
-    assert {"name": "scratch", "mountPath": "/tmp"} in recording["volumeMounts"]  # noqa: S108
-    with pytest.raises(HelmError, match=r"record\.enabled needs record\.claim"):
-        render({"record": {"enabled": True, "claim": "recorded", "to": "s3://snapshots/prod"}})
-
-
 def test_snapshots_are_kept_only_where_there_is_a_volume_for_them():
     with pytest.raises(HelmError, match=r"record\.enabled needs record\.claim"):
         render({"record": {"enabled": True}})
@@ -914,8 +896,6 @@ CHANGED = {
     "record.maxSize": "11Gi",
     "record.claim": "another-claim",
     "record.redactKeySecret": "another-secret",
-    "record.to": "s3://another-bucket/x",
-    "record.serviceAccountAnnotations": {"role": "arn-of-recording"},
     "serviceAccount.create": False,
     "serviceAccount.name": "another",
     "serviceAccount.annotations": {"role": "arn"},
@@ -950,8 +930,6 @@ CHANGED = {
     "metrics.dashboard.labels": {"grafana": "yes"},
     "notify.secretName": "chat",
     "notify.template": "slack",
-    "traces.url": "http://otel-collector.test:4318",
-    "traces.secretName": "otel",
 }
 FLEET = {
     "fleet": {"clusters": [{"name": name, "secretName": name} for name in ("prod-eu", "prod-us")]}
@@ -964,8 +942,6 @@ NEEDS: dict[str, dict[str, Any]] = {
     "nodeAgent": {"nodeAgent": {"enabled": True}},
     "record": {"record": {"enabled": True, "claim": "recorded"}},
     "record.enabled": {"record": {"claim": "recorded"}},
-    "record.to": {"record": {"enabled": True, "to": "s3://bucket"}},
-    "record.serviceAccountAnnotations": {"record": {"enabled": True, "claim": "recorded"}},
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},
@@ -982,7 +958,6 @@ NEEDS: dict[str, dict[str, Any]] = {
     "metrics.dashboard": {"metrics": {**PUSHED, "dashboard": {"enabled": True}}},
     "metrics.dashboard.enabled": {"metrics": PUSHED},
     "notify.template": {"notify": {"secretName": "chat"}},
-    "traces.secretName": {"traces": {"url": "http://otel-collector.test:4318"}},
 }
 """What has to be switched on for a value, or for all values under a path, to show."""
 

@@ -3,8 +3,9 @@
 import json
 import time
 
-from rebalancer.fleet.stores import list_snapshots, load
+from rebalancer.fleet.compare import list_snapshots
 from rebalancer.kube.access import READ_RULES
+from rebalancer.snapshot.load import load_snapshot
 from tests.controlplane import objects, operations
 from tests.e2e.product import grant, rebalancer
 
@@ -25,7 +26,7 @@ def test_what_changed_between_two_records_is_read_back(cluster, tmp_path):
     second = rebalancer(*args)
     assert second.code == 0, second.err
     sources = list_snapshots([str(folder)])
-    before, after = (set(load(source, frozenset()).pods.name) for source in sources)
+    before, after = (set(load_snapshot(source).pods.name) for source in sources)
     assert gone in before
     assert gone not in after
     assert {name for name in before if name.startswith("web-")} - {gone} <= after

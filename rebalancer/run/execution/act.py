@@ -326,7 +326,6 @@ class Acting:
             domains=planned.snapshot.nodes.labels_of,
             marks=self.marker,
             ordered=self.ordered,
-            spans=self.run.timings.spans,
             leaders=find_leaders(planned.snapshot, moves),
         )
         check = WaveCheck(

@@ -17,7 +17,6 @@ from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import count
-from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import IN_ORDER, Cause, Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
@@ -117,14 +116,13 @@ class Executor:
         domains: Callable[[str], Mapping[str, str]],
         ordered: bool = False,
         marks: Marks | None = None,
-        spans: Spans = NO_SPANS,
         leaders: Mapping[str, str] = _NO_LEADERS,
     ) -> None:
         """``domains`` returns the labels of a node, to compare landings by domain; ``ordered``: see Attempt.
 
         ``marks``: None if no move needs any. ``leaders``: uids of the pods that lead their groups -> the names of their LeaderWorkerSets.
         """
-        self._marks, self._spans, self._leaders = marks, spans, leaders
+        self._marks, self._leaders = marks, leaders
         self._actor, self._stop, self._pace = actor, stop, pace
         self._ordered = ordered
         self._progress, self._domains = progress, domains
@@ -157,8 +155,7 @@ class Executor:
             if now:
                 first = False
                 self._progress.wave_started(wave, waves, len(now))
-                with self._spans.part(f"wave {wave}", **{"rebalancer.moves.planned": len(now)}):
-                    self._wave(now, wave)
+                self._wave(now, wave)
         if left:
             # Moves that the deadline or a signal leaves undone were cut, whatever ended the last wave.
             self._cut_by_stop()

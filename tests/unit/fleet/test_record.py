@@ -5,17 +5,17 @@ import os
 import shutil
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
-from rebalancer.fleet.record import Retention, list_files, prune, record
-from rebalancer.fleet.stores import Folder, list_snapshots, load
+from rebalancer.fleet.compare import list_snapshots
+from rebalancer.fleet.record import Retention, hold, list_files, prune, record
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.redact import Redactor
+from tests.unit.fleet.worlds import skewed
 from tests.unit.kube.scripted import (
     Say,
     client_of,
@@ -44,48 +44,36 @@ def pods_at(server, tick):
 
 @pytest.fixture
 def recorded(server, tmp_path):
-    """Six ticks, with a whole snapshot every three."""
+    """Six ticks."""
     folder = tmp_path / "recorded"
     client = client_of(server.url, tmp_path)
     for tick in range(6):
         pods_at(server, tick)
         server.date = TEN + tick * TICK
-        record_into(folder, client, Retention(deltas=2))
+        record_into(folder, client, Retention())
     return folder
 
 
 def record_into(folder, client, retention, written=None):
     """Record once; ``written``: the store's clock, which is the cluster's where nothing else is said."""
-    store = Folder(str(folder))
-    with store.hold() as work:
-        done = record(client, store, work, replace(retention, age=None), clock=lambda: TEN)
-    by_name = next(file.at for file in list_files(store) if file.name == done.name)
+    with hold(folder):
+        done = record(client, folder, replace(retention, age=None), clock=lambda: TEN)
+    by_name = next(file.at for file in list_files(folder) if file.name == done.path.name)
     at = by_name if written is None else written
-    os.utime(folder / done.name, (at, at))
-    return replace(done, removed=prune(store, retention))
+    os.utime(done.path, (at, at))
+    return replace(done, removed=prune(folder, retention))
 
 
-def files_in(folder):
-    return list_files(Folder(str(folder)))
-
-
-def test_whole_ones_and_what_changed_between_them_are_all_read(recorded):
-    names = [file.name for file in files_in(recorded)]
-    kinds = [name.partition(".")[2] for name in names]
-    assert kinds == ["full.zip", "delta.zip", "delta.zip"] * 2
-    assert names[0] == "20261120T100000Z.full.zip"
-    sizes = [file.bytes for file in files_in(recorded)]
-    assert sizes[1] < sizes[0] / 2
+def test_each_tick_is_a_snapshot_file_as_any_other(recorded):
+    assert [file.name for file in list_files(recorded)] == [
+        f"20261120T10{minute}000Z.zip" for minute in range(6)
+    ]
     for tick, source in enumerate(list_snapshots([str(recorded)])):
-        snapshot = load(source, frozenset())
+        snapshot = load_snapshot(source)
         row = list(snapshot.pods.name).index("moves")
         assert snapshot.nodes.names[int(snapshot.pods.node[row])] == f"n{tick}"
         assert snapshot.captured_at == TEN + tick * TICK
     assert not [path for path in recorded.iterdir() if path.name.endswith(".partial")]
-
-
-def test_a_whole_one_is_a_snapshot_file_as_any_other(recorded):
-    assert len(load_snapshot(recorded / "20261120T100000Z.full.zip").pods) == 201
 
 
 @pytest.mark.parametrize(
@@ -93,19 +81,16 @@ def test_a_whole_one_is_a_snapshot_file_as_any_other(recorded):
     [
         (Retention(), 6),
         (Retention(age=5 * TICK), 6),
-        (Retention(age=4 * TICK), 6),  # the whole one is needed by the next ones
-        (Retention(age=3 * TICK), 5),  # a delta of the first three goes, and its base stays
-        (Retention(age=2 * TICK), 3),
-        (Retention(age=TICK), 3),
+        (Retention(age=4 * TICK), 5),
+        (Retention(age=3 * TICK), 4),
         (Retention(age=1.0), 3),  # never more than half in one go
-        (Retention(size=1), 2),  # the newest one, and its base
+        (Retention(size=1), 1),  # the newest one
     ],
 )
-def test_the_oldest_go_and_nothing_that_is_needed(recorded, retention, kept):
-    assert prune(Folder(str(recorded)), retention) == 6 - kept
-    assert len(files_in(recorded)) == kept
-    for source in list_snapshots([str(recorded)]):
-        load(source, frozenset())
+def test_the_oldest_go(recorded, retention, kept):
+    before = list_files(recorded)
+    assert prune(recorded, retention) == 6 - kept
+    assert list_files(recorded) == before[6 - kept :]
 
 
 def test_a_cluster_that_cannot_be_read_leaves_the_folder_as_it_is(
@@ -126,57 +111,27 @@ def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_pat
     for tick, at in ((7, TEN - 3600), (8, TEN - 3600 + TICK), (9, TEN - 7200)):
         pods_at(server, tick)
         server.date = at
-        notes.append(record_into(recorded, client, Retention(deltas=9)).note)
-    added = [file.name for file in files_in(recorded)][6:]
+        notes.append(record_into(recorded, client, Retention()).note)
+    added = [file.name for file in list_files(recorded)][6:]
     assert added == [
-        "clock2-20261120T090000Z.delta.zip",
-        "clock2-20261120T091000Z.delta.zip",
-        "clock3-20261120T080000Z.delta.zip",
+        "clock2-20261120T090000Z.zip",
+        "clock2-20261120T091000Z.zip",
+        "clock3-20261120T080000Z.zip",
     ]
-    assert notes[0].startswith("the cluster's clock is not later than in 20261120T105000Z.delta")
+    assert notes[0].startswith("the cluster's clock is not later than in 20261120T105000Z.zip")
     assert [bool(note) for note in notes] == [True, False, True]
-    # The order of names is that of the times at which they were taken, and each is restored.
+    # The order of names is that of the times at which they were taken.
     sources = list_snapshots([str(recorded)])
     assert sources[:6] == kept
-    assert [load(source, frozenset()).captured_at for source in sources[6:]] == [
+    assert [load_snapshot(source).captured_at for source in sources[6:]] == [
         TEN - 3600,
         TEN - 3600 + TICK,
         TEN - 7200,
     ]
-    # Ages of the last ones, by times of one clock only: 0; 0, 600; 600, 1200, 1800 (their base).
-    assert prune(Folder(str(recorded)), Retention(age=2 * TICK)) == 3
-    assert prune(Folder(str(recorded)), Retention(age=1.0)) == 3
-    assert [file.name for file in files_in(recorded)] == [
-        "20261120T103000Z.full.zip",
-        *added[1:],
-    ]
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def flip(path):
-    text = bytearray(path.read_bytes())
-    text[len(text) // 2] ^= 255
-    path.write_bytes(text)
-
-
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), cut, flip, Path.unlink])
-def test_a_damaged_whole_one_stops_nothing(recorded, server, tmp_path, damage):
-    damage(recorded / "20261120T103000Z.full.zip")
-    client = client_of(server.url, tmp_path)
-    for tick in (9, 10):
-        pods_at(server, tick)
-        server.date = TEN + tick * TICK
-        done = record_into(recorded, client, Retention())
-        assert load(done.url, frozenset()).captured_at == server.date
-        if tick == 10 or damage is Path.unlink:
-            # Beside a whole one that can be read.
-            assert (done.note, done.name.partition(".")[2]) == ("", "delta.zip")
-        else:
-            assert "20261120T103000Z.full.zip: " in done.note
-            assert "this snapshot is kept whole" in done.note
+    # Ages by times of one clock only: 0; 0, 600; 600, 1200, ...
+    assert prune(recorded, Retention(age=2 * TICK)) == 4
+    assert prune(recorded, Retention(age=1.0)) == 2
+    assert [file.name for file in list_files(recorded)] == added
 
 
 WEEK = 7 * 86400.0
@@ -198,34 +153,34 @@ def test_a_clock_that_jumps_ahead_does_not_remove_the_history(
     pods_at(server, 6)
     server.date = TEN + 6 * TICK + cluster_ahead
     written = TEN + 6 * TICK + store_ahead
-    record_into(recorded, client, Retention(age=WEEK, deltas=0), written)
-    assert len(files_in(recorded)) == left
+    record_into(recorded, client, Retention(age=WEEK), written)
+    assert len(list_files(recorded)) == left
     # And the times after it: the clock is right again.
     pods_at(server, 7)
     server.date = TEN + 7 * TICK
-    record_into(recorded, client, Retention(age=WEEK, deltas=0), TEN + 7 * TICK)
-    assert len(files_in(recorded)) > left / 2
+    record_into(recorded, client, Retention(age=WEEK), TEN + 7 * TICK)
+    assert len(list_files(recorded)) > left / 2
 
 
 def test_a_file_that_is_named_after_the_far_future_removes_nothing(recorded):
-    shutil.copy(recorded / "20261120T100000Z.full.zip", recorded / "99991231T235959Z.full.zip")
+    shutil.copy(recorded / "20261120T100000Z.zip", recorded / "99991231T235959Z.zip")
     at = TEN + 6 * TICK
-    os.utime(recorded / "99991231T235959Z.full.zip", (at, at))
-    assert prune(Folder(str(recorded)), Retention(age=2 * 3600)) == 0
+    os.utime(recorded / "99991231T235959Z.zip", (at, at))
+    assert prune(recorded, Retention(age=2 * 3600)) == 0
 
 
 def test_links_in_the_folder_are_neither_followed_nor_counted(recorded, server, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("of somebody else")
-    for name in (".capture.zip", "..capture.zip.partial", ".capture.delta"):
+    for name in (".capture.zip", "..capture.zip.partial"):
         (recorded / name).symlink_to(victim)
-    (recorded / "20261120T230000Z.full.zip").symlink_to(recorded / "20261120T100000Z.full.zip")
+    (recorded / "20261120T230000Z.zip").symlink_to(recorded / "20261120T100000Z.zip")
     pods_at(server, 6)
     server.date = TEN + 6 * TICK
-    done = record_into(recorded, client_of(server.url, tmp_path), Retention(deltas=0))
+    done = record_into(recorded, client_of(server.url, tmp_path), Retention())
     assert victim.read_text() == "of somebody else"
-    assert (done.note, done.name) == ("", "20261120T110000Z.full.zip")
-    assert not (recorded / done.name).is_symlink()
+    assert (done.note, done.path.name) == ("", "20261120T110000Z.zip")
+    assert not done.path.is_symlink()
     (recorded / ".lock").unlink()
     (recorded / ".lock").symlink_to(victim)
     with pytest.raises(PolicyError, match="cannot be written"):
@@ -234,16 +189,15 @@ def test_links_in_the_folder_are_neither_followed_nor_counted(recorded, server, 
 
 def test_what_a_killed_recorder_has_left_is_removed(recorded):
     (recorded / "..capture.zip.0123.partial").write_bytes(b"half")
-    with Folder(str(recorded)).hold():
+    with hold(recorded):
         assert not list(recorded.glob(".*.partial"))
 
 
 def test_two_processes_do_not_record_into_one_folder(tmp_path):
-    store = Folder(str(tmp_path))
     with (
-        store.hold(),
+        hold(tmp_path),
         pytest.raises(PolicyError, match="another process records"),
-        store.hold(),
+        hold(tmp_path),
     ):
         pass
 
@@ -254,7 +208,7 @@ def test_the_command_records_once_and_compare_reads_it(server, tmp_path, capsys,
     folder = str(tmp_path / "recorded")
     assert command(["record", "--to", folder, "--keep", "7d", "--max-size", "1Gi"]) == 0
     file = capsys.readouterr().out.strip()
-    assert file.endswith(".full.zip")
+    assert file.endswith(".zip")
     assert command(["compare", "--policies", "default", "--snapshots", folder, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["snapshots"] == [file]
 
@@ -270,8 +224,8 @@ def test_redacted_no_name_is_written_and_names_stay_equal(server, tmp_path, caps
         assert command(args) == 0
     printed = capsys.readouterr()
     assert "of-the-user" not in printed.out + printed.err
-    first, second = files_in(folder)
-    before, after = (load(str(folder / file.name), frozenset()) for file in (first, second))
+    first, second = list_files(folder)
+    before, after = (load_snapshot(folder / file.name) for file in (first, second))
     redactor = Redactor(b"0123456789abcdef-of-the-user")
     row = list(after.pods.name).index(redactor.pseudonym("moves"))
     assert after.nodes.names[int(after.pods.node[row])] == redactor.pseudonym("n1")
@@ -286,3 +240,26 @@ def test_redacted_no_name_is_written_and_names_stay_equal(server, tmp_path, caps
 def test_sizes_are_quantities(tmp_path, capsys):
     assert command(["record", "--to", str(tmp_path), "--max-size", "lots"]) == 2
     assert "max-size" in capsys.readouterr().err
+
+
+def test_one_file_counts_once_and_hidden_folders_do_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.json", "kept/b.json", ".snapshot/hourly/a.json", "kept/.trash/b.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        skewed(tmp_path / name)
+    (tmp_path / "same.json").symlink_to("a.json")
+    assert list_snapshots([".", "./a.json", str(tmp_path / "kept/../a.json"), "kept"]) == [
+        "a.json",
+        "kept/b.json",
+    ]
+    # A hidden folder that is named itself counts.
+    assert list_snapshots([".snapshot"]) == [".snapshot/hourly/a.json"]
+
+
+def test_what_holds_no_snapshot_is_refused(tmp_path, capsys):
+    for name, message in (("empty", "holds no snapshot"), ("none", "no such file or directory")):
+        if name == "empty":
+            (tmp_path / name).mkdir()
+        args = ["compare", "--policies", "default", "--snapshots", str(tmp_path / name)]
+        assert command(args) == 2
+        assert message in capsys.readouterr().err

@@ -65,17 +65,14 @@ def test_the_policy_is_found_and_notes_have_the_lines_of_the_file(text, line):
 
 
 @pytest.mark.parametrize(
-    ("text", "version", "lost"),
+    ("text", "lost"),
     [
-        (f"deschedulerPolicy:\n{indent(OLD, 2)}", 1, ["the chart's own strategies, which run unless the values turn each off; the ConfigMap in the cluster has all of it"]),
-        (f"deschedulerPolicyAPIVersion: descheduler/v1alpha1\ndeschedulerPolicy:\n{indent(OLD, 2)}", 1, ["the chart's own strategies, which run unless the values turn each off; the ConfigMap in the cluster has all of it"]),
-        (VALUES, 2, []),
-        ("deschedulerPolicy: {maxNoOfPodsToEvictTotal: 5}\n", 2, ["the chart's own profiles, which hold where the values have none; the ConfigMap in the cluster has all of it", "nothing is left to do: the policy has no strategy"]),
+        (VALUES, []),
+        ("deschedulerPolicy: {maxNoOfPodsToEvictTotal: 5}\n", ["the chart's own profiles, which hold where the values have none; the ConfigMap in the cluster has all of it", "nothing is left to do: the policy has no strategy"]),
     ],
 )  # fmt: skip
-def test_values_say_their_version_and_what_the_chart_adds_is_noted(text, version, lost):
+def test_what_the_chart_adds_to_its_values_is_noted(text, lost):
     migrated = convert_policy(text.encode(), "f.yaml", KNOWN)
-    assert f"(descheduler/v1alpha{version})" in migrated.head
     notes = [str(note) for note in migrated.notes]
     assert [note for note in notes if "not carried over" in note] == [
         f"f.yaml: not carried over: {text}" for text in lost
@@ -122,12 +119,6 @@ def test_keys_that_the_descheduler_passes_over_are_noted(top):
     )
 
 
-def test_profiles_in_a_policy_of_the_old_format_are_named():
-    text = POLICY.replace("v1alpha2", "v1alpha1").encode()
-    with pytest.raises(PolicyError, match="profiles belong to descheduler/v1alpha2"):
-        convert_policy(text, "f.yaml", KNOWN)
-
-
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
@@ -135,7 +126,8 @@ def test_profiles_in_a_policy_of_the_old_format_are_named():
         (f"{POLICY}---\n{MAP}", ["f.yaml:1: is one of 2 policies of the descheduler in this file; put each into a file of its own", "f.yaml:8: is one of 2 policies of the descheduler in this file; put each into a file of its own"]),
         (f"{JOB}---\n{POLICY.replace('plugins:', 'plugns:')}", ["f.yaml:10: profiles[0].plugns: unknown key; did you mean plugins?"]),
         (VALUES.replace("plugins:", "plugns:"), ["f.yaml:7: profiles[0].plugns: unknown key; did you mean plugins?"]),
-        (f"deschedulerPolicyAPIVersion: v3\n{VALUES}", ['f.yaml:1: apiVersion: "v3" is not known; known here: descheduler/v1alpha1, descheduler/v1alpha2']),
+        (f"deschedulerPolicyAPIVersion: v3\n{VALUES}", ['f.yaml:1: apiVersion: "v3" is not known; write descheduler/v1alpha2']),
+        (f"deschedulerPolicy:\n{indent(OLD, 2)}", ["f.yaml:1: apiVersion: descheduler/v1alpha1 is not read"]),
         (f"{JOB}---\na: [\n", ["f.yaml:6: is not YAML"]),
         ("deschedulerPolicy: text\n", ["f.yaml:1: kind: is missing; give a DeschedulerPolicy"]),
     ],

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Cause, Status
 from rebalancer.report.changes import Changes, Flow, WorkloadChange, _shift, group_alike
-from rebalancer.report.pictures import flow_chart
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
 
@@ -154,42 +153,6 @@ def test_moves_neither_make_nor_lose_pods(moved):
         _shift(stand, sources[pod], [(target, 1.0)])
     assert sum(stand.values()) == 3
     assert min(stand.values()) >= 0
-
-
-# -- the chart -----------------------------------------------------------------------------------------
-
-
-def test_no_moves_no_chart():
-    assert flow_chart([]) is None
-
-
-@given(
-    st.dictionaries(
-        st.tuples(st.sampled_from("abcdefghijklmnopq"), st.sampled_from("abcdefghijklmnopq")),
-        st.integers(1, 1000),
-        min_size=1,
-    )
-)
-def test_the_chart_has_every_move_on_both_sides(flows):
-    chart = flow_chart([Flow(source, target, moves) for (source, target), moves in flows.items()])
-    assert chart is not None
-    total = sum(flows.values())
-    for anchor in ("start", "end"):
-        posts = [post for post in chart.posts if post.anchor == anchor]
-        assert sum(int(post.moves.replace(",", "")) for post in posts) == total
-        assert len(posts) <= 13
-        assert max(float(post.y) + float(post.height) for post in posts) <= chart.height
-
-
-def test_the_chart_of_one_flow():
-    chart = flow_chart([Flow("a", "b", 3)])
-    assert chart is not None
-    assert [(post.name, post.moves, post.height) for post in chart.posts] == [
-        ("a", "3", "190.0"),
-        ("b", "3", "190.0"),
-    ]
-    assert chart.bands[0].title == "a to b: 3 moves"
-    assert chart.bands[0].path.startswith("M150 4.0C")
 
 
 def test_the_removal_of_a_pod_that_has_ended_changes_nothing_that_stands(changes):
