@@ -22,7 +22,7 @@ from rebalancer.planner.findings import (
     closed_disruption_budgets,
     policy_warnings,
 )
-from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.quota import Quotas
 from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
@@ -340,11 +340,11 @@ def _budgets(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _quotas(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
-    ledger = QuotaLedger(snapshot)
+    quotas = Quotas(snapshot)
     held: dict[str, int] = {}
     movable = np.bincount(snapshot.pods.cls[protected == 0], minlength=len(snapshot.classes))
     for cls in np.flatnonzero(movable).tolist():
-        if not snapshot.waits(cls) and (lack := ledger.lacks(cls)) is not None:
+        if not snapshot.waits(cls) and (lack := quotas.lacks(cls)) is not None:
             quota = lack.partition(" has ")[0]
             held[quota] = held.get(quota, 0) + int(movable[cls])
     for quota, pods in sorted(held.items()):

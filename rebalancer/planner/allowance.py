@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import cache
+from collections.abc import Sequence
 
 import numpy as np
 
+from rebalancer.core import limits as core
 from rebalancer.plan.plan import Pace
+from rebalancer.planner.limit_table import (
+    IN_FLIGHT,
+    BudgetLimits,
+    LimitTable,
+    limit_disruptions,
+    limit_quotas,
+)
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.model import Budgets
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
 # What comes before the evictions is in the time of a run, too: lists of 150,000 pods take 7 to 10 s, and a move
@@ -54,92 +61,6 @@ class RunTime:
         self._used += self._pace.wave
 
 
-class Places:
-    """The use of one set of budgets, by namespace, by node and by zone."""
-
-    def __init__(self, problem: Problem, budgets: Budgets) -> None:
-        self._budgets = budgets
-        self._snapshot = problem.snapshot
-        self._movable = _unprotected_of(problem) if budgets.per_namespace is not None else {}
-        self._zone_of, self._zones = np.zeros(0, np.int32), list[str]()
-        if budgets.per_zone is not None:
-            self._zone_of, self._zones = problem.snapshot.nodes.labels.zones()
-        nodes = problem.snapshot.pods.node
-        zones = self._zone_of[nodes[nodes >= 0]] if self._zones else self._zone_of
-        self._pods_in = np.bincount(zones[zones >= 0], minlength=len(self._zones))
-        self._pods_on = np.bincount(nodes[nodes >= 0], minlength=len(problem.snapshot.nodes))
-        self._moved_from: Counter[int] = Counter()
-        self._moved: Counter[str] = Counter()
-        self._left: Counter[int] = Counter()
-
-    def over_in(self, namespace: str) -> str | None:
-        """Return the per-run limit that a pod of ``namespace`` would exceed; None if it exceeds none."""
-        if self._left_in(namespace) > 0:
-            return None
-        return f"perNamespace {self._most(namespace)} in {namespace}"
-
-    def left(self, cls: int) -> float:
-        """Return how many pods of the namespace of ``cls`` this run may still move."""
-        return self._left_in(self._snapshot.classes[cls].namespace)
-
-    def _left_in(self, namespace: str) -> float:
-        most = self._most(namespace)
-        return np.inf if most is None else most - self._moved[namespace]
-
-    def _most(self, namespace: str) -> int | None:
-        return self._budgets.per_namespace_of(self._movable.get(namespace, 0))
-
-    def waits(self, node: int) -> str | None:
-        """Return the limit that a pod leaving ``node`` would exceed, in flight or in this run; None if it exceeds none."""
-        if (limit := self.over_from(node)) is not None:
-            return limit
-        zone = int(self._zone_of[node]) if self._zones else -1
-        if zone < 0:
-            return None
-        most = self._budgets.per_zone_of(int(self._pods_in[zone]))
-        if most is None or self._left[zone] < most:
-            return None
-        return f"perZone {most} from {self._zones[zone]}"
-
-    def leave(self, node: int) -> None:
-        """Count a pod in flight that has left ``node``."""
-        if self._zones:
-            self._left[int(self._zone_of[node])] += 1
-
-    def over_from(self, node: int) -> str | None:
-        """Return the per-run limit that a pod leaving ``node`` would exceed; None if it exceeds none."""
-        if self._budgets.per_node_in_run is None or node < 0:
-            return None
-        most = self._budgets.per_node_in_run_of(int(self._pods_on[node]))
-        if most is None or self._moved_from[node] < most:
-            return None
-        return f"perNodeInRun {most} from {self._snapshot.nodes.names[node]}"
-
-    def count(self, cls: int, node: int) -> None:
-        """Count a move of a pod of ``cls`` from ``node`` in this run."""
-        self.count_in(self._snapshot.classes[cls].namespace, node)
-
-    def count_in(self, namespace: str, node: int) -> None:
-        """Count a pod of ``namespace`` that leaves ``node`` in this run; -1: a node that is not known."""
-        self._moved[namespace] += 1
-        self._moved_from[node] += 1
-
-    def land(self) -> None:
-        """Reset the counts in flight: all replacements have landed."""
-        self._left.clear()
-
-
-def _unprotected_of(problem: Problem) -> dict[str, int]:
-    """Return namespace -> number of its movable pods."""
-    of_class = np.bincount(
-        problem.snapshot.pods.cls[problem.is_unprotected], minlength=len(problem.snapshot.classes)
-    )
-    counts: Counter[str] = Counter()
-    for cls, count in zip(problem.snapshot.classes, of_class.tolist(), strict=True):
-        counts[cls.namespace] += count
-    return counts
-
-
 def _serving_replicas(problem: Problem) -> list[int]:
     """Return the replicas of each owner without those in closed zones, which may not serve, and at least one."""
     snapshot = problem.snapshot
@@ -158,156 +79,6 @@ _NOT_SERVING = ("Job", "CronJob", "DaemonSet", "Node")
 # A replacement that is not Ready after so long is taken to be stuck, as by a Deployment's progressDeadlineSeconds:
 # one that never gets Ready must not keep a budget used up for ever.
 STARTING_SECONDS = 600.0
-
-
-class _Tally:
-    """The use of one set of budgets."""
-
-    def __init__(
-        self, problem: Problem, budgets: Budgets, settings: Settings, movable: int
-    ) -> None:
-        snapshot = problem.snapshot
-        self._snapshot, self._lifted = snapshot, settings.lifted
-        self.places = Places(problem, budgets)
-        self._in_flight_most = budgets.in_flight_of(movable)
-        self._per_run = budgets.per_run_of(movable)
-        self._hour_left = max(0, budgets.per_hour_of(movable) - settings.moved_last_hour)
-        self._pods_on = np.bincount(
-            snapshot.pods.node[snapshot.pods.node >= 0], minlength=len(snapshot.nodes)
-        )
-        self._serving = _serving_replicas(problem)
-        # Shares are exact fractions, and few sizes are asked for again and again.
-        self._most_of_node = cache(budgets.per_node_of)
-        self._most_of_owner = cache(budgets.per_owner_of)
-        self._run = self._of_wave = 0
-        self._in_flight = 0
-        self._nodes: Counter[int] = Counter()
-        self._owners: Counter[int] = Counter()
-        self._starting: Counter[int] = Counter()
-        """Owner -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
-        self._seen: Counter[str] = Counter()
-        """Namespace -> pods in flight that this run has not moved."""
-        self._namespaces = sorted({cls.namespace for cls in snapshot.classes})
-
-    @property
-    def per_run(self) -> int:
-        """The maximum number of moves per run, without the limit per hour."""
-        return self._per_run
-
-    def over(self) -> str | None:
-        """Return the exhausted per-run limit; None if none is exhausted."""
-        if self._lifted or self._run < min(self._per_run, self._hour_left):
-            return None
-        if self._run >= self._per_run:
-            return f"perRun {self._per_run:,}"
-        return f"perHour: {self._hour_left:,} were left of it"
-
-    def left(self) -> int:
-        """Return the number of moves that this run may still make."""
-        if self._lifted:
-            return len(self._snapshot.pods)
-        return min(self._per_run, self._hour_left) - self._run
-
-    def waits(self, cls: int, node: int, *, itself: bool = False, without: int = 0) -> str | None:
-        """Return the in-flight limit that a move of a pod of ``cls`` would exceed.
-
-        ``itself``: the pod is already counted in flight; ``without``: so many of those in flight do not count.
-        """
-        spared = self._spare(self._snapshot.classes[cls].namespace) + itself + without
-        if self._in_flight - spared >= self._in_flight_most:
-            return f"inFlight {self._in_flight_most}"
-        most = self._most_of_node(int(self._pods_on[node]))
-        if self._nodes[node] >= most:
-            return f"perNode {most}"
-        owner = self._snapshot.classes[cls].owner
-        most = self._most_of_owner(self._serving[owner])
-        if self._owners[owner] - itself >= most:
-            return f"perOwner {most}"
-        return self.places.waits(node)
-
-    def _spare(self, namespace: str) -> int:
-        """Return how many pods in flight do not count for a move in ``namespace``.
-
-        Pods that end or start in one namespace, whoever made them do so, hold up at most half of the limit in all others.
-        """
-        if not self._seen:
-            return 0
-        share = -(-self._in_flight_most // 2)
-        return sum(max(0, pods - share) for other, pods in self._seen.items() if other != namespace)
-
-    def is_owner_full(self, owner: int) -> bool:
-        """Return whether an owner has the maximum number of pods in flight."""
-        return self._owners[owner] >= self._most_of_owner(self._serving[owner])
-
-    def see(self, owner: int, node: int) -> None:
-        """Count one pod in flight that this run has not moved."""
-        self._seen[self._snapshot.owners[owner].namespace] += 1
-        self.fly(owner, node)
-
-    def fly(self, owner: int, node: int) -> None:
-        """Count one pod in flight."""
-        self._in_flight += 1
-        self._owners[owner] += 1
-        self.leave(node)
-
-    def leave(self, node: int) -> None:
-        """Count a pod that leaves ``node``; its replacement is counted as starting."""
-        self._nodes[node] += 1
-        self.places.leave(node)
-
-    def start(self, owner: int, pods: int) -> None:
-        """Count ``pods`` replacements that are not Ready yet."""
-        self._starting[owner] = pods
-        self._seen[self._snapshot.owners[owner].namespace] += pods
-        self._in_flight += pods
-        self._owners[owner] += pods
-
-    def give_up(self, owner: int) -> None:
-        """Subtract one replacement that is not Ready: it will be evicted."""
-        self._starting[owner] -= 1
-        self._seen[self._snapshot.owners[owner].namespace] -= 1
-        self._in_flight -= 1
-        self._owners[owner] -= 1
-
-    def count(self, cls: int, node: int) -> None:
-        """Count a move of a pod of ``cls`` from ``node`` in this run."""
-        self._run += 1
-        self._of_wave += 1
-        self.places.count(cls, node)
-
-    def remove(self, namespace: str, node: int) -> None:
-        """Count a finished pod that is deleted; it is not in flight."""
-        self._run += 1
-        self.places.count_in(namespace, node)
-
-    @property
-    def in_flight(self) -> int:
-        """The number of moves in flight."""
-        return self._in_flight
-
-    def full(self) -> bool:
-        """Return whether the limit of moves in flight is reached, in every namespace."""
-        if self._in_flight < self._in_flight_most:
-            return False
-        spared = max(map(self._spare, self._namespaces), default=0) if self._seen else 0
-        return self._in_flight - spared >= self._in_flight_most
-
-    def filled_before(self) -> str | None:
-        """Return a phrase if moves of earlier runs use up all of this wave; else None."""
-        if self._of_wave or not self.full():
-            return None
-        return f"inFlight {self._in_flight_most}: {self._in_flight} in flight already"
-
-    def land(self) -> None:
-        """Reset the counts in flight, except those of earlier runs, for which no wave of this run waits."""
-        self._of_wave = 0
-        self._in_flight = self._starting.total()
-        self._seen.clear()
-        for owner, pods in self._starting.items():
-            self._seen[self._snapshot.owners[owner].namespace] += pods
-        self._nodes.clear()
-        self._owners = self._starting.copy()
-        self.places.land()
 
 
 def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
@@ -333,21 +104,42 @@ def _perhaps_restarted(snapshot: Snapshot) -> list[int]:
 
 
 class Allowance:
-    """Counts the budgets that a plan uses. Pods in flight in the snapshot count as used in the first wave."""
+    """Counts the limits that a plan uses. Pods in flight in the snapshot count as used in the first wave."""
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
         self._snapshot = problem.snapshot
-        self._disruptions = problem.disruptions
         self._planned = settings.planned
         self._makes_room = {of.strategy for of in problem.contributions if of.asks is not None}
         self._waiting = 0
         """Pods that no node takes, of those that count in flight."""
-        movable = problem.unprotected if settings.movable is None else settings.movable
-        self._all = _Tally(problem, settings.budgets, settings, movable)
-        self._of_strategy = {
-            name: _Tally(problem, budgets, settings, movable)
-            for name, budgets in settings.of_strategy.items()
-        }
+        table = LimitTable(problem)
+        budgets = [settings.budgets, *settings.of_strategy.values()]
+        self._number = {name: number for number, name in enumerate(settings.of_strategy, 1)}
+        """Strategy -> its number, of those that have budgets of their own."""
+        self._sets = [BudgetLimits(table, of, settings, n) for n, of in enumerate(budgets)]
+        for one in self._sets:
+            one.limit_run()
+        self._first = len(table)
+        """The first limit that a later wave is not under; those before it are of the run."""
+        serving = _serving_replicas(problem)
+        for one in self._sets:
+            one.limit_waves(serving)
+        limit_disruptions(table)
+        self._first_quota = len(table)
+        limit_quotas(table)
+        self.limits = table.lower(problem.disruptions.closed)
+        self._words, self._table = table.words, table
+        self._used, self._most = np.asarray(self.limits.used), np.asarray(self.limits.most)
+        # A number of a view is one of Python at once.
+        self._now, self._top = self._used.data, self._most.data
+        self._of_wave = np.ones(len(self._used), bool)
+        self._of_wave[table.of_run] = False
+        self._landed = self._used.copy()
+        """The counters once all moves of this run have landed."""
+        self._starting_in: Counter[str] = Counter()
+        """Namespace -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
+        self._seen: Counter[str] = Counter()
+        """Namespace -> pods in flight that this run has not moved."""
         self._time = RunTime(
             settings.seconds,
             settings.pace,
@@ -356,13 +148,10 @@ class Allowance:
         )
         self._moved = False
         self._stopped: str | None = None
-        self._disrupted: Counter[int] = Counter()
-        self._disrupted_serving: Counter[int] = Counter()
-        """Of these, the pods outside closed zones."""
         self._starting: Counter[tuple[int, int]] = Counter()
         """Class and node -> pods that are young and not Ready, and may have to go for that themselves."""
         self._seen_in_flight()
-        self.begins_in_flight = self._all.in_flight > 0
+        self.begins_in_flight = bool(self._used[IN_FLIGHT])
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
     def _seen_in_flight(self) -> None:
@@ -388,25 +177,48 @@ class Allowance:
         starting[starting] = ~of_rollout[owner_of[starting]]
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
-            self._all.start(of, count)
+            self._starting_in[snapshot.owners[of].namespace] += count
+            self._used[[IN_FLIGHT, 1 + of]] += count
         self._waiting = int(starting[snapshot.unschedulable_pods()].sum())
         self._starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
+        self._seen = self._starting_in.copy()
+        self._landed = self._used.copy()
         for pod in np.flatnonzero(going & ~stuck & (pods.node >= 0) & (owner_of >= 0)).tolist():
             if pods.uid[pod] in self._planned:
                 continue
             of, node = int(owner_of[pod]), int(pods.node[pod])
             if replaced[of] and not snapshot.owners[of].waits:
                 replaced[of] -= 1
-                self._all.leave(node)
             else:
-                self._all.see(of, node)
+                self._seen[snapshot.owners[of].namespace] += 1
+                self._used[[IN_FLIGHT, 1 + of]] += 1
+            self._used[[self._table.counter[limit] for limit in self._sets[0].waves_of(node)]] += 1
+        self._spare_namespaces()
+
+    def _spare_namespaces(self) -> None:
+        """Let what is in flight in one namespace, and this run has not moved, hold up at most half of the limit in all others.
+
+        It does not matter who made these pods end or start.
+        """
+        of_all = self._sets[0]
+        share = -(-of_all.in_flight // 2)
+        above = {name: max(0, pods - share) for name, pods in self._seen.items()}
+        for namespace, limit in of_all.of_in_flight.items():
+            others = sum(above.values()) - above.get(namespace, 0)
+            self._most[limit] = of_all.in_flight + others
+        limits = list(of_all.of_in_flight.values())
+        self._most_in_flight = int(self._most[limits].max(initial=of_all.in_flight))
+
+    def _sets_of(self, strategy: str) -> list[BudgetLimits]:
+        number = self._number.get(strategy, 0)
+        return [self._sets[0]] if number == 0 else [self._sets[0], self._sets[number]]
 
     @property
     def per_run(self) -> int:
         """The maximum number of moves per run, without the limit per hour."""
-        return self._all.per_run
+        return self._sets[0].per_run
 
     def stop(self, why: str) -> None:
         """Forbid all further moves, for the reason ``why``."""
@@ -422,17 +234,21 @@ class Allowance:
         """The reason given to :meth:`stop`; None if it was not called."""
         return self._stopped
 
-    def _tallies(self, strategy: str) -> list[_Tally]:
-        own = self._of_strategy.get(strategy)
-        return [self._all] if own is None else [self._all, own]
+    def full(self) -> bool:
+        """Return whether the limit of moves in flight is reached, in every namespace."""
+        return self._now[IN_FLIGHT] >= self._most_in_flight
 
     def filled_before(self) -> str | None:
         """Return a phrase if moves of earlier runs use up all of this wave; else None."""
-        return self._all.filled_before()
+        if self._moved or not self.full():
+            return None
+        return f"inFlight {self._sets[0].in_flight}: {self._now[IN_FLIGHT]} in flight already"
 
     def exhausted(self) -> str | None:
         """Return the limit that ends the run, not counting moves of earlier runs in flight; None if none does."""
-        return self._stopped or self._all.over() or self._time.over()
+        return self._stopped or self._find_used_up(self._sets[0].run) or self._time.over()
+
+    # -- what a move is under ---------------------------------------------------------------------------
 
     def over(self, strategy: str, cls: int) -> str | None:
         """Return the exhausted per-run limit for a strategy's pods of ``cls``; None if none is exhausted."""
@@ -442,65 +258,94 @@ class Allowance:
         """Return the exhausted per-run limit for a strategy's pods of ``namespace``; None if none is exhausted."""
         if (limit := self._stopped or self._time.over()) is not None:
             return limit
-        for tally in self._tallies(strategy):
-            if (limit := tally.over() or tally.places.over_in(namespace)) is not None:
-                return limit
+        for of in self._sets_of(strategy):
+            for number in (of.run, of.of_namespace.get(namespace, -1)):
+                if (limit := self._find_used_up(number)) is not None:
+                    return limit
         return None
 
     def over_ended(self, strategy: str, namespace: str, node: int) -> str | None:
         """Return the exhausted per-run limit for a finished pod that a strategy deletes; None if none is exhausted."""
         if (limit := self.over_in(strategy, namespace)) is not None:
             return limit
-        limits = (tally.places.over_from(node) for tally in self._tallies(strategy))
-        return next((limit for limit in limits if limit is not None), None)
+        of_node = (of.of_node[node] for of in self._sets_of(strategy) if of.of_node and node >= 0)
+        return next((limit for one in of_node if (limit := self._find_used_up(one))), None)
+
+    def _find_used_up(self, number: int) -> str | None:
+        """Return the sentence of a limit if it is reached; None if it is not, or the number is -1."""
+        return None if number < 0 or self._left_of(number) > 0 else self._say(number)
+
+    def _say(self, number: int) -> str:
+        words = self._words[number]
+        if isinstance(words, str):
+            return words
+        return words.lack(self._left_of(number))
 
     def remove(self, strategy: str, namespace: str, node: int) -> None:
         """Count a finished pod that is deleted."""
         self._time.evict()
-        for tally in self._tallies(strategy):
-            tally.remove(namespace, node)
+        for of in self._sets_of(strategy):
+            numbers = [of.run, of.of_namespace.get(namespace, -1)]
+            numbers += [of.of_node[node]] if of.of_node and node >= 0 else []
+            for number in numbers:
+                if number >= 0:
+                    self._used[self._table.counter[number]] += 1
 
     def left(self, strategy: str) -> int:
         """Return the number of moves of a strategy that this run may still make."""
         if self._stopped is not None or self._time.over() is not None:
             return 0
-        return min(tally.left() for tally in self._tallies(strategy))
+        runs = [of.run for of in self._sets_of(strategy) if of.run >= 0]
+        return min(map(self._left_of, runs), default=len(self._snapshot.pods))
+
+    def _left_of(self, number: int) -> int:
+        return self._top[number] - self._now[self._table.counter[number]]
 
     def has_room_for(self, moves: int, strategy: str, cls: int) -> bool:
         """Return whether the budgets of the run and of the namespace of ``cls`` allow this many more moves, of a chain or gang."""
-        of_namespace = (tally.places.left(cls) for tally in self._tallies(strategy))
-        return min(self.left(strategy), *of_namespace) >= moves
+        namespace = self._snapshot.classes[cls].namespace
+        limits = (of.of_namespace.get(namespace, -1) for of in self._sets_of(strategy))
+        of_namespace = (self._left_of(number) for number in limits if number >= 0)
+        return min([self.left(strategy), *of_namespace]) >= moves
 
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""
+        number = self._find(cls, node, strategy, self._first, self._first_quota, ready=ready)
+        return None if number < 0 else self._say(number)
+
+    def lacks(self, cls: int) -> str | None:
+        """Return the quota without room for a replacement beside its victim; None if all have room, or it comes after the victim."""
+        number = self._find(cls, -1, "", self._first_quota, len(self._words))
+        return None if number < 0 else self._say(number)
+
+    def lacks_for(self, classes: Sequence[int]) -> str | None:
+        """Return the quota without room for replacements of all ``classes`` beside their victims; None if all have room."""
+        used = self._used.copy()
+        try:
+            for cls in classes:
+                if (lack := self.lacks(cls)) is not None:
+                    return lack
+                core.count(self.limits, cls, -1, 0, self._first_quota, True, 1)
+        finally:
+            self._used[:] = used
+        return None
+
+    def _find(
+        self, cls: int, node: int, strategy: str, first: int, last: int, *, ready: bool = True
+    ) -> int:
+        """Return the number of the first limit from ``first`` to below ``last`` that one more move would exceed; -1: none."""
         itself = not ready and self._starting[cls, node] > 0
         without = self._waiting if strategy in self._makes_room else 0
-        for tally in self._tallies(strategy):
-            of_all = tally is self._all
-            if (
-                limit := tally.waits(
-                    cls, node, itself=itself and of_all, without=without if of_all else 0
-                )
-            ) is not None:
-                return limit
-        for index in self._disruptions.spent_by(cls, ready=ready):
-            budget = self._snapshot.budgets[index]
-            if self._disrupted[index] >= budget.allowed:
-                return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
-            if not self._disruptions.is_closed(node) and (
-                self._disrupted_serving[index] >= (allowed := self._disruptions.allowed(index))
-            ):
-                zones = " and ".join(self._disruptions.closed_zones())
-                return f"PodDisruptionBudget {budget.ref} allows {allowed} at once outside of closed zone {zones}"
-        return None
+        number = self._number.get(strategy, 0)
+        return core.find_full(
+            self.limits, cls, node, number, first, last, ready, int(itself), without
+        )
 
     def holds_owner(self, cls: int) -> bool:
         """Return whether no pod of the owner of ``cls`` may move in this wave, on any node."""
-        return not self._starting and self._all.is_owner_full(self._snapshot.classes[cls].owner)
-
-    def full(self) -> bool:
-        """Return whether no further move fits into this wave."""
-        return self._all.full()
+        owner = self._snapshot.classes[cls].owner
+        limits = self._sets[0].of_owner
+        return not self._starting and owner >= 0 and self._left_of(limits[owner]) <= 0
 
     def spend(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> None:
         """Count one move of a pod; ``ready``: whether the pod is Ready."""
@@ -508,20 +353,21 @@ class Allowance:
         self._moved = True
         if not ready and self._starting[cls, node] > 0:
             self._starting[cls, node] -= 1
-            self._all.give_up(self._snapshot.classes[cls].owner)
-        for tally in self._tallies(strategy):
-            tally.count(cls, node)
-            tally.fly(self._snapshot.classes[cls].owner, node)
-        for budget in self._disruptions.spent_by(cls, ready=ready):
-            self._disrupted[budget] += 1
-            self._disrupted_serving[budget] += not self._disruptions.is_closed(node)
+            owner = self._snapshot.classes[cls].owner
+            # It will be evicted: it does not start any more.
+            for counters in (self._used, self._landed):
+                counters[[IN_FLIGHT, 1 + owner]] -= 1
+            for of in (self._seen, self._starting_in):
+                of[self._snapshot.owners[owner].namespace] -= 1
+            self._spare_namespaces()
+        core.count(self.limits, cls, node, self._number.get(strategy, 0), 0, ready, 1)
 
     def next_wave(self) -> None:
         """Start the next wave; all replacements of the last wave count as Ready."""
         if self._moved:
             self._time.next_wave()
             self._moved = False
-        for tally in (self._all, *self._of_strategy.values()):
-            tally.land()
-        self._disrupted.clear()
-        self._disrupted_serving.clear()
+        np.copyto(self._used, self._landed, where=self._of_wave)
+        if self._seen != self._starting_in:
+            self._seen = self._starting_in.copy()
+            self._spare_namespaces()

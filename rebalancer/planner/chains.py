@@ -85,7 +85,7 @@ class ChainWaves:
         if self._allowance.left(promise.strategy) < made + 2:
             return False
         strategy = promise.strategy
-        may_go = partial(self._examination.may_go_first, strategy, wave)
+        may_go = partial(self._examination.may_go_first, strategy)
         step = self._chains.first(promise.pod, pair[1], may_go)
         if step is None:
             return True

@@ -11,7 +11,6 @@ from rebalancer.cost.term import Term
 from rebalancer.planner.candidates import Promise
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
@@ -32,8 +31,6 @@ class Wave:
     """The data of one wave; its moves are in flight together."""
 
     number: int
-    quota: QuotaLedger
-    """What its replacements take of quotas beside their victims."""
     waits: dict[Pair, str] = field(default_factory=dict)
     """Pairs that wait for what is in flight, and for which limit."""
     held: dict[int, str] = field(default_factory=dict)
@@ -91,8 +88,6 @@ class Commit:
         other: int = -1,
     ) -> Chosen:
         cls, node = pair
-        if not self.draft.snapshot.waits(cls):
-            wave.quota.take(cls)
         self.draft.move(pod, cls, verdict.prediction)
         ready = self.draft.snapshot.pods.is_ready(pod)
         self.draft.allowance.spend(cls, node, strategy, ready=ready)

@@ -174,26 +174,21 @@ class Examination:
             if self._allowance.holds_owner(pair[0]):
                 self._candidates.close_class(pair[0])
                 wave.held[pair[0]] = limit
-        elif (lack := self._lack(pair[0], wave)) is not None:
+        elif (lack := self._allowance.lacks(pair[0])) is not None:
             self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.QUOTA, limit=lack))
         else:
             return False
         self._candidates.close(promise.row)
         return True
 
-    def _lack(self, cls: int, wave: Wave) -> str | None:
-        """Return the quota without room for a replacement beside its victim; None if it comes after the victim."""
-        lack = wave.quota.lacks(cls)
-        return None if lack is None or self._draft.snapshot.waits(cls) else lack
-
-    def may_go_first(self, strategy: str, wave: Wave, cls: int, node: int) -> bool:
+    def may_go_first(self, strategy: str, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas allow a move now that enables another."""
         return (
             not self._candidates.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
             and self._allowance.has_room_for(2, strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
-            and self._lack(cls, wave) is None
+            and self._allowance.lacks(cls) is None
         )
 
     # -- at the end ---------------------------------------------------------------------------------

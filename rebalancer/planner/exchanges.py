@@ -198,7 +198,7 @@ class ExchangeWaves:
             promise = self._candidates.promise(pair)
             if promise is None or promise.pod in self._in_vain:
                 continue
-            if (exchange := self._exchange(promise, codes, wave)) is not None:
+            if (exchange := self._exchange(promise, codes)) is not None:
                 self._in_vain.clear()
                 return self._make(exchange, wave)
             self._in_vain.add(promise.pod)
@@ -216,12 +216,12 @@ class ExchangeWaves:
     def _code(self, pair: Pair) -> int:
         return pair[0] * len(self._draft.snapshot.nodes) + pair[1]
 
-    def _exchange(self, promise: Promise, stuck: Collection[int], wave: Wave) -> Exchange | None:
+    def _exchange(self, promise: Promise, stuck: Collection[int]) -> Exchange | None:
         """Return an exchange of the pod of a promise; None if there is none, or none is looked for any more."""
         first, strategy = promise.pod, promise.strategy
         # All pods are looked at for partners: on many, that takes as long as some judgements.
         self._left -= 1 + len(self._draft.snapshot.pods) // _PODS_OF_JUDGEMENT
-        may_go = partial(self._examination.may_go_first, strategy, wave)
+        may_go = partial(self._examination.may_go_first, strategy)
         if not may_go(*place_of(self._draft, first)):
             return None
         tries = min(self._effort.exchange, self._left)

@@ -15,7 +15,6 @@ import numpy as np
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.plan.plan import Method
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Int32s
@@ -199,10 +198,9 @@ def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal
     steps do not exist.
     """
     snapshot, allowance = draft.snapshot, draft.allowance
-    quota = QuotaLedger(snapshot)
     # So many replacements there are beside what they replace.
     beside = snapshot.surge_of(pods) or len(pods)
-    for number, pod in enumerate(pods):
+    for pod in pods:
         cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
         if (limit := allowance.over(strategy, cls)) is not None:
             return Refusal.of(Why.BUDGET, limit=limit)
@@ -214,11 +212,8 @@ def exceeds_budgets(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal
         ready = snapshot.pods.is_ready(pod)
         if (limit := allowance.waits(cls, node, strategy, ready=ready)) is not None:
             return Refusal.of(Why.BUDGET, limit=limit)
-        if number < beside and not snapshot.waits(cls):
-            if (lack := quota.lacks(cls)) is not None:
-                return Refusal.of(Why.QUOTA, limit=lack)
-            quota.take(cls)
-    return None
+    lack = allowance.lacks_for([int(snapshot.pods.cls[pod]) for pod in pods[:beside]])
+    return None if lack is None else Refusal.of(Why.QUOTA, limit=lack)
 
 
 def exceeds_limits(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal | None:

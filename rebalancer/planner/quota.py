@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from rebalancer.snapshot.model import PodClass, Quota, Snapshot
 from rebalancer.wire.objects import ResourceRequirements, SchedulingSpec
@@ -15,71 +14,61 @@ _SAID = frozenset(
 """What each container must say where a quota has it (``evaluator/core/pods.go``: ``validationSet``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """What a quota counts of one pod of a class."""
+class Claim(NamedTuple):
+    """What a quota asks of one more pod of a class."""
 
     quota: Quota
-    unsaid: str | None
+    name: str
+    """What it counts; empty: it lets in no such pod at all."""
+    need: int
+    """What the pod takes of it."""
+    unsaid: str = ""
     """What it asks each container to say and one does not."""
-    needs: Mapping[str, int]
-    """Name in the quota -> amount above 0."""
+
+    @property
+    def most(self) -> int:
+        """How much of it is free."""
+        return self.quota.free[self.name] if self.name else 0
+
+    def lack(self, left: int) -> str:
+        """Return a sentence on that too little is left."""
+        return self.unsaid or (
+            f"ResourceQuota {self.quota.namespace}/{self.quota.name} has {left} of {self.name} left, "
+            f"a replacement beside the victim needs {self.need}"
+        )
 
 
-class QuotaLedger:
-    """The use of each quota by moves in flight. Reset with every wave."""
+class Quotas:
+    """The quotas of a snapshot, by the classes whose pods they count."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._of_namespace: dict[str, list[Quota]] = {}
         for quota in snapshot.quotas:
             self._of_namespace.setdefault(quota.namespace, []).append(quota)
-        self._taken: Counter[tuple[str, str, str]] = Counter()
-        self._of_class: dict[int, tuple[_Claim, ...]] = {}
 
     def lacks(self, cls: int) -> str | None:
-        """Return the quota without room for one more pod of ``cls`` now; None if all have room."""
-        for claim in self._claims(cls):
-            if claim.unsaid is not None:
-                return claim.unsaid
-            quota = claim.quota
-            for name, need in claim.needs.items():
-                left = quota.free[name] - self._taken[quota.namespace, quota.name, name]
-                if need > left:
-                    return (
-                        f"ResourceQuota {quota.namespace}/{quota.name} has {left} of {name} left, "
-                        f"a replacement beside the victim needs {need}"
-                    )
-        return None
+        """Return the quota without room for one more pod of ``cls``; None if all have room."""
+        lacking = (claim.lack(claim.most) for claim in self.claims(cls) if claim.need > claim.most)
+        return next(lacking, None)
 
-    def take(self, cls: int) -> None:
-        """Count one pod of ``cls``."""
-        for claim in self._claims(cls):
-            for name, need in claim.needs.items():
-                self._taken[claim.quota.namespace, claim.quota.name, name] += need
-
-    def reset(self) -> None:
-        """Reset the counts: all victims are gone."""
-        self._taken.clear()
-
-    def _claims(self, cls: int) -> tuple[_Claim, ...]:
-        if cls not in self._of_class:
-            of_class = self._snapshot.classes[cls]
-            quotas = self._of_namespace.get(of_class.namespace, ())
-            self._of_class[cls] = tuple(
-                self._claim(quota, cls) for quota in quotas if _applies(quota, of_class)
-            )
-        return self._of_class[cls]
-
-    def _claim(self, quota: Quota, cls: int) -> _Claim:
-        # Limits are not folded: where a quota caps them, requests stand in as the lower bound.
-        amounts = {"pods": 1, "count/pods": 1}
-        for row, name in enumerate(self._snapshot.resources):
-            amount = int(self._snapshot.requests[row, cls])
-            amounts[name] = amounts[f"requests.{name}"] = amounts[f"limits.{name}"] = amount
-        # Of what a pod takes nothing of, more may be used than the quota allows.
-        needs = {name: amounts[name] for name in quota.free if amounts.get(name)}
-        return _Claim(quota, _find_unsaid(quota, self._snapshot.classes[cls].spec), needs)
+    def claims(self, cls: int) -> Iterator[Claim]:
+        """Yield what quotas ask of one more pod of ``cls``."""
+        of_class = self._snapshot.classes[cls]
+        for quota in self._of_namespace.get(of_class.namespace, ()):
+            if not _applies(quota, of_class):
+                continue
+            if (unsaid := _find_unsaid(quota, of_class.spec)) is not None:
+                yield Claim(quota, "", 1, unsaid)
+            # Limits are not folded: where a quota caps them, requests stand in as the lower bound.
+            amounts = {"pods": 1, "count/pods": 1}
+            for row, name in enumerate(self._snapshot.resources):
+                amount = int(self._snapshot.requests[row, cls])
+                amounts[name] = amounts[f"requests.{name}"] = amounts[f"limits.{name}"] = amount
+            # Of what a pod takes nothing of, more may be used than the quota allows.
+            for name in quota.free:
+                if amounts.get(name):
+                    yield Claim(quota, name, amounts[name])
 
 
 def _find_unsaid(quota: Quota, spec: SchedulingSpec) -> str | None:

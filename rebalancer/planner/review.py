@@ -29,7 +29,6 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import notices
 from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.recheck import MoveLimits, expect_landings, rechecked
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
@@ -46,7 +45,6 @@ class Waves(MoveLimits):
         self._draft, self._allowance = draft, draft.allowance
         self._snapshot = draft.snapshot
         self._rows = draft.problem.rows_by_uid([move.uid for move in moves])
-        self._quota = QuotaLedger(self._snapshot)
         self._wave, self._taken = 1, 0
         self._unit = ""
         """The gang of the last move, if any: all of a gang go in a wave of their own."""
@@ -87,20 +85,17 @@ class Waves(MoveLimits):
         if self._taken:
             self._wave, self._taken = self._wave + 1, 0
             self._allowance.next_wave()
-            self._quota.reset()
 
     def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> Refusal | None:
         if (limit := self._allowance.waits(cls, node, strategy, ready=ready)) is not None:
             return Refusal.of(Why.BUDGET, limit=limit)
-        if not self._snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
+        if (lack := self._allowance.lacks(cls)) is not None:
             return Refusal.of(Why.QUOTA, limit=lack)
         return None
 
     def _spend(self, cls: int, node: int, strategy: str, *, ready: bool) -> None:
         self._taken += 1
         self._allowance.spend(cls, node, strategy, ready=ready)
-        if not self._snapshot.waits(cls):
-            self._quota.take(cls)
 
 
 Ending = tuple[Status, str]

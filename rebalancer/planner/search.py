@@ -26,7 +26,6 @@ from rebalancer.planner.exchanges import ExchangeJudge, ExchangeWaves
 from rebalancer.planner.gang_plan import GangPlan
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.plan import Rooms, make_room
@@ -122,7 +121,7 @@ class _Pass:
         observed: bool,
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
-        self._wave = Wave(0, QuotaLedger(draft.snapshot))
+        self._wave = Wave(0)
         """The newest one."""
         self._effort = effort
         self._largest = 0
@@ -153,7 +152,7 @@ class _Pass:
         for number in count(first_wave):
             if not self._may_go_on():
                 break
-            self._wave = Wave(number, QuotaLedger(self._draft.snapshot))
+            self._wave = Wave(number)
             of_wave = self._moves_of(self._wave)
             if not of_wave:
                 break

@@ -19,7 +19,6 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import exceeds_limits, unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.gangs import RoomGangs
@@ -76,10 +75,6 @@ class RoomWalk:
         self._open = made.open_rooms()
         """The nodes that are being made free for others in the wave that is in flight."""
         self._most_marks = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
-        self._quota = QuotaLedger(draft.snapshot)
-        for step in made.steps:
-            if step.chosen.wave == made.last_wave and not draft.snapshot.waits(step.chosen.cls):
-                self._quota.take(step.chosen.cls)
         self.steps: list[RoomStep] = []
         self.entries: list[RoomEntry] = []
         self._ask_of = dict(enumerate(asks))
@@ -183,7 +178,6 @@ class RoomWalk:
 
     def _end_wave(self, wave: int) -> None:
         end_wave(self._draft)
-        self._quota.reset()
         if wave == self._made.last_wave:
             self._open = set()
             for entry in self._made.entries:
@@ -218,7 +212,7 @@ class RoomWalk:
         ref = snapshot.pod_ref(item.pod)
         if limit is not None:
             return _would_leave(ref, Refusal.of(Why.BUDGET, limit=limit))
-        if not snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
+        if (lack := draft.allowance.lacks(cls)) is not None:
             return _would_leave(ref, Refusal.of(Why.QUOTA, limit=lack))
         verdict = self._verdict(item)
         if isinstance(verdict, Refusal):
@@ -226,8 +220,6 @@ class RoomWalk:
         prediction = verdict.prediction
         if (rival := self._find_rival(item, prediction, wave)) is not None:
             return _would_leave(ref, Refusal.of(Why.RIVAL, pod=rival))
-        if not snapshot.waits(cls):
-            self._quota.take(cls)
         return self._make([item], [prediction], verdict.gain, verdict.marks, wave)[0]
 
     def _find_rival(self, item: Item, prediction: Prediction, wave: int) -> int | None:

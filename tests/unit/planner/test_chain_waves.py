@@ -12,7 +12,6 @@ from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
@@ -77,7 +76,7 @@ class Scene:
         self.chains.steps[self.row(name)] = FirstMove(self.row(first), cls, node, LANDS)
 
     def moved(self, wave=1):
-        moves, self.freed = self.waves.wave(Wave(wave, QuotaLedger(self.draft.snapshot)))
+        moves, self.freed = self.waves.wave(Wave(wave))
         names = self.draft.snapshot.pods.name
         return [(names[chosen.pod], chosen.makes_way_for, chosen.wave) for chosen in moves]
 

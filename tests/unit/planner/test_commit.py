@@ -8,11 +8,11 @@ from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import draft_of
+from tests.unit.planner.test_quota import quota
 
 N0, N1, N2 = range(3)
 NODES = [node(f"n{i}") for i in range(3)]
@@ -29,11 +29,10 @@ def verdict(prediction, shares, gain=(0.0, 1.0, 0.0), marks=()):
 class Scene:
     """Two web pods on n0 under the rule of duplicates, and what commits moves of them."""
 
-    def __init__(self, *, observed=False, **more):
+    def __init__(self, *objects, observed=False, **more):
         self.draft = draft_of(
-            [*NODES, *workload("web", ["n0", "n0"], **more)], strategies=["duplicates"]
+            [*NODES, *workload("web", ["n0", "n0"], **more), *objects], strategies=["duplicates"]
         )
-        self.quota = QuotaLedger(self.draft.snapshot)
         self.commit = Commit(self.draft, self.draft.terms, observed, None)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
         view = self.draft.view
@@ -45,7 +44,7 @@ class Scene:
         self.promise = promise
 
     def move(self, verdict, wave=1):
-        return self.commit.move(self.pair, self.promise, verdict, Wave(wave, self.quota))
+        return self.commit.move(self.pair, self.promise, verdict, Wave(wave))
 
 
 def test_the_state_goes_on_with_another_landing_where_others_took_the_first():
@@ -86,12 +85,10 @@ def test_what_only_observes_and_marks_are_written_down():
     assert (chosen.observed, chosen.marks) == (True, (N2,))
 
 
-@pytest.mark.parametrize(("kind", "taken"), [("Deployment", 1), ("StatefulSet", 0)])
-def test_quota_is_used_only_by_replacements_that_come_beside_their_victims(
-    kind, taken, monkeypatch
-):
-    scene = Scene(kind=kind)
-    used: list[int] = []
-    monkeypatch.setattr(scene.quota, "take", used.append)
+@pytest.mark.parametrize(("kind", "left"), [("Deployment", 0), ("StatefulSet", None)])
+def test_quota_is_used_only_by_replacements_that_come_beside_their_victims(kind, left):
+    scene = Scene(quota({"pods": "3"}, {"pods": "2"}), kind=kind)
+    lacks = scene.draft.allowance.lacks
+    assert lacks(scene.pair[0]) is None
     scene.move(verdict(landing(N1), {"duplicates": 1.0}), 1)
-    assert len(used) == taken
+    assert (lacks(scene.pair[0]) is None) == (left is None)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.quota import Quotas
 from rebalancer.testing.snapshots import node, snapshot_of, workload
+from tests.unit.planner.conftest import draft_of
 
 
 def quota(hard, used, **spec):
@@ -20,7 +21,7 @@ def ledger_of(*quotas, spec=None, namespace="default"):
     """The ledger of a cluster with one pod of 100m, and the class of that pod."""
     pods = workload("web", ["n0"], spec=spec, namespace=namespace)
     snapshot = snapshot_of([node("n0"), *pods, *quotas])
-    return QuotaLedger(snapshot), int(snapshot.pods.cls[0])
+    return Quotas(snapshot), int(snapshot.pods.cls[0])
 
 
 @pytest.mark.parametrize(
@@ -90,13 +91,16 @@ def test_of_a_limit_the_request_is_the_least_that_a_replacement_needs():
 
 
 def test_moves_in_flight_use_it_up_until_their_victims_are_gone():
-    ledger, web = ledger_of(quota({"pods": "6"}, {"pods": "4"}))
-    ledger.take(web)
-    assert ledger.lacks(web) is None
-    ledger.take(web)
-    assert "has 0 of pods left" in (ledger.lacks(web) or "")
-    ledger.reset()
-    assert ledger.lacks(web) is None
+    draft = draft_of([node("n0"), *workload("web", ["n0"]), quota({"pods": "6"}, {"pods": "4"})])
+    allowance, web = draft.allowance, int(draft.snapshot.pods.cls[0])
+    assert allowance.lacks_for([web] * 2) is None
+    assert "has 0 of pods left" in (allowance.lacks_for([web] * 3) or "")
+    for _ in range(2):
+        assert allowance.lacks(web) is None
+        allowance.spend(web, 0, "duplicates")
+    assert "has 0 of pods left" in (allowance.lacks(web) or "")
+    allowance.next_wave()
+    assert allowance.lacks(web) is None
 
 
 def test_a_quota_holds_in_its_own_namespace():

@@ -1,0 +1,57 @@
+cdef Py_ssize_t _IN_FLIGHT
+
+cdef class LimitLists:
+    cdef public const long long[::1] start, limit, amount
+
+cdef class Limits:
+    cdef public long long[::1] used, most
+    cdef public Py_ssize_t owners
+    cdef public const long long[::1] counter, strategy
+    cdef public const unsigned char[::1] of_ready, of_open, closed
+    cdef public LimitLists of_class, of_node
+
+cpdef Py_ssize_t find_full(
+    Limits limits,
+    Py_ssize_t cls,
+    Py_ssize_t node,
+    Py_ssize_t strategy,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    bint ready,
+    Py_ssize_t itself,
+    Py_ssize_t without,
+) except? -1
+cdef Py_ssize_t _find_full_of(
+    Limits limits,
+    LimitLists lists,
+    Py_ssize_t index,
+    Py_ssize_t node,
+    Py_ssize_t strategy,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    bint ready,
+    Py_ssize_t itself,
+    Py_ssize_t without,
+) except? -1
+cpdef bint is_about(
+    Limits limits, Py_ssize_t limit, Py_ssize_t node, Py_ssize_t strategy, bint ready
+) except -1
+cpdef void count(
+    Limits limits,
+    Py_ssize_t cls,
+    Py_ssize_t node,
+    Py_ssize_t strategy,
+    Py_ssize_t first,
+    bint ready,
+    Py_ssize_t times,
+) except *
+cdef void _count_in(
+    Limits limits,
+    LimitLists lists,
+    Py_ssize_t index,
+    Py_ssize_t node,
+    Py_ssize_t strategy,
+    Py_ssize_t first,
+    bint ready,
+    Py_ssize_t times,
+) except *

@@ -1,0 +1,148 @@
+"""Limits on moves as counters: budgets, PodDisruptionBudgets and quotas, and the first of them that one more move would exceed.
+
+A limit is a largest number for a counter; several limits may share one. Each class and each node has a list of the limits that
+a move of its pods is under.
+"""
+
+from __future__ import annotations
+
+_IN_FLIGHT = 0
+"""The counter of all moves in flight; those of the owners follow."""
+
+
+class LimitLists:
+    """The limits of each of X classes or nodes, ascending."""
+
+    def __init__(self, start: memoryview, limit: memoryview, amount: memoryview) -> None:
+        self.start = start
+        """(X + 1,) where the list of each begins."""
+        self.limit = limit
+        """(E,) the numbers of the limits."""
+        self.amount = amount
+        """(E,) what one move adds to the counter of each."""
+
+
+class Limits:
+    """L limits on C counters, numbered in the order in which they are named."""
+
+    def __init__(
+        self,
+        used: memoryview,
+        owners: int,
+        counter: memoryview,
+        most: memoryview,
+        strategy: memoryview,
+        of_ready: memoryview,
+        of_open: memoryview,
+        closed: memoryview,
+        of_class: LimitLists,
+        of_node: LimitLists,
+    ) -> None:
+        self.used = used
+        """(C,) the counters."""
+        self.owners = owners
+        """How many counters after the first are of owners."""
+        self.counter = counter
+        """(L,) the counter of each limit."""
+        self.most = most
+        """(L,) the largest number that it allows."""
+        self.strategy = strategy
+        """(L,) the number of the strategy whose moves it is about; 0: all."""
+        self.of_ready = of_ready
+        """(L,) 1: it is about pods that are Ready alone."""
+        self.of_open = of_open
+        """(L,) 1: it is not about pods on nodes of closed zones."""
+        self.closed = closed
+        """(N,) 1: a node of a closed zone."""
+        self.of_class = of_class
+        self.of_node = of_node
+
+
+def find_full(
+    limits: Limits,
+    cls: int,
+    node: int,
+    strategy: int,
+    first: int,
+    last: int,
+    ready: bool,
+    itself: int,
+    without: int,
+) -> int:
+    """Return the first limit from ``first`` to below ``last`` that one more move would exceed; -1 if there is none.
+
+    The move is of a pod of a class off a node, for a strategy; -1 for the node: for limits of classes alone. ``itself``: so many of the
+    moves in flight, and of those of its owner, are of the pod itself. ``without``: so many more of all in flight do not count.
+    """
+    full = _find_full_of(
+        limits, limits.of_class, cls, node, strategy, first, last, ready, itself, without
+    )
+    if node < 0:
+        return full
+    if full >= 0:
+        last = full
+    sooner = _find_full_of(
+        limits, limits.of_node, node, node, strategy, first, last, ready, itself, without
+    )
+    return sooner if sooner >= 0 else full
+
+
+def _find_full_of(
+    limits: Limits,
+    lists: LimitLists,
+    index: int,
+    node: int,
+    strategy: int,
+    first: int,
+    last: int,
+    ready: bool,
+    itself: int,
+    without: int,
+) -> int:
+    for place in range(lists.start[index], lists.start[index + 1]):
+        limit = lists.limit[place]
+        if limit < first or limit >= last or not is_about(limits, limit, node, strategy, ready):
+            continue
+        counter = limits.counter[limit]
+        used = limits.used[counter] + lists.amount[place]
+        if counter <= limits.owners:
+            used -= itself
+            if counter == _IN_FLIGHT:
+                used -= without
+        if used > limits.most[limit]:
+            return limit
+    return -1
+
+
+def is_about(limits: Limits, limit: int, node: int, strategy: int, ready: bool) -> bool:
+    """Return whether a limit is about a move for a strategy of a pod on a node, which is Ready or not."""
+    if limits.strategy[limit] != 0 and limits.strategy[limit] != strategy:
+        return False
+    if limits.of_ready[limit] and not ready:
+        return False
+    return node < 0 or not (limits.of_open[limit] and limits.closed[node])
+
+
+def count(
+    limits: Limits, cls: int, node: int, strategy: int, first: int, ready: bool, times: int
+) -> None:
+    """Add so many moves of pods of a class off a node to the counters of all limits from ``first`` on that they are under."""
+    _count_in(limits, limits.of_class, cls, node, strategy, first, ready, times)
+    if node >= 0:
+        _count_in(limits, limits.of_node, node, node, strategy, first, ready, times)
+
+
+def _count_in(
+    limits: Limits,
+    lists: LimitLists,
+    index: int,
+    node: int,
+    strategy: int,
+    first: int,
+    ready: bool,
+    times: int,
+) -> None:
+    for place in range(lists.start[index], lists.start[index + 1]):
+        limit = lists.limit[place]
+        if limit >= first and is_about(limits, limit, node, strategy, ready):
+            limits.used[limits.counter[limit]] += times * lists.amount[place]
