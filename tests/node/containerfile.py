@@ -12,7 +12,7 @@ from pathlib import Path
 
 from image.root import SOURCE
 
-_SECONDS = 600.0
+_SECONDS = 1200.0
 
 
 class ContainerfileError(Exception):
