@@ -18,6 +18,7 @@ It also keeps which calls were made, as IAM names them.
 import io
 import itertools
 import json
+import logging
 import math
 import re
 import threading
@@ -343,6 +344,8 @@ def launched_from(state):
 def in_the_cloud(now) -> Iterator[Cloud]:
     """Yield a cloud of its own; ``now``: its clock, in seconds."""
     cloud = Cloud(now)
+    # A line for each of thousands of requests, which pytest would keep for each test.
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = make_server("127.0.0.1", 0, Front(cloud), threaded=True)
     launch = FakeAutoScalingGroup.replace_autoscaling_group_instances
 

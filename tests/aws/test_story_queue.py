@@ -121,7 +121,7 @@ def beats(process, clock, seconds):
         heard = len(process.cloud.heartbeats)
 
         def hears(heard=heard):
-            clock.seconds += 0.5
+            clock.seconds += 2.0
             return len(process.cloud.heartbeats) > heard
 
         soon(hears, lambda: str(process.lines))
@@ -176,7 +176,7 @@ def test_a_machine_that_goes_with_its_pods_is_held_no_longer(cloud, cluster, end
             put(cloud, queue, spot("i-1", time=rfc3339(clock.unix())))
 
         def ended():
-            clock.seconds += 0.5
+            clock.seconds += 2.0
             return bool(process.ended)
 
         soon(ended, lambda: str(process.lines))

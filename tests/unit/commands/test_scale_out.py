@@ -200,11 +200,9 @@ _BOTH = "scale-out: {}, scale-in: {}"
     ("spec", "replicas", "strategies", "zones", "most"),
     [
         # One pod, a machine each time.
-        ({"nodeSelector": {_ZONE: "zone-b"}}, 1, "scale-out: {}", "aa", 3),
         ({"nodeSelector": {_TYPE: "large"}}, 1, _BOTH, "aa", 3),
         # At first one for each pod, and for zone-a in its turn; then one at a time.
         ({"nodeSelector": {_ZONE: "zone-b"}}, 2, _BOTH, "ab", 4 + 1 + 2),
-        ({"nodeSelector": {_TYPE: "large"}}, 4, "scale-out: {}", "aa", 4 + 2),
         # One has a place in zone-a, and the next one needs zone-b.
         ({"topologySpreadConstraints": [_SPREAD]}, 3, "scale-out: {}", "ab", 3 + 2),
     ],
