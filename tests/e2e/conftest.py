@@ -18,12 +18,16 @@ _RUNS = audit.policy(
     }
 )
 _LONGEST = (
-    "test_installed_kills",
-    "test_decisions",
+    "test_control_plane_contract",
     "test_scheduler_model",
-    "test_interruption_kills",
+    "test_decisions",
     "test_surge",
     "test_emptying_nodes",
+    "test_people_on_nodes",
+    "test_node_conditions",
+    "test_single_replicas",
+    "test_installed_kills",
+    "test_interruption_kills",
     "test_chart_rendering",
 )
 """Files that take minutes: they begin first, or one process would be left alone with them at the end."""

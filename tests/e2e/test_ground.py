@@ -36,31 +36,6 @@ def test_server_says_its_version(control_plane: ControlPlane, kubernetes: str) -
     assert said == (f"v{kubernetes}", major, minor)
 
 
-def test_deployment_becomes_ready(web: ControlPlane) -> None:
-    """Scheduler, controllers and KWOK work together."""
-
-    def counted() -> bool:
-        # The controllers count a little later than we do.
-        status = web.api.get("/apis/apps/v1/namespaces/default/deployments/web")["status"]
-        return bool(status.get("readyReplicas") == 3)
-
-    web.wait_until(counted, 30, "three replicas counted as Ready")
-    hosts = {pod["spec"]["nodeName"] for pod in operations.pods(web.api)}
-    assert hosts == {"node-a", "node-b", "node-c"}
-    for pod in operations.pods(web.api):
-        # The scheduler's own condition is still there beside those of the kubelet.
-        kinds = {condition["type"] for condition in pod["status"]["conditions"]}
-        assert {"PodScheduled", "Initialized", "ContainersReady", "Ready"} <= kinds
-
-
-def test_evicted_pod_goes_and_is_replaced(web: ControlPlane) -> None:
-    """An eviction removes the pod after its (capped) grace, and a replacement becomes Ready."""
-    victim = min(names(web))
-    operations.evict(web.api, "default", victim)
-    operations.wait_pods_ready(web.api, 3, timeout=10)
-    assert victim not in names(web)
-
-
 def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster: ControlPlane) -> None:
     """A kubelet ends the pod that it ran, never the next one of that name."""
     replicas = 20
@@ -80,21 +55,6 @@ def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster: ControlPla
             if added[-1] == "last":
                 break
     assert sorted(added) == [*sorted(evicted), "last"]
-
-
-def test_budget_of_nothing_refuses(web: ControlPlane) -> None:
-    """A PodDisruptionBudget that allows nothing answers 429 with its cause."""
-    web.apply([objects.pdb("web", LABELS, maxUnavailable=0)])
-    budget = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web"
-    web.wait_until(
-        lambda: web.api.get(budget).get("status", {}).get("observedGeneration"), 10, "PDB observed"
-    )
-    before = names(web)
-    with pytest.raises(ApiError) as refused:
-        operations.evict(web.api, "default", min(before))
-    assert refused.value.status == 429
-    assert refused.value.body["details"]["causes"][0]["reason"] == "DisruptionBudget"
-    assert names(web) == before
 
 
 def test_service_account_may_do_what_its_role_says(cluster: ControlPlane) -> None:
@@ -185,6 +145,7 @@ def test_grace_period_is_honoured_up_to_its_cap(cluster: ControlPlane) -> None:
     assert time.monotonic() - start > 0.8
 
 
+@pytest.mark.long
 def test_pods_of_a_deleted_node_go(web: ControlPlane) -> None:
     """The pod garbage collector removes them, in its own time, and replacements stand elsewhere."""
     web.api.delete("/api/v1/nodes/node-a")

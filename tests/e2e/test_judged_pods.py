@@ -6,7 +6,7 @@ from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.stages import NEVER_READY
 from tests.e2e.product import Product
 
-AGE = 60
+AGE = 40
 """Seconds: pods of this age are too old in the first run."""
 POLICY = """
 apiVersion: rebalancer/v1
@@ -16,7 +16,7 @@ budgets: {perOwner: 100%}
 strategies:
   topology-spread: {}
   duplicates: {}
-  lifetime: {maxPodLifeTime: 60s, select: {labels: {app: old}}}
+  lifetime: {maxPodLifeTime: 40s, select: {labels: {app: old}}}
   restarts: {podRestartThreshold: 5}
   stuck: {after: 30s}
 """
