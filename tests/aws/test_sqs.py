@@ -220,8 +220,7 @@ def _redeliver(ground):
 
 
 @pytest.mark.usefixtures("short_polls")
-@pytest.mark.parametrize("seconds", [1, 45, 110])
-@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize(("seconds", "heard"), [(1, False), (45, True), (110, False)])
 def test_a_hook_that_is_known_late_is_continued_all_the_same(ground, seconds, heard):
     ground.cloud.terminates("i-1", "drain", ground.url)
     for call in ("CompleteLifecycleAction", "RecordLifecycleActionHeartbeat"):

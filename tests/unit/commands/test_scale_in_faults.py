@@ -77,8 +77,8 @@ def test_an_end_that_was_accepted_is_not_asked_for_again_though_it_is_shown_late
             lagging.setattr(ground.pool, "catch_up", lambda: None)
             if not ready:
                 ground.cluster.break_nodes(["n2"])
-            for _ in range(18):
-                assert ground.tick(30.0) == [("Terminating", "n2", "waits")]
+            for _ in range(9):
+                assert ground.tick(60.0) == [("Terminating", "n2", "waits")]
                 assert ground.closed("n2")
         ground.tick()
         assert (ground.pool.ended, ground.nodes) == (["n2"], ["n1"])
