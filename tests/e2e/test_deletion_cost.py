@@ -22,7 +22,7 @@ ZONES = "abc"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 SHAPES = ((20, 3), (60, 30), (9, 4))
 """Replicas before and after a scale-in."""
-TRIES = 3
+TRIES = 1
 CYCLES = 10
 
 
@@ -146,6 +146,7 @@ def cycle(cluster, product, names, cycles, seed):
     return cuts, broken
 
 
+@pytest.mark.long
 def test_cycles_of_an_autoscaler_break_no_spread(cluster, product):
     names = [f"{word}-{number}" for word in ("ordered", "plain") for number in range(4)]
     cluster.apply(deployment(name, 0, ordered=name.startswith("ordered")) for name in names)

@@ -275,7 +275,7 @@ def test_gangs_stay_whole_while_labels_and_taints_come_and_go(cluster, tmp_path)
     settled(cluster, counts)
     product = Product(cluster, tmp_path)
     with Departures(cluster, sizes) as departures:
-        for _ in range(6):
+        for _ in range(3):
             for name in names:
                 path, bad = f"/api/v1/nodes/{name}", draw.random() < 0.25
                 taint = {"key": "team", "value": "x", "effect": "NoSchedule"}

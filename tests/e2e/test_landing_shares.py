@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 
 from tests.controlplane import objects, operations
 from tests.e2e.product import NO_WAIT, Product
@@ -42,6 +43,7 @@ def come_back(plane, seed):
     operations.wait_nodes_ready(plane.api, 3 * each)
 
 
+@pytest.mark.long
 def test_of_the_landings_that_are_shown_at_a_share_that_share_lands_there(cluster, tmp_path):
     given: list[float] = []
     became: list[bool] = []

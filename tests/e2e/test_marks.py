@@ -44,7 +44,7 @@ strategies: {strategies}
 DUPLICATES = "{duplicates: {}}"
 DNS = """{topology-spread: {defaults: [
   {labels: {k8s-app: kube-dns}, topologyKey: topology.kubernetes.io/zone}]}}"""
-KILLS = 4
+KILLS = 2
 
 
 class Steered:

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -117,16 +118,19 @@ def until_silent(product, most=8):
     return counts
 
 
+SCALED_UP: dict[str, Any] = {"spec": {"replicas": 12}}
+ROLLOUT: dict[str, Any] = {"spec": {"template": {"metadata": {"annotations": {"release": "2"}}}}}
+
+
 # -- it was so when the plan was made --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "pods"),
     [
-        ({"spec": {"replicas": 12}}, 12),
-        ({"spec": {"template": {"metadata": {"annotations": {"release": "2"}}}}}, 10),
+        pytest.param(SCALED_UP, 12, id="scaled up by an autoscaler", marks=pytest.mark.long),
+        pytest.param(ROLLOUT, 10, id="in a rollout"),
     ],
-    ids=["scaled up by an autoscaler", "in a rollout"],
 )
 def test_an_unsettled_workload_waits_and_the_others_do_not(cluster, tmp_path, change, pods):
     crowded(cluster, {"busy": {READY_AFTER: "8s"}, "calm": {}})
@@ -158,10 +162,9 @@ def test_an_unsettled_workload_waits_and_the_others_do_not(cluster, tmp_path, ch
 @pytest.mark.parametrize(
     "change",
     [
-        {"spec": {"replicas": 12}},
-        {"spec": {"template": {"metadata": {"annotations": {"release": "2"}}}}},
+        pytest.param(SCALED_UP, id="an autoscaler scales up"),
+        pytest.param(ROLLOUT, id="a rollout begins", marks=pytest.mark.long),
     ],
-    ids=["an autoscaler scales up", "a rollout begins"],
 )
 def test_what_is_left_of_the_plan_is_dropped_when_the_workload_moves(cluster, tmp_path, change):
     crowded(cluster, {"web": SLOW})

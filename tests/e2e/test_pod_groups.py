@@ -67,7 +67,14 @@ def uids(cluster):
     return {pod["metadata"]["uid"] for pod in operations.pods(cluster.api, selector="app=train")}
 
 
-@pytest.mark.parametrize("resource", KINDS, ids=lambda resource: resource.group)
+@pytest.mark.parametrize(
+    "resource",
+    [
+        pytest.param(resource, marks=[pytest.mark.long] if number else [])
+        for number, resource in enumerate(KINDS)
+    ],
+    ids=lambda resource: resource.group,
+)
 def test_of_a_gang_that_needs_fewer_pods_a_drain_takes_those_that_have_to_leave(
     cluster, resource, tmp_path
 ):

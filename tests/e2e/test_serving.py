@@ -108,8 +108,8 @@ def test_a_notice_on_a_node_empties_it_long_before_the_next_plan_is_due(cluster,
 @pytest.mark.parametrize(
     ("watches", "lists", "refusals"),
     [
-        pytest.param(401, None, 10, id="watches are refused for a moment", marks=pytest.mark.long),
-        pytest.param(401, None, 120, id="watches are refused for long"),
+        pytest.param(401, None, 10, id="watches are refused for a moment"),
+        pytest.param(401, None, 120, id="watches are refused for long", marks=pytest.mark.long),
         pytest.param(410, 503, 40, id="changes are forgotten, and lists fail"),
     ],
 )

@@ -27,7 +27,7 @@ def zones_of(plane, label):
     [
         (3, objects.DEPRECATED_ZONE, "prefer-apart"),
         (6, objects.ZONE, "spread"),
-        (6, objects.ZONE, "prefer-apart"),
+        pytest.param(6, objects.ZONE, "prefer-apart", marks=pytest.mark.long),
     ],
 )
 def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, label, rule):
@@ -102,7 +102,11 @@ def test_events_on_pod_and_owner_say_who_and_why(cluster, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), [("workload", "deploy/default/nginx"), ("node", "zone-a-0")]
+    ("what", "name"),
+    [
+        ("workload", "deploy/default/nginx"),
+        pytest.param("node", "zone-a-0", marks=pytest.mark.long),
+    ],
 )
 def test_an_explanation_needs_the_rights_of_a_dry_run_and_reports_its_plan(
     cluster, tmp_path, what, name
