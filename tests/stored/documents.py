@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rebalancer.fleet import delta
 from rebalancer.machines.capacity.state import GroupState
 from rebalancer.machines.interruption.record import KeptOfMachine
 from rebalancer.node_record.records import Order, Stage
@@ -54,7 +53,6 @@ DOCUMENTS = {
     "replace": Stored(Stage),
     "scale_in": Stored(ScaleInRecord),
     "manifest": Stored(store.Manifest, "format", store.FORMAT, only_known=True),
-    "delta": Stored(delta._Delta, only_known=True),
     "plan": Stored(plan_file._File),
 }
 
