@@ -1,6 +1,6 @@
 """Where the programs of the ground come from: a directory of ready ones, or a Go build, once.
 
-The control plane is one binary under several names; KWOK, Helm, kubectl, the OpenTelemetry collector and the peer
+The control plane is one binary under several names; KWOK, Helm, kubectl and the peer
 descheduler are built from a small module each, and only when they are needed.
 """
 
