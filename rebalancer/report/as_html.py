@@ -239,7 +239,6 @@ def _stays(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _workloads_of(report: RunReport, refs: Collection[str]) -> dict[str, str]:
-    """Return pod -> its workload, of those of ``refs`` that have one."""
     snapshot, workloads = report.snapshot, {}
     for name, cls in zip(snapshot.pods.name, snapshot.pods.cls.tolist(), strict=True):
         ref = f"{snapshot.classes[cls].namespace}/{name}"

@@ -243,7 +243,6 @@ def _assess(
     *,
     asks: bool = True,
 ) -> tuple[CapacityReport, Machines]:
-    """Return the report on machines, and the provider."""
     providers = Registry.installed().providers
     name: str = NONE
     machines: Machines = LabelledGroups()

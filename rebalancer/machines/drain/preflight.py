@@ -166,7 +166,6 @@ class _Check:
         """Gang -> why its pods cannot go at once now; None if they can."""
 
     def pod(self, one: Triaged) -> PodCheck:
-        """Return the check of one pod."""
         of_class = self._snapshot.classes[int(self._snapshot.pods.cls[one.pod])]
         method = Method.RESTART if of_class.restarts else Method.EVICT
         uids = (self._snapshot.pods.uid[other.pod] for other in self._fellows_of(of_class))
