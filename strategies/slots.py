@@ -42,10 +42,6 @@ class SlotsParams(Params):
     priority: int = Field(
         default=0, description="Pods of a higher priority than this do not leave for a slot."
     )
-    machines: bool = Field(
-        default=False,
-        description="Whether scale-out adds machines for slots that no node has; then nothing moves for them.",
-    )
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> SlotsParams:
@@ -58,7 +54,7 @@ class Slots(Strategy):
     """Keeps resources free on a number of nodes, or in each zone or pool, by the fewest moves.
 
     A slot is room for one pod that asks for ``free``; a node with twice as much free holds two. Once there are enough,
-    nothing moves, and no other strategy fills them. With ``machines`` scale-out makes them instead.
+    nothing moves, and no other strategy fills them.
     """
 
     Params = SlotsParams
@@ -76,14 +72,10 @@ class Slots(Strategy):
         requests = nothing if amounts is None else amounts
         system = _system(view, params)
         return [
-            _ask(params, nodes & (amounts is not None), value, requests, system)
+            _ask(params, nodes & (amounts is not None), value, requests)
             for nodes, value in _places(view, params, system)
             for _ in range(params.count)
         ]
-
-    def asks_machines(self, params: SlotsParams) -> bool:
-        """See Strategy."""
-        return params.machines
 
 
 def _system(view: View, params: SlotsParams) -> str:
@@ -101,12 +93,10 @@ def _system(view: View, params: SlotsParams) -> str:
     return "" if other else _LINUX
 
 
-def _ask(
-    params: SlotsParams, nodes: _Bools, value: str, requests: NDArray[np.int64], system: str
-) -> Ask:
+def _ask(params: SlotsParams, nodes: _Bools, value: str, requests: NDArray[np.int64]) -> Ask:
     """Return the ask for one slot in a place, which has this value of the label."""
     text = ", ".join(f"{name} {amount}" for name, amount in sorted(params.free.items()))
-    ask = Ask(
+    return Ask(
         pod=-1,
         cls=-1,
         nodes=nodes,
@@ -114,10 +104,6 @@ def _ask(
         requests=requests,
         text=f"a slot of {text}" + (f" in {params.per}={value}" if value else ""),
     )
-    if not params.machines:
-        return ask
-    labels = {params.per: value} if params.per is not None else {}
-    return ask.by_machine(params.free, labels, params.nodes, system)
 
 
 def _places(view: View, params: SlotsParams, system: str) -> Iterator[tuple[_Bools, str]]:

@@ -274,7 +274,6 @@ class _Kinds(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command for the kind of an object."""
         return super().resolve_command(ctx, _by_kind(ctx, self.commands, args))
 
 
@@ -282,7 +281,6 @@ _NAMESPACE = ("-n", "--namespace")
 
 
 def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> list[str]:
-    """Return the arguments with the command for the kind that they begin with."""
     first, *rest = args
     kind, slash, name = first.partition("/")
     kind = kind_of(kind)

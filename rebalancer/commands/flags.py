@@ -445,7 +445,6 @@ def _list_flags(options: type) -> Iterator[tuple[str, Any]]:
 
 
 def _option(name: str, of: Any, change: Mapping[str, Any]) -> Callable[[Decorated], Decorated]:
-    """Return the click option for the field ``of``."""
     one: Flag = replace(of.metadata["flag"], **change)
     default = of.default
     required = one.required or default is MISSING

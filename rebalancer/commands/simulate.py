@@ -221,7 +221,6 @@ def _require_left(flag: str, gone: str | None) -> None:
 
 
 def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
-    """Return ``later`` with a usage of 0 for the nodes that ``first`` does not have."""
     usage = later.usage
     if usage is None:
         return later

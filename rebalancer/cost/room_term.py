@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,12 +14,7 @@ from rebalancer.cost.balance import amounts_of
 from rebalancer.cost.groups import changes_of
 from rebalancer.cost.term import Candidates, Entry, Term, Unmet
 from rebalancer.cost.view import View
-from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
-from rebalancer.wire import objects as o
-
-_LOWEST = -10
-"""Cluster Autoscaler adds no machine for pods of a lower priority; pods that exist take their room before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,31 +43,6 @@ class Ask:
     """Why nothing is to leave for it now; empty: what is in the way may."""
     patient: bool = False
     """Whether nothing is to leave for it, either, where a node that starts will take it."""
-    spec: o.SchedulingSpec | None = None
-    """The pod for whose room scale-out adds a machine where there is none; None: no machine is added."""
-
-    def by_machine(
-        self,
-        free: Mapping[str, str],
-        labels: Mapping[str, str],
-        nodes: LabelSelect | None,
-        system: str = "",
-    ) -> Ask:
-        """Return this ask as one that scale-out meets: with ``free`` on a node with ``labels`` that ``nodes`` selects, if given.
-
-        ``system``: the operating system of the node; empty: any.
-        """
-        selector = o.LabelSelector() if nodes is None else nodes.wire()
-        term = o.NodeSelectorTerm(match_expressions=selector.match_expressions)
-        required = o.NodeSelector((term,)) if selector.match_expressions else None
-        spec = o.SchedulingSpec(
-            containers=(o.Container(resources=o.ResourceRequirements(requests=dict(free))),),
-            node_selector={**(selector.match_labels or {}), **labels},
-            affinity=o.Affinity(node_affinity=o.NodeAffinity(required)),
-            priority=_LOWEST,
-            os=o.PodOS(system) if system else None,
-        )
-        return replace(self, spec=spec)
 
 
 class RoomTerm(Term):
@@ -142,11 +112,6 @@ class RoomTerm(Term):
             for _ in range(kind.lacking())
         ]
         return [*waiting, *lacking]
-
-    def wanted(self) -> Iterator[tuple[Ask, int]]:
-        """Yield the rooms that no pod waits for, alike ones once, with how many of them there should be."""
-        for kind in self._kinds:
-            yield kind.ask, kind.wanted
 
     def kept(self) -> Bools:
         """Return the first nodes (N,) that have the rooms which are kept free for future pods."""

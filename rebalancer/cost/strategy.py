@@ -89,10 +89,6 @@ class Strategy(ABC):
         """
         return ()
 
-    def asks_machines(self, params: Any) -> bool:  # noqa: ARG002
-        """Return whether machines are added for what :meth:`asks` asks for and is missing (``Ask.spec``), and nothing moves for it."""
-        return False
-
     def room_terms(self, view: View, params: Any) -> Sequence[Term]:
         """Return the term that counts the missing rooms of :meth:`asks`."""
         return [RoomTerm(view, self.asks(view, params))]

@@ -573,7 +573,6 @@ def _replace_rule(
 
 
 def _plain(rule: o.TopologySpreadConstraint) -> dict[str, Any]:
-    """Return a constraint as in the object."""
     fields: dict[str, Any] = _without_none(msgspec.to_builtins(rule))
     return fields
 

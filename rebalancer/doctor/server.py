@@ -126,7 +126,6 @@ def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check
 
 
 def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Iterator[Finding]:
-    """Yield a finding for each feature whose rights are missing."""
     for feature, grade, rules in _features(run, usage):
         if missing := missing_rules(client, rules):
             lacking = and_more([str(rule) for rule in missing], _SHOWN)

@@ -344,13 +344,11 @@ class _Screen:
         self._write(f"\n{self._bold}{text}{self._plain}\n{'=' * min(WIDTH, len(text))}\n")
 
     def say(self, text: str) -> None:
-        """Write a paragraph."""
         # A path stays whole.
         lines = textwrap.fill(text, WIDTH, break_on_hyphens=False, break_long_words=False)
         self._write(f"\n{lines}\n")
 
     def show(self, lines: Sequence[str]) -> None:
-        """Write lines as they are."""
         self._write("\n" + "\n".join(lines) + "\n")
 
     def command(self, text: str) -> None:
@@ -492,7 +490,6 @@ class _Demo:
             raise _DemoFailedError(why, ExitCode.USAGE) from None
 
     def _dry_run(self, cluster: EmbeddedCluster, form: str) -> str:
-        """Return the report of a dry run."""
         captured = io.StringIO()
         with contextlib.redirect_stdout(captured):
             code = self._run(

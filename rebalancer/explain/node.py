@@ -368,7 +368,6 @@ def _standing(gauge: Gauge) -> str:
 
 
 def _by(level: Gauge.Level) -> str:
-    """Return the distance of a level from the thresholds."""
     over, under = level.share - level.over, level.under - level.share
     if over > 0:
         return f"{_points(over)} above {percent(level.over)}"

@@ -307,7 +307,6 @@ def as_html(comparison: Comparison, judge: str) -> str:
 
 
 def _measure(comparison: Comparison, measure: Measure) -> dict[str, Any]:
-    """Return the row of a measure, with its picture."""
     dots = {
         of.name: mean_by_snapshot(
             [row for row in comparison.rows if row.policy == of.name], measure.key

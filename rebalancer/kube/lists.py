@@ -389,7 +389,6 @@ def read_late(
 
 
 def _noting(objects: Iterable[Workload], kept: list[ObjectMeta]) -> Iterator[Workload]:
-    """Yield the objects, and add their metadata to ``kept``."""
     for one in objects:
         kept.append(one.metadata)
         yield one

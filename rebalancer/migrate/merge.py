@@ -124,7 +124,6 @@ def _strategies(
 
 
 def _free_name(strategy: str, taken: Container[str]) -> str:
-    """Return the strategy's own name, or ``<strategy>-2``, ``-3`` and so on."""
     names = (f"{strategy}-{number}" for number in itertools.count(2))
     return strategy if strategy not in taken else next(n for n in names if n not in taken)
 

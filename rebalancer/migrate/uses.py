@@ -173,7 +173,6 @@ class _Reader:
         self._document, self._notes, self._problems = document, notes, problems
 
     def profile(self, profile: PeerProfile, base: KeyPath) -> Iterator[Use]:
-        """Yield the plug-ins that one profile uses."""
         configured = dict(self._read_plugins(profile, base))
         evictor = configured.pop(EVICTOR, None) or FilePart(EvictorArgs(), base)
         filters = dict(self._list_filters(profile, base))

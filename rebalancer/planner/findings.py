@@ -59,7 +59,6 @@ def policy_warnings(
     yield from scope_notes(policy, snapshot)
     yield from _idle_budgets(policy, movable)
     yield from _without_marks(policy, registry)
-    yield from _without_scale_out(policy, registry)
     yield from _too_slow_for_signals(policy, snapshot, movable)
     yield from _contradictions(policy, snapshot, registry)
 
@@ -164,23 +163,10 @@ def _without_marks(policy: Policy, registry: Registry) -> Iterator[str]:
         return
     for name in _active(policy):
         strategy = registry.strategy(policy.strategy_of(name))
-        by_machines = strategy.asks_machines(policy.strategies[name].params)
-        makes_room = strategy.makes_room and not by_machines
         if find_emptier(policy, registry, name) is not None:
             yield f"{name}: {NEEDS_MARKS}"
-        elif makes_room and policy.mode_of(name) is Mode.ENFORCE:
+        elif strategy.makes_room and policy.mode_of(name) is Mode.ENFORCE:
             yield f"{name} only observes without steer: marks, for others would take the room"
-
-
-def _without_scale_out(policy: Policy, registry: Registry) -> Iterator[str]:
-    """Yield the strategies that ask for machines which nothing adds."""
-    if any(policy.strategies[name].params.scales == "out" for name in _active(policy)):
-        return
-    for name in _active(policy):
-        if registry.strategy(policy.strategy_of(name)).asks_machines(
-            policy.strategies[name].params
-        ):
-            yield f"{name} makes no room with machines: true, for no scale-out of the policy adds any"
 
 
 # -- strategies ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -282,27 +282,9 @@ class RunRules:
         """Return what a strategy that makes room by moves wants it for."""
         strategy = self.registry.strategy(self.policy.strategy_of(name))
         params = self.policy.strategies[name].params
-        if not strategy.makes_room or strategy.asks_machines(params):
+        if not strategy.makes_room:
             return None
         return lambda view: strategy.asks(view, params)
-
-    def find_asking_machines(self) -> list[str]:
-        """Return the strategies for whose room machines are added."""
-        policy, registry = self.policy, self.registry
-        return [
-            name
-            for name in _active(policy)
-            if registry.strategy(policy.strategy_of(name)).asks_machines(
-                policy.strategies[name].params
-            )
-        ]
-
-    def without(self, strategies: Collection[str]) -> RunRules:
-        """Return these rules without some of the policy's strategies."""
-        policy = self.loaded.policy
-        left = {name: one for name, one in policy.strategies.items() if name not in strategies}
-        policy = policy.model_copy(update={"strategies": left})
-        return replace(self, loaded=replace(self.loaded, policy=policy))
 
     def _emptiable(
         self, name: str, buffers: Sequence[Contribution]

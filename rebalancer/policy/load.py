@@ -192,7 +192,6 @@ class _Sources(Sources):
     def _place(
         self, *finders: Callable[[Policy], Iterator[_Finding]], of: Policy
     ) -> Iterator[FileProblem]:
-        """Yield what is found in a policy, with its place in the files."""
         for name, below, message in itertools.chain.from_iterable(find(of) for find in finders):
             source = self.strategies[name]
             yield source.document.problem((*source.base, *below), message)

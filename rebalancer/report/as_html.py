@@ -48,26 +48,19 @@ _NOT_IN_FILE = "not in the snapshot: "
 """Begins what a report notes of a file; a file of `kubectl get` rarely has every kind."""
 
 
-RUNS = "<!--runs-->"
-"""Stands in a live page where the list of runs is to be put."""
-
-
-def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
-    """Yield the report as an HTML document, in pieces.
-
-    A ``live`` page has a place for the list of runs (:data:`RUNS`), and polls its server for the current state.
-    """
+def as_html(report: RunReport) -> Iterator[str]:
+    """Yield the report as an HTML document, in pieces."""
     summary = Summary(report)
     yield from (
         page_environment()
         .get_template("report.html.j2")
         .generate(
             report=report,
-            live=live,
             summary=summary,
             title=words.title(report),
             cluster=words.cluster_line(report),
-            **_of_report(live=live),
+            **inline("style", ["report.css", "pod_map.css"]),
+            **inline("script", ["report.js"]),
             numbers=_numbers(summary),
             warnings=[one for one in report.warnings if not one.startswith(_NOT_IN_FILE)],
             remarks=[one for one in report.warnings if one.startswith(_NOT_IN_FILE)],
@@ -94,18 +87,6 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
         )
     )
     yield "\n"
-
-
-def plain_page(heading: str, text: str = "") -> str:
-    """Return a live page without a report: of a process that has none yet, or of a run that failed."""
-    page = page_environment().get_template("plain.html.j2")
-    return page.render(heading=heading, text=text, **_of_report(live=True))
-
-
-def _of_report(*, live: bool) -> dict[str, str]:
-    styles = ["report.css", "pod_map.css", *(["live.css"] if live else [])]
-    scripts = ["report.js", *(["live.js"] if live else [])]
-    return {**inline("style", styles), **inline("script", scripts)}
 
 
 # -- the head, and the rules ---------------------------------------------------------------------------
@@ -239,7 +220,6 @@ def _stays(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _workloads_of(report: RunReport, refs: Collection[str]) -> dict[str, str]:
-    """Return pod -> its workload, of those of ``refs`` that have one."""
     snapshot, workloads = report.snapshot, {}
     for name, cls in zip(snapshot.pods.name, snapshot.pods.cls.tolist(), strict=True):
         ref = f"{snapshot.classes[cls].namespace}/{name}"

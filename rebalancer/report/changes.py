@@ -182,7 +182,6 @@ class Changes:
         return tuple(self._workload(owner, [of[owner] for of in stand], ()) for owner in most)
 
     def _by_owner(self, step: ReportStep, owners: Iterable[str]) -> dict[str, _Pods]:
-        """Return owner -> pods per node at one step, for ``owners``."""
         pods = {owner: _Pods(float) for owner in owners}
         names = step.snapshot.nodes.names
         for owner, nodes in nodes_by_owner(step.snapshot, pods).items():

@@ -337,7 +337,6 @@ class _Counted(Collector):
         self._metric, self._values = metric, values
 
     def collect(self) -> Iterator[PrometheusMetric]:
-        """Yield the counter with its values."""
         metric = self._metric
         family = CounterMetricFamily(metric.name, metric.meaning, labels=metric.labels)
         for labels, value in sorted(self._values.items()):

@@ -1,7 +1,7 @@
 """The contract of signal sources: the interruptions they report, their input, and their lifecycle.
 
 A source is a class with a ``Params`` model, registered under the entry point group ``rebalancer.signals``. It is
-loaded only when a policy names it. Test it with ``rebalancer.testing.signals.check_source``.
+loaded only when a policy names it.
 """
 
 from __future__ import annotations

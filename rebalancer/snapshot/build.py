@@ -306,7 +306,6 @@ class Fold:
         return self._objects.setdefault(kind, {})
 
     def _objects_to_change(self, kind: str) -> _Objects:
-        """Return the objects of a kind, for modification."""
         self._in_order.pop(kind, None)
         return self._of(kind)
 

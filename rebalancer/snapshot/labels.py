@@ -306,7 +306,6 @@ class ClassIndex:
         return (i for i in shortest if matches(selector, self._labels[i]))
 
     def _posting(self, namespace: str, key: str, value: str) -> Sequence[int]:
-        """Return the classes of ``namespace`` with this value of the label ``key``."""
         if key not in self._postings and not self._complete:
             self._index(key)
         return self._postings.get(key, {}).get((namespace, value), ())

@@ -713,7 +713,6 @@ class _Loader:
         raise PolicyError([f"{self._name}: {what}: {_ADVICE}"])
 
     def finish(self) -> Snapshot:
-        """Return the snapshot."""
         annotations = self._meta.annotations or {}
         try:
             snapshot = self._objects.snapshot(

@@ -201,7 +201,6 @@ class Redactor:
         return msgspec.json.encode(redacted)
 
     def _object_name(self, kind: str, meta: Mapping[str, Any]) -> str:
-        """Return the pseudonym of an object's name."""
         name: str = meta["name"]
         owner: Mapping[str, Any] = next(
             (one for one in meta.get("ownerReferences") or () if one.get("controller")), {}

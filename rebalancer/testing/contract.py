@@ -118,7 +118,6 @@ def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
 
 
 def _check_extras(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check the optional methods of a term."""
     _check_concerns(view, term, where)
     _check_streaks(view, term, twin, where)
     lines = all(note.strip() and "\n" not in note for note in term.notes())

@@ -433,7 +433,6 @@ class Loop:
         return planned
 
     def _make_plan(self, snapshot: Snapshot) -> Planned:
-        """Return the plan for a snapshot, with the memory at its time."""
         history = NO_HISTORY
         if self._pace.memory:
             now = snapshot.captured_at
@@ -507,7 +506,6 @@ def _ending(planned: Planned) -> str:
 
 
 def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
-    """Return the snapshot advanced by ``seconds``."""
     at = snapshot.captured_at + seconds
     return set_measured_at(replace(snapshot, captured_at=at), at)
 

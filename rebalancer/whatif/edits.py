@@ -133,7 +133,6 @@ def _of_text(stream: BinaryIO) -> Objects:
 
 
 def _json_documents(text: bytes) -> list[Any]:
-    """Return the one document, or those of JSON lines."""
     try:
         return [msgspec.json.decode(text)]
     except msgspec.DecodeError as error:

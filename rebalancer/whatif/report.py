@@ -426,7 +426,6 @@ def _by_zone(snapshot: Snapshot, owners: Sequence[str]) -> Counter[tuple[str, st
 
 
 def _zones(snapshot: Snapshot) -> dict[str, str]:
-    """Return node -> zone."""
     zones, names = snapshot.nodes.labels.zones()
     return {
         node: NO_ZONE if zone < 0 else names[zone]

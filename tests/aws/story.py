@@ -17,10 +17,10 @@ from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.signals.model import FollowedNodes, Interruption, SignalError
 from rebalancer.signals.state import STATE
 from rebalancer.testing.objects import node
-from rebalancer.testing.signals import surroundings
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
 from tests.support.clocks import NOON
+from tests.support.contracts import surroundings
 from tests.support.serving import serving
 from tests.unit.machines.interruption.scene import (
     BUSY,

@@ -24,8 +24,8 @@ from rebalancer.machines.aws.groups import (
 from rebalancer.machines.aws.services import ATTEMPTS, asking, did_nothing, service
 from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup
 from rebalancer.signals.model import SignalError
-from rebalancer.testing.signals import check_provider, check_scaling
 from rebalancer.wire.objects import Taint
+from tests.support.contracts import check_provider, check_scaling
 
 _REGION = "eu-west-1"
 _MINE = "k8s.io/cluster-autoscaler/mine"

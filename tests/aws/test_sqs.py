@@ -14,9 +14,9 @@ from rebalancer.machines.aws import sqs
 from rebalancer.machines.aws.sqs import SqsParams, SqsSource
 from rebalancer.plan.machines import PipelineOutcome, Result
 from rebalancer.signals.model import FollowedNodes, Interruption, SignalError
-from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 from tests.aws.messages import event, health, hook, rebalance, spot, state
+from tests.support.contracts import check_source, surroundings
 
 DONE = PipelineOutcome(Result.DONE, {})
 OURS = ("i-1", "i-2", "i-3")

@@ -17,8 +17,8 @@ from rebalancer.machines.aws.steps import Lambda, LambdaParams, Sns, SnsParams
 from rebalancer.machines.interruption.model import StepContext
 from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.signals.model import Interruption, SignalError
-from rebalancer.testing.signals import check_step
 from tests.aws.cloud import ACCOUNT, REGION
+from tests.support.contracts import check_step
 from tests.unit.commands.serving import soon
 
 pytestmark = [

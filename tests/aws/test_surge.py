@@ -25,7 +25,8 @@ from rebalancer.machines.aws.groups import (
 from rebalancer.machines.aws.outdated import INSTANCES, MEDDLING, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.replacing import ReplaceOptions
-from rebalancer.machines.surge import held_note, requests, surging
+from rebalancer.machines.surge import note as group_note
+from rebalancer.machines.surge import requests, surging
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
@@ -825,7 +826,7 @@ def test_a_forged_note_ends_no_machine(cloud, tmp_path, order):
 
 def test_a_note_that_others_remove_is_not_begun_anew(cloud, tmp_path, monkeypatch):
     """Its new machine would count as one that was there before, and stay for ever."""
-    monkeypatch.setattr(held_note, "_LATE", 0.2)
+    monkeypatch.setattr(group_note, "_LATE", 0.2)
     with grounded(cloud, tmp_path) as ground:
 
         def called(call, form):

@@ -11,7 +11,6 @@ from rebalancer.machines.cluster_api import api as cluster_api
 from rebalancer.machines.cluster_api.groups import ClusterApiParams, ClusterApiProvider
 from rebalancer.machines.cluster_api.objects import DELETE, ENDS, NOTE
 from rebalancer.providers.contract import Guarded, KnownNode
-from rebalancer.testing.signals import check_provider
 from tests.capi.ground import STATUS
 from tests.capi.infrastructure import CLUSTER, MACHINES, NAMESPACE
 from tests.controlplane import objects, operations, wait_until
@@ -19,6 +18,7 @@ from tests.e2e.machines import surge_arguments
 from tests.e2e.product import rebalancer
 from tests.e2e.served import runs
 from tests.e2e.watched import CONDITIONS, our_conditions, watched
+from tests.support.contracts import check_provider
 from tests.support.killed_processes import Kills, at_each_write, describe_node_patch, seen_by
 
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"

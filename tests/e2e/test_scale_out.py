@@ -215,33 +215,3 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
     assert ran.code == 3
     assert "list capacitybuffers" in ran.err
     assert "get podtemplates" in ran.err
-
-
-def test_a_group_grows_for_slots_and_nothing_moves(cluster, fleet, tmp_path):
-    """Three machines of 1930m, each with a pod of 500m: none has 1500m free, nor would moves make them."""
-    fleet.add("pool", 3, high=6)
-    names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
-    cluster.apply([names, objects.deployment("web", 3, cpu="500m", memory="64Mi")])
-    wait_until(lambda: seen(cluster) == (3, 0), 60, "every pod is Ready")
-    policy = tmp_path / "policy.yaml"
-    aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
-    slots = {"free": {"cpu": "1500m"}, "count": 2, "machines": True}
-    document = {
-        "apiVersion": "rebalancer/v1",
-        "kind": "Policy",
-        "provider": {"aws": aws},
-        "strategies": {"slots": slots, "scale-out": {}},
-    }
-    policy.write_text(yaml.safe_dump(document))
-    kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
-    access = (f"--policy={policy}", f"--kubeconfig={kubeconfig}")
-    with runs(*access, f"--machine-state={'/'.join(STATUS)}") as served:
-        (report,) = served()
-        assert [act["code"] for act in report["machines"]] == ["ScaledUpGroup"]
-        assert report["moves"] == []
-        assert fleet.sizes == {"pool": 5}
-        assert served.acts() == []  # they are on their way
-        fleet.join()
-        assert served() == []
-    judged = rebalancer("capacity", *access, "--output=json").report
-    assert {one["code"] for one in judged["pending"]} == {"Fits"}

@@ -71,7 +71,6 @@ class _Listener(ThreadingHTTPServer):
                 _hang_up(connection)
 
     def untrack(self, connection: socket.socket) -> None:
-        """Forget a connection that has ended."""
         with self._lock:
             self._open.discard(connection)
 

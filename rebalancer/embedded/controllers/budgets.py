@@ -86,7 +86,6 @@ class DisruptionController(Controller):
         self.store.modify(BUDGET, budget, report)
 
     def _count_expected(self, spec: Json, pods: Sequence[Json]) -> tuple[int, int]:
-        """Return expectedPods and desiredHealthy."""
         least = spec.get("minAvailable")
         if "maxUnavailable" in spec:
             expected = self._scale(pods)

@@ -208,7 +208,6 @@ def _targets(balancers: Any, arn: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _ports(targets: Sequence[Mapping[str, Any]], instance: str) -> dict[int, str]:
-    """Return port -> state of the instance's targets."""
     return {
         each["Target"]["Port"]: each["TargetHealth"]["State"]
         for each in targets

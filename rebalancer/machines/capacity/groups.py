@@ -261,7 +261,6 @@ def _selects(spec: o.SchedulingSpec, one_node: NodeLabels) -> bool:
 
 
 def _without_name(term: o.NodeSelectorTerm) -> o.NodeSelectorTerm:
-    """Return a term without its condition on the node's name."""
     return msgspec.structs.replace(term, match_fields=None)
 
 

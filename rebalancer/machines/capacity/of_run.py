@@ -33,7 +33,6 @@ from rebalancer.machines.capacity.scaling import (
     scaling_strategies,
     suspension,
 )
-from rebalancer.machines.capacity.slots import with_slots
 from rebalancer.machines.capacity.state import (
     GroupState,
     GroupStates,
@@ -106,11 +105,6 @@ def assess(
         with_asked(within(group, settings.groups.get(group.name)), snapshot.captured_at)
         for group in machines.groups(known_nodes(snapshot))
     ]
-    if asking := rules.find_asking_machines():
-        as_read = Groups(snapshot, read, settings.startup_taints)
-        snapshot = with_slots(rules, history, snapshot, as_read, machines.template)
-        # From here on their room is that of the buffers.
-        rules = rules.without(asking)
     snapshot = with_buffers(snapshot)
     groups = Groups(snapshot, read, settings.startup_taints)
     known = inputs(snapshot, groups, machines)
@@ -249,7 +243,6 @@ def _assess(
     *,
     asks: bool = True,
 ) -> tuple[CapacityReport, Machines]:
-    """Return the report on machines, and the provider."""
     providers = Registry.installed().providers
     name: str = NONE
     machines: Machines = LabelledGroups()

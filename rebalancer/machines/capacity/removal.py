@@ -354,7 +354,6 @@ class _Removal:
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
 
     def verdicts(self, draining: Bools) -> list[_Verdict]:
-        """Return a verdict for each node."""
         # Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for.
         of_scheduler = Draft(replace(self._draft.problem, contributions=()), self._draft.settings)
         emptier, choice = self._choose(self._draft, draining)

@@ -227,7 +227,6 @@ def _nodes(report: CapacityReport) -> Iterator[Block]:
 
 
 def _keeps(report: CapacityReport, one: NodeRemoval) -> Iterator[Block]:
-    """Yield what keeps a node."""
     if one.removable:
         return
     if not one.pods:
@@ -250,7 +249,6 @@ def _pending(report: CapacityReport) -> Iterator[Block]:
 
 
 def _wants(report: CapacityReport, one: PodVerdict) -> Iterator[Block]:
-    """Yield what a pending pod lacks."""
     if one.code is PodCode.FITS:
         return
     if moves := report.moves_for(one.pod):

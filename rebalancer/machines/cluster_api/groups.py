@@ -281,7 +281,6 @@ def _view(
     machines: Sequence[Machine],
     nodes: Sequence[KnownNode],
 ) -> ScalableGroup:
-    """Return the group of an owner, of all MachineSets and Machines that were listed."""
     mine = [owner]
     if owner.is_deployment:
         mine = [one for one in sets if one.owner(_DEPLOYMENT) == owner.uid]

@@ -23,10 +23,10 @@ from rebalancer.machines.drain.preflight import (
     DrainVerdict,
     NodeCheck,
     PodCheck,
+    ask_server,
     check,
     without_budgets,
 )
-from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.machines.drain.triage import (
     Fate,
     Orders,

@@ -353,7 +353,6 @@ class PipelineRun:
         return record.state.outcome
 
     def _one(self, planned: PlannedStep) -> StepOutcome:
-        """Run one step in its part of the time."""
         if planned.params.needs_node and (not self.node or self.record.gone):
             return skip_step("there is no such node")
         if self._has_expired():

@@ -391,7 +391,6 @@ class Record:
                 self._take_left(there)
 
     def _with(self, kept: tuple[str, str] | None) -> PipelineState:
-        """Return the state with ``kept`` included."""
         if kept is None:
             return msgspec.structs.replace(self.state, uid=self.uid)
         step = self.state.steps.get(kept[0], StepState(StepStatus.RUNNING))

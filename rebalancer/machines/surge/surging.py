@@ -26,11 +26,9 @@ from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.groups import Groups, known_nodes
-from rebalancer.machines.surge.held_note import STALE, HeldNote
-from rebalancer.machines.surge.note import GroupNote, GroupNotes
-from rebalancer.machines.surge.old_groups import OldGroups
+from rebalancer.machines.surge.note import STALE, GroupNote, GroupNotes, HeldNote
 from rebalancer.machines.surge.requests import SurgeRequests
-from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView, Newcomers
+from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView, Newcomers, OldGroups
 from rebalancer.providers.contract import NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
 

@@ -221,7 +221,6 @@ def find_leaders(snapshot: Snapshot, moves: Sequence[Move]) -> dict[str, str]:
 
 
 def _classes_of(snapshot: Snapshot, uids: Collection[str]) -> list[PodClass]:
-    """Return the classes of the pods with these uids."""
     pods = snapshot.pods.uid.rows_of(uids)
     return [snapshot.classes[cls] for cls in np.unique(snapshot.pods.cls[pods]).tolist()]
 
@@ -389,7 +388,6 @@ class Acting:
         )
 
     def _follow(self, kept: Kept, moves: Sequence[Move]) -> tuple[ClusterCache, RunView]:
-        """Return a context manager that follows the cluster, and the view of this run."""
         everything, namespace = choose_followed(moves) if self.ordered else (True, "")
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.seconds_left())

@@ -393,7 +393,6 @@ _FINAL_OF_RESTART = {**_FINAL, AnswerKind.CHANGED: Status.CHANGED}
 
 
 def _final(method: Method) -> Mapping[AnswerKind, Status]:
-    """Return answer kind -> status, for the answers that are final."""
     return _FINAL_OF_RESTART if method is Method.RESTART else _FINAL
 
 

@@ -470,7 +470,6 @@ class Executor:
         return outcomes
 
     def _take(self, outcome: Outcome) -> None:
-        """Record the outcome of an attempt."""
         if outcome.status is Status.REFUSED:
             # No other eviction will be allowed either: none is asked for any more, in no lane.
             self._refusal = outcome.message

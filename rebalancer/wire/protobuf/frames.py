@@ -129,22 +129,6 @@ class ListFrames:
             raise BrokenListError("an item is longer than its list")
 
 
-def split_items(run: bytes) -> Iterator[bytes]:
-    """Yield the fields of a run one by one, each with its prefix: joined they are the run again.
-
-    Raises:
-        BrokenListError: the run is cut off.
-    """
-    position = 0
-    while position < len(run):
-        prefix = _prefix(run, position)
-        if prefix is None or prefix[2] + prefix[1] > len(run):
-            raise BrokenListError("a run is cut off")
-        end = prefix[2] + prefix[1]
-        yield run[position:end]
-        position = end
-
-
 def _prefix(data: bytes | bytearray, position: int) -> tuple[int, int, int] | None:
     """Return the field number, the length and the position of a value; None if the data are incomplete."""
     tag, position = _varint(data, position)

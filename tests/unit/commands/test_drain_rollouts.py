@@ -8,7 +8,7 @@ from rebalancer.embedded.apiserver.kinds import is_ready
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import draining, rounds
-from rebalancer.machines.drain.server_check import ask_server
+from rebalancer.machines.drain.preflight import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
 from tests.support.worlds import embedded_nodes, rolling_update

@@ -25,10 +25,9 @@ def _buffer(chunks, cpu):
     return Buffer("shop", "web", "uid", chunks, {}, spec)
 
 
-def _plan(folder, objects, strategies, *, slot="", machine="", buffer=""):
-    """``slot``, ``machine`` (a slot for which one is added), ``buffer``: cpu that has to be free on one node."""
+def _plan(folder, objects, strategies, *, slot="", buffer=""):
+    """``slot``, ``buffer``: cpu that has to be free on one node."""
     slots = f"  slots: {{free: {{cpu: {slot}}}}}\n" if slot else ""
-    slots += f"  slots: {{free: {{cpu: {machine}}}, machines: true}}\n" if machine else ""
     path = folder / "policy.yaml"
     path.write_text(
         f"apiVersion: rebalancer/v1\nkind: Policy\nsteer: marks\ncapacity: {{buffers: true}}\nstrategies:\n  {strategies}\n{slots}"
@@ -68,22 +67,13 @@ _CLUSTERS = {
 
 
 @pytest.mark.parametrize("strategies", _CLUSTERS)
-@pytest.mark.parametrize("kept", ["slot", "machine", "buffer"])
+@pytest.mark.parametrize("kept", ["slot", "buffer"])
 def test_no_strategy_fills_the_room_that_is_kept(tmp_path, strategies, kept):
     objects = _CLUSTERS[strategies]
     assert _plan(tmp_path, objects, strategies).moves
     # As much as is free on b stays free; where less is asked for, the moves are made.
     assert not _plan(tmp_path, objects, strategies, **{kept: "3500m"}).moves
     assert _plan(tmp_path, objects, strategies, **{kept: "500m"}).moves
-
-
-def test_nothing_moves_for_a_slot_that_asks_for_a_machine(tmp_path):
-    """Each node has 2 of 4 cores free: one move would make a slot of 3."""
-    objects = [*(node("a"), node("b")), *workload("web", ["a", "a", "b", "b"], cpu="1")]
-    assert len(_plan(tmp_path, objects, "lifetime: {maxPodLifeTime: 900d}", slot="3").moves) == 1
-    plan = _plan(tmp_path, objects, "lifetime: {maxPodLifeTime: 900d}", machine="3")
-    assert not plan.moves
-    assert plan.before["slots"].violated == 1
 
 
 def test_a_buffer_without_room_is_an_unmet_rule_and_moves_nothing(tmp_path):

@@ -9,7 +9,7 @@ from rebalancer.policy.cluster import GroupBounds
 from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup, within
 from rebalancer.providers.labelled import LabelledGroups
-from rebalancer.testing.signals import check_scaling
+from tests.support.contracts import check_scaling
 
 _POOL = NodeGroup(name="pool", instances=("a", "b", "c"), minimum=2, maximum=4, desired=3)
 

@@ -6,7 +6,7 @@ from rebalancer.providers.contract import KnownNode
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PROVIDERS
 from rebalancer.snapshot.labels import GROUP_LABELS
-from rebalancer.testing.signals import check_provider
+from tests.support.contracts import check_provider
 
 _NODES = [
     KnownNode("a", "aws:///zone-a/i-1", {"eks.amazonaws.com/nodegroup": "web"}),

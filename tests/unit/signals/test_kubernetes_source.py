@@ -14,8 +14,8 @@ from rebalancer.signals.kubernetes import KubernetesParams, KubernetesReceiver
 from rebalancer.signals.model import FollowedNodes
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice, read
 from rebalancer.signals.state import STATE
-from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire import objects as o
+from tests.support.contracts import check_source, surroundings
 
 
 def node(name="n1", *, taints=(), conditions=(), annotations=None):

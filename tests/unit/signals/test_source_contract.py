@@ -8,7 +8,7 @@ import pytest
 from rebalancer.policy.values import Params
 from rebalancer.signals.model import Interruption, SignalSource
 from rebalancer.testing.contract import ContractError
-from rebalancer.testing.signals import check_source
+from tests.support.contracts import check_source
 
 
 class Receiver:

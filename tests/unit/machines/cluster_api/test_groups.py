@@ -16,7 +16,7 @@ from rebalancer.machines.cluster_api.objects import (
     TOPOLOGY,
 )
 from rebalancer.providers.contract import Guarded, KnownNode, Outdated
-from rebalancer.testing.signals import check_provider
+from tests.support.contracts import check_provider
 from tests.unit.machines.cluster_api.world import World, template
 
 CPU = "capacity.cluster-autoscaler.kubernetes.io/"

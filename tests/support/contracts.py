@@ -1,4 +1,4 @@
-"""The contracts of machine providers, signal sources and steps, as functions that plug-in authors call in their tests."""
+"""The contracts of machine providers, signal sources and steps, as functions that tests of each call."""
 
 from __future__ import annotations
 
