@@ -164,16 +164,18 @@ def planned(made: Draw, *, steer: bool) -> tuple[Plan, float]:
 
 
 def play(made: Draw, decided: Plan) -> None:
-    """Let each move land where it most probably does; no node may be overfull after a wave."""
+    """Let each move land where it most probably does, of the nodes that have room once all of its wave have left; certain ones first."""
     index = {f"n{n:02}": n for n in range(len(made.zones))}
     for wave in sorted({move.wave for move in decided.moves}):
-        for move in decided.moves:
-            if move.wave == wave:
-                on = made.on[int(move.pod[1:].partition("-")[0])]
-                on.remove(index[move.node])
-                on.append(index[move.landings[0].node])
-        if max(made.used) > made.cpu:
-            raise AssertionError(f"overfull after wave {wave}")
+        moves = [move for move in decided.moves if move.wave == wave]
+        moves.sort(key=lambda move: len(move.landings))
+        workloads = [int(move.pod[1:].partition("-")[0]) for move in moves]
+        for move, w in zip(moves, workloads, strict=True):
+            made.on[w].remove(index[move.node])
+        for move, w in zip(moves, workloads, strict=True):
+            free = [made.cpu - used for used in made.used]
+            nodes = [index[landing.node] for landing in move.landings]
+            made.on[w].append(next(n for n in nodes if free[n] >= made.sizes[w]))
 
 
 def main() -> None:

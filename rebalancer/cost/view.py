@@ -21,7 +21,6 @@ from rebalancer.snapshot.state import ClusterState, Runs
 from rebalancer.snapshot.zones import (
     ZONE,
     may_use_zone,
-    owners_to_refill,
     zones_with_nodes,
     zones_without_nodes,
 )
@@ -286,8 +285,7 @@ class View:
 
         By owner and node, then by what their replacements request and where these may run. Only of pods that are
         equal in all of it the highest ordinal goes first, as when a StatefulSet scales in or rolls out. So it does
-        not matter which pod of an owner is on which node, or has which volume. While a zone is back, owners with all pods in
-        one zone come first.
+        not matter which pod of an owner is on which node, or has which volume.
         """
         made = self.made.get("rank of equals")
         if not isinstance(made, np.ndarray):
@@ -368,9 +366,7 @@ def _rank_equals(view: View) -> Int32s:
     of_class[owned] = first[owners[owned]]
     owner = of_class[pods.cls]
     content = _number_contents(view, owner * (len(snapshot.nodes) + 1) + pods.node)
-    urgent = owners_to_refill(snapshot)
-    later = ~(owned & urgent[owners])[pods.cls] if urgent.any() else np.zeros(len(pods), bool)
-    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner, later))
+    order = np.lexsort((np.arange(len(pods)), -snapshot.ordinals, content, pods.node, owner))
     rank = np.empty(len(pods), np.int32)
     rank[order] = np.arange(len(pods), dtype=np.int32)
     return rank

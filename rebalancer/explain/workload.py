@@ -29,6 +29,7 @@ from rebalancer.report import words
 from rebalancer.report.document import Block, Passage, Table, join_sections
 from rebalancer.report.model import RunReport
 from rebalancer.run.memory.document import ActingRun, Document, MoveRecord
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import DisruptionBudget, Owner, Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -93,10 +94,24 @@ class WorkloadFacts:
     nodes: tuple[Place, ...]
     """Nodes with a pod now or after the plan."""
     rules: tuple[WorkloadRule, ...]
-    budgets: tuple[tuple[DisruptionBudget, int], ...]
-    """PodDisruptionBudgets, each with the number of the workload's pods that it selects."""
+    budgets: tuple[BudgetState, ...]
+    """PodDisruptionBudgets that select its pods."""
     pods: tuple[PodFacts, ...]
     """By name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """What a PodDisruptionBudget allows of the workload's pods."""
+
+    budget: DisruptionBudget
+    """With what the API server allows."""
+    pods: int
+    """The workload's pods that it selects."""
+    in_open_zones: int
+    """What runs allow of pods outside of closed zones: pods in these do not serve."""
+    closed: str
+    """The closed zones where it counts healthy pods; empty where there are none."""
 
 
 class WorkloadRecorder(Recorder):
@@ -107,11 +122,13 @@ class WorkloadRecorder(Recorder):
         super().__init__(np.array(classes, np.int32))
         self.owner = owner
         self.rules: list[WorkloadRule] = []
+        self.budgets: list[BudgetState] = []
 
     def before(self, draft: Draft) -> None:
         """Record the rules before the moves (PlanObserver)."""
         super().before(draft)
         self.rules = list(self._rules(draft))
+        self.budgets = list(_budgets(draft, self.classes))
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """Record the rules after the moves (PlanObserver)."""
@@ -164,7 +181,7 @@ def workload_facts(report: RunReport, recorder: WorkloadRecorder) -> WorkloadFac
         zones=zones,
         nodes=nodes,
         rules=tuple(recorder.rules),
-        budgets=tuple(_budgets(report.snapshot, recorder)),
+        budgets=tuple(recorder.budgets),
         pods=tuple(sorted(pods, key=lambda pod: pod.ref)),
     )
 
@@ -192,13 +209,14 @@ def _places(report: RunReport, pods: list[PodFacts]) -> tuple[tuple[Place, ...],
     return tuple(zones), tuple(nodes)
 
 
-def _budgets(
-    snapshot: Snapshot, recorder: WorkloadRecorder
-) -> Iterator[tuple[DisruptionBudget, int]]:
-    for budget in snapshot.budgets:
-        covered = np.intersect1d(budget.classes, recorder.classes)
+def _budgets(draft: Draft, classes: Int32s) -> Iterator[BudgetState]:
+    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
+    for index, budget in enumerate(snapshot.budgets):
+        covered = np.intersect1d(budget.classes, classes)
         if len(covered):
-            yield budget, int(np.count_nonzero(np.isin(snapshot.pods.cls, covered)))
+            pods = int(np.count_nonzero(np.isin(snapshot.pods.cls, covered)))
+            closed = " and ".join(disruptions.closed_zones()) if disruptions.idle(index) else ""
+            yield BudgetState(budget, pods, disruptions.allowed(index), closed)
 
 
 def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
@@ -234,13 +252,14 @@ def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
         ],
         "budgets": [
             {
-                "name": budget.ref,
-                "pods": pods,
-                "allowed": budget.allowed,
-                "healthy": budget.healthy,
-                "desired": budget.desired,
+                "name": of.budget.ref,
+                "pods": of.pods,
+                "allowed": of.budget.allowed,
+                "allowedInOpenZones": of.in_open_zones,
+                "healthy": of.budget.healthy,
+                "desired": of.budget.desired,
             }
-            for budget, pods in facts.budgets
+            for of in facts.budgets
         ],
         "pods": [pod_data(pod) for pod in facts.pods],
     }
@@ -361,11 +380,13 @@ def _budget_lines(facts: WorkloadFacts) -> Iterator[Block]:
         yield "PodDisruptionBudgets: none selects its pods."
         return
     yield "PodDisruptionBudgets"
-    for budget, pods in facts.budgets:
-        allowed = count(budget.allowed, "disruption")
+    for of in facts.budgets:
+        budget, closed = of.budget, ""
+        if of.closed:
+            closed = f"; {of.in_open_zones} of these outside of closed zone {of.closed}, whose pods may not serve"
         yield Passage(
-            f"{budget.ref} allows {allowed} now ({budget.healthy} healthy, {budget.desired} desired), "
-            f"over {count(pods, 'pod')} of it",
+            f"{budget.ref} allows {count(budget.allowed, 'disruption')} now "
+            f"({budget.healthy} healthy, {budget.desired} desired), over {count(of.pods, 'pod')} of it{closed}",
             "  ",
             "      ",
         )

@@ -19,6 +19,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN, UNSETTLED
 from rebalancer.snapshot.selected import Selected, union
+from rebalancer.snapshot.zones import owners_to_refill
 
 # Karpenter's weights of deletion cost and priority (designs/balanced-consolidation.md).
 _DELETION_COST_SCALE = 2.0**27
@@ -27,6 +28,8 @@ _LEAST, _MOST = 0.1, 10.0
 # A pod that just started is as reluctant as one that costs twice as much; that halves every hour.
 _YOUTH = 1.0
 _YOUTH_HALF_LIFE = 3600.0
+# So much less reluctant is a pod of an owner that is most at risk: it goes first of what gains the same.
+_AT_RISK = 1e-6
 _VOLUME = 0.5
 _LONG_GRACE_SECONDS = 120
 _LONG_GRACE = 0.25
@@ -60,7 +63,8 @@ def reluctance(snapshot: Snapshot) -> Floats:
     """Return the factor (P,) by which pods are ranked later among equal candidates.
 
     From 1 to 2, larger for younger pods. All pods of a StatefulSet have the age of the youngest, so that
-    :meth:`View.rank_equals` decides between them.
+    :meth:`View.rank_equals` decides between them. Pods of owners that are most at risk have less than 1: while a zone is
+    back they go first, however young they are.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -71,7 +75,9 @@ def reluctance(snapshot: Snapshot) -> Floats:
     created = np.where(numbered, youngest[snapshot.siblings[pods.cls]], pods.created)
     age = np.maximum(0.0, snapshot.captured_at - created)
     later: Floats = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
-    return later
+    at_risk = owners_to_refill(snapshot)
+    of_class = [cls.owner >= 0 and bool(at_risk[cls.owner]) for cls in snapshot.classes]
+    return np.where(np.array(of_class)[pods.cls], 1.0 - _AT_RISK / later, later)
 
 
 Pair = tuple[int, int]

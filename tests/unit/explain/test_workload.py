@@ -228,6 +228,29 @@ def test_what_stays_is_grouped_by_its_reason(explaining):
     assert explanation.table.count("PodDisruptionBudget: default/web allows no disruption") == 2
 
 
+@pytest.mark.parametrize(
+    ("shut", "counted", "says"),
+    [
+        (False, 2, "allows 2 disruptions now (4 healthy, 2 desired), over 4 pods of it\n"),
+        (
+            True,
+            1,
+            "of it; 1 of these outside of closed zone c, whose pods may not serve",
+        ),
+    ],
+)
+def test_of_a_budget_it_says_what_runs_count_while_a_zone_is_closed(
+    explaining, shut, counted, says
+):
+    nodes = [*ZONES[:2], node("n-c", "c", unschedulable=shut)]
+    web = workload("web", ["n-a", "n-a", "n-b", "n-c"])
+    budget = disruption_budget("web", "web", allowed=2, healthy=4)
+    explanation = explaining.workload("web", [*nodes, *web, budget])
+    (of,) = explanation.data["budgets"]
+    assert (of["allowed"], of["allowedInOpenZones"]) == (2, counted)
+    assert says.rstrip() in " ".join(explanation.table.split())
+
+
 def test_a_workload_whose_pods_no_strategy_counts_has_no_rules(explaining):
     one = workload("one", ["n-a"], kind="ReplicaSet")
     explanation = explaining.workload("one", [*ZONES, *one], policy="strategies: {taints: {}}\n")
