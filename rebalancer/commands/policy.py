@@ -215,8 +215,8 @@ def describe_narrowed(client: Client, loaded: LoadedPolicy, namespace: str) -> s
 
     document = YamlDocument("", {}, {})
     if may_narrow(loaded.policy, namespace):
-        for found in list_namespace_policies(client, namespace):
-            text = (found.data or {}).get(KEY)
+        for listed in list_namespace_policies(client, namespace):
+            text = (listed.data or {}).get(KEY)
             read = read_namespace_policy(text, namespace, loaded.policy, Registry.installed())
             if read.policy is None:
                 raise PolicyError(list(map(str, read.problems)))

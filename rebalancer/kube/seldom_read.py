@@ -184,18 +184,18 @@ NAMESPACE_POLICY_RULES = (
 """For a run, dry or not, whose policy has ``namespacePolicies``. RBAC grants a list of one name to who asks for that name."""
 
 
-class FoundPolicy(msgspec.Struct):
+class PolicyConfigMap(msgspec.Struct):
     """A ConfigMap with the policy of a namespace."""
 
     metadata: o.ObjectMeta
     data: dict[str, str] | None = None
 
 
-class _FoundPolicies(msgspec.Struct):
-    items: tuple[FoundPolicy, ...] = ()
+class _PolicyConfigMaps(msgspec.Struct):
+    items: tuple[PolicyConfigMap, ...] = ()
 
 
-def list_namespace_policies(client: Client, namespace: str = "") -> tuple[FoundPolicy, ...]:
+def list_namespace_policies(client: Client, namespace: str = "") -> tuple[PolicyConfigMap, ...]:
     """Return the ConfigMaps with policies of namespaces, by namespace; those of all if none is named.
 
     Raises:
@@ -206,10 +206,10 @@ def list_namespace_policies(client: Client, namespace: str = "") -> tuple[FoundP
     (rule,) = NAMESPACE_POLICY_RULES
     try:
         body = client.expect(response, replace(rule, namespace=namespace)).body
-        found = msgspec.json.decode(body, type=_FoundPolicies).items
+        listed = msgspec.json.decode(body, type=_PolicyConfigMaps).items
     except (ValueError, RecursionError):
         raise ClusterReadError("what was answered for policies of namespaces is no list") from None
-    return tuple(sorted(found, key=lambda one: one.metadata.namespace))
+    return tuple(sorted(listed, key=lambda one: one.metadata.namespace))
 
 
 _VERSIONS = ("v1beta1", "v1alpha1")

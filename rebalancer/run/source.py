@@ -158,15 +158,15 @@ class Source:
         from rebalancer.kube.seldom_read import list_namespace_policies  # noqa: PLC0415
 
         narrowed = {}
-        for found in list_namespace_policies(client):
-            namespace, text = found.metadata.namespace, (found.data or {}).get(KEY)
+        for listed in list_namespace_policies(client):
+            namespace, text = listed.metadata.namespace, (listed.data or {}).get(KEY)
             if not may_narrow(policy, namespace):
                 continue
             read = read_namespace_policy(text, namespace, policy, run.rules.registry)
             if read.policy is not None:
                 narrowed[namespace] = read.policy
             else:
-                self._say_unused(client, run, found.metadata, "; ".join(map(str, read.problems)))
+                self._say_unused(client, run, listed.metadata, "; ".join(map(str, read.problems)))
         return replace(run, rules=replace(run.rules, narrowed=narrowed))
 
     def _say_unused(self, client: Client, run: RunContext, of: ObjectMeta, why: str) -> None:

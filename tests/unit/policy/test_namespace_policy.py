@@ -65,10 +65,10 @@ def shown(text):
     ],
 )
 def test_each_problem_says_what_to_do(text, problems):
-    found = read(text)
-    assert found.policy is None
-    assert len(found.problems) == len(problems)
-    for problem, part in zip(found.problems, problems, strict=True):
+    result = read(text)
+    assert result.policy is None
+    assert len(result.problems) == len(problems)
+    for problem, part in zip(result.problems, problems, strict=True):
         assert str(problem).startswith("ConfigMap shop/rebalancer-policy")
         assert part in str(problem)
 
@@ -83,9 +83,9 @@ def test_each_problem_says_what_to_do(text, problems):
     ],
 )
 def test_these_are_right(text):
-    found = read(HEAD + text)
-    assert found.policy is not None
-    assert found.policy.protect.recreated_by == cluster().policy.protect.recreated_by
+    result = read(HEAD + text)
+    assert result.policy is not None
+    assert result.policy.protect.recreated_by == cluster().policy.protect.recreated_by
 
 
 def test_what_a_team_does_not_write_protects_nothing():
