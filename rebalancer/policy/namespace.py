@@ -6,6 +6,7 @@ What it says holds beside what the cluster's policy says, so that no value of it
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -176,13 +177,17 @@ def describe_sum(loaded: LoadedPolicy, document: YamlDocument) -> str:
             path = ("mode",)  # it has none of its own
         return next(own, None) or loaded.origin_of(path, differs=differs)
 
-    text = as_yaml(data)
+    text = as_yaml(data, width=math.inf)
     written, _ = parse(text.encode(), "")
     lines = text.splitlines()
     for path, line in written.lines.items() if written is not None else ():
         value = _value_at(data, path)
         if path and (value in ([], {}) or not isinstance(value, dict | list)):
-            lines[line - 1] += f"  # {find_origin(path)}"
+            said = lines[line - 1]
+            # A text of several lines has no end of a line for a comment.
+            above = isinstance(value, str) and "\n" in value
+            origin = f"# {find_origin(path)}"
+            lines[line - 1] = f"{origin}\n{said}" if above else f"{said}  {origin}"
     return "\n".join([*lines, ""])
 
 
@@ -219,6 +224,7 @@ def _join(key: str, ours: Any, own: Any) -> Any:
     if own == ours or own in ([], {}):
         return ours
     if key == "mode":
+        own = "off" if own is False else own  # as YAML 1.1 reads it
         return Mode(ours).stricter(Mode(own)).value
     if key == "minPodAge":
         return max(ours, own, key=parse_duration)

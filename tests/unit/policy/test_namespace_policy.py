@@ -1,7 +1,10 @@
 """The text of a namespace's policy: what it may say, and what holds in the end with where that comes from."""
 
+import json
+
 import pytest
 
+from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_text
 from rebalancer.policy.namespace import (
     NamespacePolicy,
@@ -114,6 +117,7 @@ def test_the_cluster_says_which_namespaces(namespace, may):
         ("", "perRun: 20%  # cluster.yaml:4"),
         ("", "minPodAge: 10m  # cluster.yaml:6"),
         ("mode: observe", "mode: observe  # ConfigMap shop/rebalancer-policy:3"),
+        ("mode: false", "mode: 'off'  # ConfigMap shop/rebalancer-policy:3"),
         (
             "strategies: {duplicates: {mode: off}}",
             "mode: 'off'  # ConfigMap shop/rebalancer-policy:3",
@@ -133,6 +137,17 @@ def test_the_cluster_says_which_namespaces(namespace, may):
 )
 def test_each_value_is_shown_with_where_it_comes_from(text, line):
     assert line in shown(text)
+
+
+@pytest.mark.parametrize("text", ["", "protect: {minPodAge: 1h}"])
+def test_what_is_shown_is_a_policy_again(text):
+    query = "sum(rate(node_cpu_seconds_total[5m])) by (node) / " * 4 + "1"
+    usage = {"prometheus": {"url": "http://p:9090", "nodes": {"cpu": query, "memory": "a\n# b"}}}
+    loaded = cluster(f"{CLUSTER}usage: {json.dumps(usage)}\n")
+    shown = describe_sum(loaded, read(HEAD + text, loaded.policy).document)
+    again = load_text(shown.encode(), "shown.yaml", REGISTRY).policy
+    assert again.usage == loaded.policy.usage
+    assert (effective(again) == effective(loaded.policy)) is not bool(text)
 
 
 def test_windows_of_both_are_shown():
