@@ -5,7 +5,7 @@ import gc
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
+from tests.controlplane.build import DEFAULT_VERSION
 
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -18,7 +18,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kubernetes",
         default=DEFAULT_VERSION,
-        choices=VERSIONS,
         help="version of the control plane",
     )
 

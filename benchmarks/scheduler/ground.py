@@ -71,7 +71,7 @@ class Ground:
     """One control plane, one cluster after the other."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        major, minor, _ = plane.options.version.split(".")
+        major, minor = plane.options.version.split(".")[:2]
         self.version = int(major), int(minor)
         self._api = plane.api
         self.journal = Journal(plane.log("kube-scheduler"))

@@ -248,6 +248,7 @@ _OWN: dict[str, Schema] = {
             "events": _FLAG,
             "create": _FLAG,
             "marks": _FLAG,
+            "namespacePolicies": _FLAG,
             "podGroups": _FLAG,
             "restarts": _FLAG,
             "schedulerConfig": {"type": "string", "pattern": "^([a-z0-9.-]+/[a-z0-9.-]+)?$"},

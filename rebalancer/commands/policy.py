@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -29,13 +29,18 @@ from rebalancer.migrate.uses import (
     read_policy,
 )
 from rebalancer.planner.findings import findings
-from rebalancer.policy.document import FileProblem
+from rebalancer.policy.document import FileProblem, YamlDocument
 from rebalancer.policy.forms import MODELINE, effective
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.namespace import KEY, describe_sum, may_narrow, read_namespace_policy
 from rebalancer.policy.values import Params
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context
-from rebalancer.run.options import PolicyFlags, RunOptions
+from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
 
 _STDIN = "standard input"
 
@@ -174,12 +179,49 @@ def _check(
         check_on(options, system_environment())
 
 
-@command.command("show", epilog=examples("rebalancer policy show > policy.yaml"))
-@takes(RunOptions, POLICY)
-def _show(**flags: Any) -> None:
+@command.command(
+    "show",
+    epilog=examples(
+        "rebalancer policy show > policy.yaml",
+        "rebalancer policy show --policy policy.yaml -n shop",
+    ),
+)
+@takes(RunOptions, f"{POLICY} {ACCESS}")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAMESPACE",
+    help="For pods of this namespace, with its own policy in the cluster, and where each value comes from.",
+)
+def _show(namespace: str | None, **flags: Any) -> None:
     """Print the policy in force, with all defaults spelled out."""
-    policy = PolicyFlags(**flags).load(Registry.installed()).policy
-    write(sys.stdout, [MODELINE, effective(policy)])
+    options = RunOptions.of(**flags)
+    loaded, environment = options.policy.load(Registry.installed()), system_environment()
+    text = effective(loaded.policy)
+    if namespace is not None:
+        client = options.cluster.client(environment, environment.until_signal())
+        text = describe_narrowed(client, loaded, namespace)
+    write(environment.out, [MODELINE, text])
+
+
+def describe_narrowed(client: Client, loaded: LoadedPolicy, namespace: str) -> str:
+    """Return the policy for pods of a namespace as YAML with comments.
+
+    Raises:
+        ClusterReadError: its own policy could not be read.
+        PolicyError: its own policy has problems, and holds nothing back.
+    """
+    from rebalancer.kube.seldom_read import list_namespace_policies  # noqa: PLC0415
+
+    document = YamlDocument("", {}, {})
+    if may_narrow(loaded.policy, namespace):
+        for listed in list_namespace_policies(client, namespace):
+            text = (listed.data or {}).get(KEY)
+            read = read_namespace_policy(text, namespace, loaded.policy, Registry.installed())
+            if read.policy is None:
+                raise PolicyError(list(map(str, read.problems)))
+            document = read.document
+    return describe_sum(loaded, document)
 
 
 @command.command("strategies")

@@ -207,12 +207,14 @@ class View:
         Excluded are pods without a controller, pods that are bound to their node (``PodClass.per_node``), and those for
         which a scheduler without a profile makes nodes of one pod each, such as that of Fargate.
         """
-        alone = self._alone()
+        alone = self.made.get("alone")
+        if not isinstance(alone, set):
+            alone = self.made["alone"] = self._find_alone()
         for cls, of_class in enumerate(self.snapshot.classes):
             if of_class.owner >= 0 and not of_class.per_node and cls not in alone:
                 yield cls, of_class
 
-    def _alone(self) -> set[int]:
+    def _find_alone(self) -> set[int]:
         """Return the classes of schedulers without a profile each of whose pods has its node for itself."""
         of_others = {
             cls

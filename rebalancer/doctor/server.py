@@ -31,7 +31,7 @@ from rebalancer.kube.failures import name_values
 from rebalancer.kube.lease import Lease, holder_of
 from rebalancer.kube.metrics import UsageSource, read_metrics
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import BUFFER_RULES
+from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import decode
@@ -146,6 +146,8 @@ def _reads(
         yield "read autoscalers (protect.afterScaling)", AUTOSCALER_RULES
     if run.loaded.policy.capacity.buffers:
         yield "read CapacityBuffers (capacity.buffers)", BUFFER_RULES
+    if run.loaded.policy.namespace_policies:
+        yield "read policies of namespaces (namespacePolicies)", NAMESPACE_POLICY_RULES
     if run.rules.makes_room:
         yield "see for which pods a machine is coming (make-room)", SCALE_OUT_RULES
 

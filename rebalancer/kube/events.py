@@ -216,6 +216,21 @@ def _create(client: Client, subject: Subject, body: bytes) -> None:
         client.expect(response, _CREATE)
 
 
+def write_once(
+    client: Client, subject: Subject, note: str, *, version: str, now: float, instance: str
+) -> None:
+    """Write a warning about a version of an object, once for as long as the API server keeps events.
+
+    Raises:
+        ClusterReadError: it could not be written.
+    """
+    body = event_of(subject, note, now=now, instance=instance)
+    digest = hashlib.sha256(f"{subject.uid}/{version}/{note}".encode()).hexdigest()[:16]
+    meta = {"name": f"{subject.name}.{digest}", "namespace": subject.namespace}
+    body |= {"metadata": meta, "reason": "PolicyNotUsed", "action": "Read", "type": "Warning"}
+    _create(client, subject, msgspec.json.encode(body))
+
+
 def event_of(
     subject: Subject, note: str, *, now: float, instance: str, related: Subject | None = None
 ) -> dict[str, object]:

@@ -27,6 +27,7 @@ _VALUES = {
     ("list", "events.k8s.io", "events"): "rbac.events: true",
     ("list", "autoscaling.x-k8s.io", "capacitybuffers"): "rbac.capacityBuffers: true",
     ("get", "", "podtemplates"): "rbac.capacityBuffers: true",
+    ("list", "", "configmaps"): "rbac.namespacePolicies: true",
     ("list", "storage.k8s.io", "volumeattachments"): "rbac.volumeAttachments: true",
 }
 """(verb, group, resource) -> the value; rights that the chart always grants have none."""

@@ -1,4 +1,4 @@
-"""Read what few runs need: attached volumes, groups of pods, and CapacityBuffers with the PodTemplates that they name."""
+"""Read what few runs need: attached volumes, groups of pods, policies of namespaces, and CapacityBuffers with their PodTemplates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.kube.resources import AccessRule
+from rebalancer.policy.namespace import CONFIG_MAP
 from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
@@ -21,6 +22,7 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import (
     ALL_POD_GROUPS,
     CAPACITY_BUFFERS,
+    CONFIG_MAPS,
     POD_GROUPS,
     POD_TEMPLATES,
     VOLUME_ATTACHMENTS,
@@ -174,6 +176,40 @@ def find_pod_groups(
             continue
         found.append(served)
     return tuple(found), tuple(notes)
+
+
+NAMESPACE_POLICY_RULES = (
+    AccessRule("list", CONFIG_MAPS.group, CONFIG_MAPS.plural, name=CONFIG_MAP),
+)
+"""For a run, dry or not, whose policy has ``namespacePolicies``. RBAC grants a list of one name to who asks for that name."""
+
+
+class PolicyConfigMap(msgspec.Struct):
+    """A ConfigMap with the policy of a namespace."""
+
+    metadata: o.ObjectMeta
+    data: dict[str, str] | None = None
+
+
+class _PolicyConfigMaps(msgspec.Struct):
+    items: tuple[PolicyConfigMap, ...] = ()
+
+
+def list_namespace_policies(client: Client, namespace: str = "") -> tuple[PolicyConfigMap, ...]:
+    """Return the ConfigMaps with policies of namespaces, by namespace; those of all if none is named.
+
+    Raises:
+        ClusterReadError: they could not be read, or may not be.
+    """
+    query: dict[str, str | int] = {"fieldSelector": f"metadata.name={CONFIG_MAP}"}
+    response = client.get(CONFIG_MAPS.path(namespace), query=query)
+    (rule,) = NAMESPACE_POLICY_RULES
+    try:
+        body = client.expect(response, replace(rule, namespace=namespace)).body
+        listed = msgspec.json.decode(body, type=_PolicyConfigMaps).items
+    except (ValueError, RecursionError):
+        raise ClusterReadError("what was answered for policies of namespaces is no list") from None
+    return tuple(sorted(listed, key=lambda one: one.metadata.namespace))
 
 
 _VERSIONS = ("v1beta1", "v1alpha1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -107,6 +107,7 @@ class BudgetLimits:
     ) -> None:
         """``strategy``: the number of the one whose moves they are about; 0: all."""
         self._table, self._budgets, self._strategy = table, budgets, strategy
+        self._settings = settings
         self._problem, self._snapshot = table.problem, table.problem.snapshot
         movable = self._problem.unprotected if settings.movable is None else settings.movable
         self.per_run, self.in_flight = budgets.per_run_of(movable), budgets.in_flight_of(movable)
@@ -133,12 +134,12 @@ class BudgetLimits:
                 words = f"perHour: {self._hour_left:,} were left of it"
             self.run = self._add(min(self.per_run, self._hour_left), words, of_run=True)
             table.put_under(table.of_class, [self.run] * len(table.of_class))
-        if budgets.per_namespace is not None:
-            movable = _count_unprotected(self._problem)
-            for namespace, number in movable.items():
-                most = budgets.per_namespace.of(number)
-                words = f"perNamespace {most} in {namespace}"
-                self.of_namespace[namespace] = self._add(most, words, of_run=True)
+        if budgets.per_namespace is not None or self._settings.of_namespace:
+            for namespace, number in _count_unprotected(self._problem).items():
+                most = self._settings.per_namespace_of(budgets, namespace, number)
+                if most is not None:
+                    words = f"perNamespace {most} in {namespace}"
+                    self.of_namespace[namespace] = self._add(most, words, of_run=True)
             self._put_classes(self.of_namespace)
 
     def limit_waves(self, serving: Sequence[int]) -> None:
@@ -168,10 +169,11 @@ class BudgetLimits:
             self._limit_zones(budgets.per_zone, pods_on)
 
     def _limit_owners(self, serving: Sequence[int]) -> None:
-        most_of, words_of = cache(self._budgets.per_owner_of), cache("perOwner {}".format)
+        most_of = cache(partial(self._settings.per_owner_of, self._budgets))
+        words_of = cache("perOwner {}".format)
         shared = self._strategy == 0
         for owner, pods in enumerate(serving):
-            most = most_of(pods)
+            most = most_of(self._snapshot.owners[owner].namespace, pods)
             counter = 1 + owner if shared else self._table.open_counter()
             self.of_owner.append(self._table.add(most, words_of(most), counter, self._strategy))
         owners = (cls.owner for cls in self._snapshot.classes)
@@ -202,7 +204,7 @@ class BudgetLimits:
         return self._table.add(most, words, counter, self._strategy)
 
     def _put_classes(self, of_namespace: Mapping[str, int]) -> None:
-        of_class = [of_namespace[cls.namespace] for cls in self._snapshot.classes]
+        of_class = [of_namespace.get(cls.namespace, -1) for cls in self._snapshot.classes]
         self._table.put_under(self._table.of_class, of_class)
 
 

@@ -24,6 +24,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Policy, Protect, Steer
+from rebalancer.policy.namespace import NamespacePolicy
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -32,6 +33,7 @@ from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_mar
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
 from rebalancer.snapshot.protect import (
+    BY_NAMESPACE,
     LEFT_OUT,
     NONE_ENDED,
     Scope,
@@ -39,7 +41,7 @@ from rebalancer.snapshot.protect import (
     protect,
     protect_ended,
 )
-from rebalancer.snapshot.selected import select_pods, with_avoided
+from rebalancer.snapshot.selected import Selected, select_pods, with_avoided
 from rebalancer.snapshot.zones import closed_zones
 
 Protections = Callable[[Snapshot, Protect, Scope], Int32s]
@@ -90,6 +92,8 @@ class RunRules:
     """Whether nodes can be marked."""
     going: Mapping[str, float] = field(default_factory=dict)
     """Name of a node -> Unix seconds at which its machine goes."""
+    narrowed: Mapping[str, NamespacePolicy] = field(default_factory=dict)
+    """Namespace -> its own policy, which holds for its pods beside this one."""
     ordered: frozenset[str] = frozenset()
     """The nodes that a command empties or replaces, all of them, also those whose turn is later."""
 
@@ -182,7 +186,7 @@ class RunRules:
         snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
         profile = self.scheduler_profile(snapshot)
-        protected = self.protections(snapshot, policy.protect, scope)
+        protected = self._protect(snapshot, self.protections, scope)
         buffers = keep_buffers(snapshot, profile) if policy.capacity.buffers else ()
         held = closed_zones(snapshot)
         contributions = [*self._contributions(snapshot, history, buffers), *buffers]
@@ -191,10 +195,31 @@ class RunRules:
             SchedulerModel(snapshot, profile),
             [_hold(of, held, kept) for of in contributions] if held else contributions,
             protected,
-            NONE_ENDED if ended is None else protect_ended(ended, policy.protect, scope),
+            NONE_ENDED if ended is None else self._protect(ended, protect_ended, scope),
             held,
             Scoped(scope.flags, snapshot, (protected & LEFT_OUT) == 0) if scope.flags else None,
         )
+
+    def _protect(self, snapshot: Snapshot, protections: Protections, scope: Scope) -> Int32s:
+        """Return the protections (P,) of each pod by the policy, and by that of its namespace."""
+        bits = protections(snapshot, self.policy.protect, scope)
+        for namespace, of in self.narrowed.items():
+            mine = snapshot.in_namespace(namespace)[snapshot.pods.cls]
+            more = protections(snapshot, of.protect, scope)
+            if not of.moves(snapshot.captured_at):
+                more = more | BY_NAMESPACE
+            bits = np.where(mine, bits | more, bits)
+        return bits
+
+    def _select(self, name: str, snapshot: Snapshot) -> Selected | None:
+        """Return the pods that a strategy may move, by its ``select`` and the policies of namespaces; None for all."""
+        selected = select_pods(snapshot, self.policy.strategies[name].select)
+        for namespace, of in self.narrowed.items():
+            if not of.moves_by(name, snapshot.captured_at):
+                selected = selected or Selected.all_of(snapshot)
+                others = ~snapshot.in_namespace(namespace)
+                selected = replace(selected, classes=selected.classes & others)
+        return selected
 
     def with_zones(self, snapshot: Snapshot, history: History) -> Snapshot:
         """Return the snapshot with what tells the states of its zones: zones of earlier runs and the policy, nodes of a command."""
@@ -222,6 +247,7 @@ class RunRules:
             eagerness=policy.eagerness,
             budgets=policy.budgets,
             of_strategy={name: policy.budgets_of(name) for name in _active(policy)},
+            of_namespace={name: of.budgets for name, of in self.narrowed.items()},
             lifted=self.lifted,
             moved_last_hour=history.moved_last_hour,
             cooling=history.cooling,
@@ -250,7 +276,7 @@ class RunRules:
                 observed=observes or not self.policy.allows(name, snapshot.captured_at),
                 terms=_terms(self.registry, self.policy.strategy_of(name), of_strategy.params),
                 streaks=None if remembered is None else remembered.get(name, Streaks()),
-                selected=select_pods(snapshot, of_strategy.select),
+                selected=self._select(name, snapshot),
                 resting=_find_resting(snapshot, history.resting.get(name, {})),
                 emptiable=self._emptiable(name, buffers),
                 asks=self._asks(name),
@@ -274,7 +300,7 @@ class RunRules:
             return None
         ended = strategy.ended(finished, of.params)
         mine = find_done(finished, self.policy.protect)
-        if (picked := select_pods(finished, of.select)) is not None:
+        if (picked := self._select(name, finished)) is not None:
             mine &= picked.pods(finished)
         return Ended(ended.pods[mine[ended.pods]], ended.reason)
 

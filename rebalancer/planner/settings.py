@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rebalancer.plan.plan import Pace
 from rebalancer.policy.cluster import STARTUP_TAINTS
 from rebalancer.policy.model import Budgets, Eagerness
+from rebalancer.policy.namespace import NamespaceBudgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Settings:
     budgets: Budgets = field(default_factory=Budgets)
     of_strategy: Mapping[str, Budgets] = field(default_factory=dict)
     """Strategy -> its own budgets, which its moves must keep besides."""
+    of_namespace: Mapping[str, NamespaceBudgets] = field(default_factory=dict)
+    """Namespace -> the budgets of its own policy, which moves of its pods must keep besides."""
     lifted: bool = False
     """No limit per run and per hour (--lift-budgets); the others hold."""
     moved_last_hour: int = 0
@@ -73,6 +76,20 @@ class Settings:
     still terminate are not in flight any more."""
     movable: int | None = None
     """Between waves: the pods that were movable when the plan was made. Limits that are shares of them stay."""
+
+    def per_namespace_of(self, budgets: Budgets, namespace: str, movable: int) -> int | None:
+        """Return the most evictions in a run of pods of a namespace, of which ``movable`` may move; None: any number."""
+        own = self.of_namespace.get(namespace)
+        most = [budgets.per_namespace_of(movable)]
+        most += [own.per_run.of(movable)] if own is not None and own.per_run is not None else []
+        return min((one for one in most if one is not None), default=None)
+
+    def per_owner_of(self, budgets: Budgets, namespace: str, replicas: int) -> int:
+        """Return the most pods in flight of an owner in a namespace."""
+        own, most = self.of_namespace.get(namespace), budgets.per_owner_of(replicas)
+        return (
+            most if own is None or own.per_owner is None else min(most, own.per_owner.of(replicas))
+        )
 
     @property
     def threshold(self) -> Threshold:

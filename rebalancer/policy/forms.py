@@ -93,14 +93,14 @@ _NUMBER = re.compile(r"[-+]?(?:\.\d|\d)[\d.eE+-]*\Z", re.ASCII)
 _Dumper.add_representer(str, _text)
 
 
-def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
+def as_yaml(data: Mapping[str, Any], *, compact: bool = False, width: float = 100) -> str:
     """Return plain data as YAML. With ``compact``, each innermost collection is on one line."""
     text: str = yaml.dump(
         data,
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,
-        width=100,
+        width=width,
         default_flow_style=None if compact else False,
     )
     return text

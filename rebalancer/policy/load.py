@@ -20,6 +20,8 @@ from rebalancer.base.plain_text import did_you_mean, quote_value
 from rebalancer.policy.document import (
     MAX_BYTES,
     FileProblem,
+    KeyPath,
+    YamlDocument,
     no_options,
     parse,
     plugin_model,
@@ -34,6 +36,7 @@ from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, 
 from rebalancer.policy.values import Direction, Params, ProviderParams
 
 BUILT_IN = "built-in default"
+_DEFAULT = "default"
 _STDIN = "standard input"
 _UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
@@ -65,6 +68,8 @@ class LoadedPolicy:
     """What is to be known of it, but for its strategies."""
     of_strategies: tuple[str, ...] = ()
     """The same of its strategies."""
+    documents: tuple[tuple[KeyPath, KeyPath, YamlDocument], ...] = ()
+    """Path in the policy, path in the document that says it, and the document; an outer path before those below it."""
     served: tuple[str, ...] = ()
     """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
 
@@ -77,6 +82,21 @@ class LoadedPolicy:
     def changed_by(self) -> str:
         """The flags that changed the policy after it was read; empty if none did."""
         return flags_of_changes(self.warnings)
+
+    def origin_of(self, path: KeyPath, *, differs: bool) -> str:
+        """Return the file and line, or the flag, that says a value; ``default`` if none does.
+
+        ``differs``: whether the value is another one than the default.
+        """
+        for at, base, document in reversed(self.documents):
+            if path[: len(at)] == at:
+                within = (*base, *path[len(at) :])
+                problem = document.problem(within, "")
+                said = within in document.lines or not (
+                    problem.line or problem.file == document.file
+                )
+                return replace(problem, path=()).place if said or differs else _DEFAULT
+        return _DEFAULT
 
     def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return a copy with the configuration that ``scheduler.fromConfig`` names, and a new hash."""
@@ -187,6 +207,10 @@ class _Sources(Sources):
                 *map(str, self._place(_find_idle, _find_refilling, of=policy)),
             ),
             served=tuple(map(str, self._place(_find_acting, of=policy))),
+            documents=(
+                *([((), (), self.main)] if self.main is not None else []),
+                *((("strategies", s.name), s.base, s.document) for s in self.strategies.values()),
+            ),
         )
 
     def _place(

@@ -23,7 +23,7 @@ from rebalancer.policy.cluster import (
 )
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.protect import Protect
-from rebalancer.policy.select import Select
+from rebalancer.policy.select import NamespacePattern, Select
 from rebalancer.policy.values import (
     GracePeriod,
     LabelKey,
@@ -380,6 +380,12 @@ class Policy(Section):
         max_length=100,
         description="Zones that the cluster has, by the label topology.kubernetes.io/zone: one of them without a node is"
         " named as empty. Absent: those of which storage or an earlier run knows.",
+    )
+    namespace_policies: tuple[NamespacePattern, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Namespaces, names or patterns, whose ConfigMap rebalancer-policy narrows this policy for their own pods;"
+        " absent: none. Needs list on the ConfigMaps of this name.",
     )
     provider: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,

@@ -131,6 +131,7 @@ _PROTECTION_ADVICE: Mapping[str, str] = {
     "notSelected": "`select` of the policy says which pods move",
     "selector": "-n, -l and --select say which pods this run moves",
     "pods": "`protect.pods` of the policy names them",
+    "namespacePolicy": "`rebalancer policy show -n NAMESPACE` says what the policy in their namespace asks for",
     "coolDown": "earlier moves did not do what was predicted: `rebalancer history --memory NAMESPACE/NAME` shows until when they cool down",
 }
 """Name of a protection -> what lifts it; ``annotation``: which ones do it."""

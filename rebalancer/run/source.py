@@ -15,8 +15,9 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.policy.cluster import ConfigMapKey
+from rebalancer.policy.namespace import KEY, may_narrow, read_namespace_policy
 from rebalancer.run.context import RunContext
-from rebalancer.run.names import identity
+from rebalancer.run.names import identity, instance
 from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.buffers import explain_left_out
@@ -101,12 +102,14 @@ class Source:
 
     def _of_file(self) -> Reading:
         finished = self.run.rules.finished
+        if self.run.loaded.policy.namespace_policies:
+            self.run.notes.append(_NO_POLICIES)
         with collector_paused(for_good=True):
             snapshot = load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
             return Reading(snapshot, self.run)
 
     def _of_cluster(self, client: Client, jobs: list[ObjectMeta] | None) -> Reading:
-        run = self._with_scheduler(client)
+        run = self._with_namespaces(client, self._with_scheduler(client))
         clock = run.environment.clock.unix
         kept: Kept | RunView | None
         if (followed := self.followed) is not None:
@@ -147,6 +150,40 @@ class Source:
             return replace(snapshot, buffers=read_buffers(client, snapshot))
         return snapshot
 
+    def _with_namespaces(self, client: Client, run: RunContext) -> RunContext:
+        """Return the run with the policies of the namespaces that may have one; say what is wrong with others."""
+        policy = run.loaded.policy
+        if not policy.namespace_policies:
+            return run
+        from rebalancer.kube.seldom_read import list_namespace_policies  # noqa: PLC0415
+
+        narrowed = {}
+        for listed in list_namespace_policies(client):
+            namespace, text = listed.metadata.namespace, (listed.data or {}).get(KEY)
+            if not may_narrow(policy, namespace):
+                continue
+            read = read_namespace_policy(text, namespace, policy, run.rules.registry)
+            if read.policy is not None:
+                narrowed[namespace] = read.policy
+            else:
+                self._say_unused(client, run, listed.metadata, "; ".join(map(str, read.problems)))
+        return replace(run, rules=replace(run.rules, narrowed=narrowed))
+
+    def _say_unused(self, client: Client, run: RunContext, of: ObjectMeta, why: str) -> None:
+        """Say why the policy of a namespace is not used, in the report and, if the run acts, by an Event there."""
+        from rebalancer.kube.events import Subject, write_once  # noqa: PLC0415
+
+        note = f"not used, the cluster's policy holds alone in {of.namespace}: {why}"
+        run.notes.append(note)
+        if not run.acts:
+            return
+        subject = Subject("ConfigMap", of.namespace, of.name, of.uid)
+        now, by = run.environment.clock.unix(), instance(run.environment)
+        try:
+            write_once(client, subject, note, version=of.resource_version, now=now, instance=by)
+        except ClusterReadError as error:
+            run.notes.append(f"no Event says so there: {error}")
+
     def _with_scheduler(self, client: Client) -> RunContext:
         """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it."""
         run, named = self.run, self.run.loaded.policy.scheduler.from_config
@@ -157,6 +194,11 @@ class Source:
         configuration = read_scheduler_config(client, named)
         run.notes.extend(not_followed(configuration))
         return replace(run, rules=run.rules.with_scheduler(configuration))
+
+
+_NO_POLICIES = (
+    "a file holds no policies of namespaces (namespacePolicies): all pods go by this one alone"
+)
 
 
 @contextmanager
@@ -230,7 +272,7 @@ def require_rights(
         lease_rules,
         require,
     )
-    from rebalancer.kube.seldom_read import BUFFER_RULES  # noqa: PLC0415
+    from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES  # noqa: PLC0415
 
     with run.timings.phase("access"):
         lease = () if run.state.lease is None else lease_rules(*run.state.lease)
@@ -241,7 +283,8 @@ def require_rights(
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rights)
         events = SCALE_OUT_RULES if run.rules.makes_room else ()
         buffers = BUFFER_RULES if run.loaded.policy.capacity.buffers else ()
-        reads = (*READ_RULES, *events, *buffers, *(usage.rules if usage else ()), *also)
+        narrowed = NAMESPACE_POLICY_RULES if run.loaded.policy.namespace_policies else ()
+        reads = (*READ_RULES, *events, *buffers, *narrowed, *(usage.rules if usage else ()), *also)
         asked = [one for one in (*reads, *acts, *lease, *maps) if one not in run.granted]
         require(client, asked)
         run.granted.update(asked)

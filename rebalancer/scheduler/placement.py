@@ -30,7 +30,7 @@ _PREFER = ("PreferNoSchedule",)
 def tolerates(tolerations: Iterable[o.Toleration], taint: o.Taint) -> bool:
     """Return whether any toleration tolerates a taint (``Toleration.ToleratesTaint``).
 
-    The operators Lt and Gt (KEP-5471) are alpha and off in 1.34 to 1.37: they tolerate nothing.
+    The operators Lt and Gt (KEP-5471) are alpha and off in 1.34 to 1.38: they tolerate nothing.
     """
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 

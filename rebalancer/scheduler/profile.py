@@ -29,7 +29,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 }
 """Scoring plug-ins and weights, in the order in which they run.
 
-``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.37. DynamicResources scores
+``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.38. DynamicResources scores
 only pods with resource claims, which are not predicted. 1.37 asks NodeName before NodeUnschedulable, which
 changes nothing: no pod that is scheduled names a node.
 """
@@ -47,7 +47,7 @@ class ScoringStrategy:
     """Of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
 
 
-KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36), (1, 37))
+KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36), (1, 37), (1, 38))
 """What is modelled: versions that ran beside the model on a real control plane, and those before that differ by the
 properties of :class:`SchedulerProfile`. Sources: ``pkg/scheduler`` and the defaults in
 ``pkg/features/kube_features.go`` of each.
@@ -152,6 +152,16 @@ class SchedulerProfile:
     def scores_free_volumes(self) -> bool:
         """Whether VolumeBinding scores how much of a volume a claim would use (StorageCapacityScoring, 1.37)."""
         return self.version >= (1, 37)
+
+    @property
+    def counts_by_empty_selectors(self) -> bool:
+        """Whether a spread constraint with an empty selector counts all pods of the namespace, and not none (1.38)."""
+        return self.version >= (1, 38)
+
+    @property
+    def scores_pod_level_requests(self) -> bool:
+        """Whether NodeResourcesFit scores a new pod by its pod-level requests, and not by its containers (1.38)."""
+        return self.version >= (1, 38)
 
     def nodes_to_find(self, nodes: int) -> int:
         """Return the number of feasible nodes at which the search ends (``numFeasibleNodesToFind``)."""

@@ -46,9 +46,8 @@ def is_extended(resource: str) -> bool:
 def _score_new(snapshot: Snapshot) -> Ints:
     """Return cpu and memory (2, C) that LeastAllocated adds for a new pod.
 
-    Its scorer ignores pod-level resources of a new pod and sums up the containers, while running pods count with
-    their pod-level requests (``fit.go``: the scorer is created without ``enablePodLevelResources``, in 1.34 to
-    1.37).
+    Until 1.37 its scorer ignores pod-level resources of a new pod and sums up the containers, while running pods count
+    with their pod-level requests (``fit.go``: the scorer is created without ``enablePodLevelResources``).
     """
     scored = snapshot.scored.copy()
     for cls, of_class in enumerate(snapshot.classes):
@@ -81,7 +80,7 @@ class Resources:
         self.ratios = _table(profile.scoring.shape)
         """(101,) the score of RequestedToCapacityRatio at each utilisation in per cent."""
         self._requests = snapshot.requests
-        self.scored = _score_new(snapshot)
+        self.scored = snapshot.scored if profile.scores_pod_level_requests else _score_new(snapshot)
         """(2, C) cpu and memory that LeastAllocated adds for a new pod."""
         self._allocatable = snapshot.nodes.allocatable
         self._max_pods = snapshot.nodes.max_pods.astype(np.int64)

@@ -149,6 +149,7 @@ class Spread:
         self._placement = placement
         self._topologies = Topologies(snapshot.nodes.labels)
         self._matches = DefaultMatches(snapshot)
+        self._counts_all = profile.counts_by_empty_selectors
         self._system = profile.default_constraints is None
         self._defaults = (
             SYSTEM_DEFAULTS if profile.default_constraints is None else profile.default_constraints
@@ -240,7 +241,7 @@ class Spread:
         itself = bool((classes == cls).any())
         labels = self._snapshot.classes[cls].labels
         merged = any(key in labels for key in constraint.match_label_keys or ())
-        if _is_empty(constraint.label_selector) and not merged:
+        if not self._counts_all and _is_empty(constraint.label_selector) and not merged:
             classes = _NONE
         return classes, itself
 

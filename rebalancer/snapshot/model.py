@@ -593,6 +593,10 @@ class Snapshot:
         at = self.pods.cls[ready], self.pods.node[ready]
         return NativeNodes(self.nodes.labels, key, asked, groups, at)
 
+    def in_namespace(self, name: str) -> Bools:
+        """Return which classes (C,) are of a namespace."""
+        return np.array([of.namespace == name for of in self.classes], bool)
+
     def amounts(self, of: Mapping[str, str]) -> Ints | None:
         """Return quantities by resource as a column (R,) in base units; None if no node or pod names one of the resources."""
         amounts = np.zeros(len(self.resources), np.int64)

@@ -57,6 +57,7 @@ NAMES = (
     "gang",
     "resizeDeferred",
     "wholeRollout",
+    "namespacePolicy",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
@@ -105,6 +106,7 @@ TEXTS: Mapping[str, str] = {
     "notSelected": "not among the pods that the policy's select matches",
     _SELECTOR: "left out by -n, -l or --select",
     "pods": "named by protect.pods",
+    "namespacePolicy": "the policy in its namespace lets no pod move now: its mode, or its windows",
     CANNOT_SURGE: "the only replica of its owner, and no rollout keeps it Ready",
     RESIZE_DEFERRED: "waits for room to be resized on its node, and its replacement would have its template's size",
     "schedulingGate": "is gated",
@@ -205,6 +207,8 @@ def sentence_of(texts: Mapping[str, str]) -> str:
     return f"{', '.join(texts)}: {'; '.join(texts.values())}"
 
 
+BY_NAMESPACE = bits_of("namespacePolicy")
+"""The protection of pods whose namespace has a policy that lets none move now."""
 LEFT_OUT = bits_of(_SELECTOR)
 """The protection of a pod that only the flags of the command leave out."""
 

@@ -24,6 +24,11 @@ class Selected:
     classes: Bools
     nodes: Bools
 
+    @staticmethod
+    def all_of(snapshot: Snapshot) -> Selected:
+        """Return all pods of a snapshot."""
+        return Selected(np.ones(len(snapshot.classes), bool), np.ones(len(snapshot.nodes), bool))
+
     def has(self, cls: int, node: int) -> bool:
         """Return whether pods of ``cls`` on ``node`` are selected."""
         return bool(self.classes[cls]) and bool(self.nodes[node])

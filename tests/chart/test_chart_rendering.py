@@ -36,7 +36,7 @@ from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.failures import name_values
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import BUFFER_RULES
+from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.planner.findings import against_autoscalers
 from rebalancer.policy.cluster import ConfigMapKey
@@ -434,6 +434,15 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         ({"policy": {"capacity": {"buffers": False}}}, (), ()),
         ({"policy": {"capacity": {"buffers": True}}}, BUFFER_RULES, BUFFER_RULES),
         ({"existingPolicy": "mine", "rbac": {"capacityBuffers": True}}, BUFFER_RULES, BUFFER_RULES),
+        # Policies of namespaces are read only where the policy lets some have one.
+        ({"policy": {"namespacePolicies": []}}, (), ()),
+        *(
+            (values, NAMESPACE_POLICY_RULES, NAMESPACE_POLICY_RULES)
+            for values in (
+                {"policy": {"namespacePolicies": ["team-*"]}},
+                {"existingPolicy": "mine", "rbac": {"namespacePolicies": True}},
+            )
+        ),
         # Events are read only where room is made for pods that wait.
         ({"strategies": {"slots": {"free": {"cpu": "6"}}}}, (), ()),
         ({"strategies": {"make-room": {}}}, SCALE_OUT_RULES, SCALE_OUT_RULES),
@@ -866,6 +875,7 @@ CHANGED = {
     "rbac.deletePods": True,
     "rbac.deletionCosts": True,
     "rbac.events": True,
+    "rbac.namespacePolicies": True,
     "rbac.podGroups": True,
     "rbac.create": False,
     "rbac.marks": True,

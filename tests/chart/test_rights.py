@@ -147,6 +147,11 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
             for role in (RELEASE, f"{RELEASE}-observe")
         },
     ),
+    (
+        "namespacePolicies",
+        {"policy": {"namespacePolicies": ["shop"]}},
+        {role: {"list configmaps/rebalancer-policy"} for role in (RELEASE, f"{RELEASE}-observe")},
+    ),
     *(
         (f"deletion-cost {of}", {"strategies": {"deletion-cost": of}}, {RELEASE: {"patch pods"}})
         for of in ({}, {"mode": "off"})
@@ -252,6 +257,8 @@ def _rights(manifests: list[dict[str, Any]]) -> dict[str, set[str]]:
                 for resource in rule.get("resources", ())
                 for group in groups
             ]
+            if (names := rule.get("resourceNames", ())) == ["rebalancer-policy"]:
+                named = [f"{resource}/{name}" for resource in named for name in names]
             for verb in rule["verbs"]:
                 every = (*named, *rule.get("nonResourceURLs", ()))
                 roles[role["metadata"]["name"]] |= {f"{verb} {what}" for what in every}

@@ -16,9 +16,12 @@ _say = functools.partial(print, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one of the two commands, and return the exit code."""
+    """Run one of the commands, and return the exit code."""
     chosen = _parser().parse_args(arguments)
     try:
+        if chosen.command == "newest":
+            _say(build.find_newest())
+            return 0
         if chosen.command == "build":
             return _build(chosen.programs, chosen.kubernetes)
         _up(chosen)
@@ -41,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--seed", type=int, default=0, help="same seed, same workloads")
     make = commands.add_parser("build", help="build programs ahead of time and print their paths")
     make.add_argument("programs", nargs="*", default=["etcd", "kwok"])
+    commands.add_parser(
+        "newest", help="print the newest Kubernetes that the module proxy has whole"
+    )
     for command in (up, make):
         command.add_argument("--kubernetes", default=build.DEFAULT_VERSION, help="its version")
     return parser

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.controlplane import gomod
 
@@ -24,6 +26,8 @@ DEFAULT_VERSION = "1.36.3"
 """The Kubernetes version whose go.mod and go.sum are committed; others are derived from it."""
 VERSIONS = (DEFAULT_VERSION, "1.37.2")
 """The Kubernetes versions that the tests run on."""
+NEXT = "1.38.0-beta.0"
+"""The version that is modelled from its source; tests run on it where the module proxy has all of its modules."""
 
 CONTROL_PLANE = (
     "etcd",
@@ -37,6 +41,8 @@ CONTROL_PLANE = (
 _HERE = Path(__file__).resolve().parent
 _CACHE = _HERE.parents[1] / ".cache" / "controlplane"
 _BUILD_SECONDS = 3600.0
+_MAX_LINES = 200
+"""Of what Go says when it fails."""
 
 
 class GroundError(RuntimeError):
@@ -83,6 +89,40 @@ def binary(name: str, version: str = DEFAULT_VERSION) -> Path:
         return _tools(TOOLS[name].folder) / name
     known = ", ".join((*_programs(version), *TOOLS))
     raise ValueError(f"no program called {name!r} of Kubernetes {version}: there are {known}")
+
+
+def find_newest() -> str:
+    """Return the newest Kubernetes, alphas aside, that the module proxy has whole; what others lack is said.
+
+    Raises:
+        GroundError: there is no such version.
+    """
+    with tempfile.TemporaryDirectory(prefix="controlplane-go-") as scratch:
+        folder = Path(scratch)
+        shutil.copy(_HERE / "main.go", folder)
+        listed = go(["list", "-m", "-versions", "k8s.io/kubernetes"], folder).split()[1:]
+        for tag in reversed([one for one in listed if "-alpha" not in one]):
+            try:
+                gomod.write(folder, tag.removeprefix("v"), go)
+            except GroundError as error:
+                lacking = "; ".join(sorted(set(_LACKING.findall(str(error))))) or str(error)
+                sys.stderr.write(f"Kubernetes {tag} cannot be built: no {lacking}\n")
+            else:
+                return tag.removeprefix("v")
+    raise GroundError("the module proxy has no version of Kubernetes whole")
+
+
+_LACKING = re.compile(r"(\S+@v\S+): reading ")
+"""A module that the proxy does not have, in what Go says."""
+
+
+def openapi(version: str) -> Any:
+    """Return the OpenAPI document of the core API, as the source of a version has it."""
+    with tempfile.TemporaryDirectory(prefix="controlplane-go-") as scratch:
+        module = f"k8s.io/kubernetes@v{version}"
+        found = json.loads(go(["mod", "download", "-json", module], Path(scratch)))
+    file = Path(found["Dir"]) / "api" / "openapi-spec" / "v3" / "api__v1_openapi.json"
+    return json.loads(file.read_text())
 
 
 def _programs(version: str) -> tuple[str, ...]:
@@ -199,10 +239,11 @@ def go(arguments: Sequence[str], folder: Path) -> str:
         text=True,
         timeout=_BUILD_SECONDS,
         check=False,
-        env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+        # A version that needs a newer Go takes it from the module proxy.
+        env={"GOTOOLCHAIN": "auto", **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
     )
     if done.returncode != 0:
-        tail = "\n".join(done.stderr.strip().splitlines()[-15:])
+        tail = "\n".join(done.stderr.strip().splitlines()[-_MAX_LINES:])
         raise GroundError(
             f"`go {arguments[0]}` failed (Go 1.26 or newer is needed, and a module proxy):\n{tail}"
         )

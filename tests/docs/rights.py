@@ -8,7 +8,7 @@ from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import GET_TEMPLATES, LIST_BUFFERS
+from rebalancer.kube.seldom_read import GET_TEMPLATES, LIST_BUFFERS, NAMESPACE_POLICY_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 
 ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
@@ -30,6 +30,7 @@ ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
     ("the same, to follow them", access.AUTOSCALER_FOLLOW_RULES, "that policy; `rbac.autoscalers`"),
     ("`make-room`; `snapshot --events`", access.SCALE_OUT_RULES, "that policy; `rbac.events`"),
     ("`capacity.buffers: true`; `snapshot --buffers`", (LIST_BUFFERS, GET_TEMPLATES), "that policy; `rbac.capacityBuffers`"),
+    ("`namespacePolicies`; `policy show -n`", NAMESPACE_POLICY_RULES, "that policy; `rbac.namespacePolicies`"),
     ("[gangs](gangs.md) of PodGroups (else such pods stay, or move as a whole)", access.POD_GROUP_RULES, "`rbac.podGroups`"),
     ("`node-agent`", (READ_NODE, CHANGE_NODE), "`nodeAgent.enabled`"),
 )  # fmt: skip

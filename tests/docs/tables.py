@@ -21,7 +21,7 @@ from rebalancer.policy.model import ENVELOPE
 from rebalancer.registry import Registry
 from rebalancer.report.summary import LEGEND
 from rebalancer.scheduler.profile import KNOWN_VERSIONS
-from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
+from tests.controlplane.build import DEFAULT_VERSION, NEXT, VERSIONS
 from tests.docs.pages import ROOT, strategy_pages
 
 
@@ -58,6 +58,8 @@ def kubernetes() -> str:
             if version is None
             else f"`make e2e-newest` on {version}: what a version may change"
         )
+        if minor == int(NEXT.split(".")[1]):
+            what = f"not yet: read from the source of {NEXT}"
         if version == DEFAULT_VERSION:
             what = f"everything, on {version}"
         rows.append((f"1.{minor}", "by its own rules", what))

@@ -16,7 +16,13 @@ ROWS = [
     for table in re.findall(r"\n\|[^\n]*\btest \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", f"{section}\n")
     for line in table.splitlines()
 ]
-PAGES = ("SECURITY.md", "RELEASE.md", "docs/threat-model.md", "docs/project/governance.md")
+PAGES = (
+    "SECURITY.md",
+    "RELEASE.md",
+    "docs/threat-model.md",
+    "docs/project/governance.md",
+    "docs/project/kubernetes.md",
+)
 
 
 def test_the_threat_model_has_its_tables():

@@ -20,9 +20,14 @@ from tests.storm.faults import Script
 from tests.storm.proxy import Proxy, Upstream
 
 
+def is_newer(version):
+    """Whether PodGroups are of v1beta1 (from 1.37 on)."""
+    return int(version.split(".")[1]) >= 37
+
+
 def pod_group(version):
     """Path and object of a PodGroup whose pods are disrupted together, as a version of Kubernetes has it."""
-    newer = version.startswith("1.37")
+    newer = is_newer(version)
     served = "scheduling.k8s.io/" + ("v1beta1" if newer else "v1alpha2")
     mode = {"all": {}} if newer else "PodGroup"
     return f"/apis/{served}/namespaces/default/podgroups", {
@@ -38,7 +43,7 @@ def gangs(kubernetes) -> Iterator[ControlPlane]:
     """A control plane that schedules gangs, which is off by default."""
     serves = pod_group(kubernetes)[1]["apiVersion"]
     gates = ["GenericWorkload"]
-    if not kubernetes.startswith("1.37"):
+    if not is_newer(kubernetes):
         gates += ["GangScheduling", "WorkloadAwarePreemption"]
     options = Options(
         version=kubernetes,

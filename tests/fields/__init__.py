@@ -40,7 +40,7 @@ class Field:
 
 def minor(version: str) -> str:
     """Return ``1.36`` of ``1.36.3``."""
-    return version.rpartition(".")[0]
+    return ".".join(version.split(".")[:2])
 
 
 def read() -> list[Field]:

@@ -456,6 +456,34 @@ def test_no_rule_is_advised_over_a_zone_without_nodes_of_the_operating_system():
     assert Topic.SPREAD not in topics(of)
 
 
+WINDOWS = {"os": {"name": "windows"}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "on", "spec", "advice"),
+    [
+        ({"a0": "linux", "a1": "linux", "b0": "windows"}, ["a0", "a1"], {}, set()),
+        ({"a0": "linux", "b0": "windows", "b1": "windows"}, ["b0", "b1"], WINDOWS, set()),
+        (
+            {"a0": "windows", "b0": "windows", "c0": "linux"},
+            ["a0", "a0"],
+            {**WINDOWS, "nodeSelector": {OS: "windows"}},
+            {Topic.SPREAD, Topic.NODES},
+        ),
+        (
+            {"a0": "linux", "b0": "linux", "c0": "windows"},
+            ["a0", "a0"],
+            {"nodeSelector": {OS: "linux"}},
+            {Topic.SPREAD, Topic.NODES},
+        ),
+    ],
+)
+def test_zones_are_counted_by_operating_system(nodes, on, spec, advice):
+    of = advised([*web(on, spec=spec), BUDGET], nodes=system_nodes(**nodes))
+    assert topics(of) == advice
+    assert (of.patch is not None) is bool(advice)
+
+
 def test_a_rule_that_would_draw_pods_to_another_operating_system_has_no_patch():
     nodes = system_nodes(a0="linux", b0="linux", c0="windows")
     of = advised([*web(["a0", "a0"], spec={}), BUDGET], nodes=nodes)

@@ -15,7 +15,7 @@ from rebalancer.kube.access import (
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.failures import ForbiddenError, name_values
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import BUFFER_RULES
+from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 
 MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")
@@ -30,6 +30,7 @@ MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")
         (AUTOSCALER_RULES, ("rbac.autoscalers: true",)),
         (SCALE_OUT_RULES, ("rbac.events: true",)),
         (BUFFER_RULES, ("rbac.capacityBuffers: true",)),
+        (NAMESPACE_POLICY_RULES, ("rbac.namespacePolicies: true",)),
         (POD_GROUP_RULES, ("rbac.podGroups: true",)),
         (MARK_RULES, ("rbac.marks: true",)),
         (CONDITION_RULES, ("rbac.marks: true", "rbac.nodeConditions: true")),

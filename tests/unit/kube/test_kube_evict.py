@@ -65,6 +65,13 @@ SILENT = Say(after=600.0)
     ("answer", "kind", "retry_after", "said"),
     [
         (Say(SUCCESS, 201), AnswerKind.EVICTED, None, "evicted"),
+        # From 1.38 on with the version at which the pod was deleted.
+        (
+            Say({**SUCCESS, "metadata": {"resourceVersion": "812"}}, 201),
+            AnswerKind.EVICTED,
+            None,
+            "evicted",
+        ),
         (Say({}, 201), AnswerKind.LOST, None, "HTTP 201 does not say what happened"),
         (Say(b"<html>Welcome</html>"), AnswerKind.LOST, None, "<html>Welcome</html>"),
         (Say(b"", 204), AnswerKind.LOST, None, "HTTP 204"),

@@ -257,12 +257,22 @@ def test_init_containers_count_by_their_peak_and_sidecars_on_top() -> None:
     assert model.feasible("later") == ["four"]
 
 
-def test_pod_level_requests_decide_what_fits_but_not_the_score_of_a_new_pod() -> None:
+@pytest.mark.parametrize(
+    ("version", "score"),
+    [
+        # LeastAllocated sees 1 of 10 cpus and 1 of 10 Gi, for the scorer knows containers only.
+        ((1, 37), 90),
+        ((1, 38), (40 + 90) // 2),
+    ],
+)
+def test_pod_level_requests_decide_what_fits_and_from_1_38_on_the_score_of_a_new_pod(
+    version: tuple[int, int], score: int
+) -> None:
     wanted = pod("p", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}})
-    model = World([node("small", cpu="5"), node("large", cpu="10", memory="10Gi")], [wanted])
+    nodes = [node("small", cpu="5"), node("large", cpu="10", memory="10Gi")]
+    model = World(nodes, [wanted], version=version)
     assert model.feasible("p") == ["large"]
-    # LeastAllocated sees 1 of 10 cpus and 1 of 10 Gi, for the scorer knows containers only.
-    assert model.plain("p", FIT, among=["large"]) == [90]
+    assert model.plain("p", FIT, among=["large"]) == [score]
 
 
 def test_a_standing_pod_counts_with_its_pod_level_requests() -> None:

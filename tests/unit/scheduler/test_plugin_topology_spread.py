@@ -221,9 +221,26 @@ def test_a_node_without_the_key_is_refused_and_its_pods_do_not_count() -> None:
     assert rack.feasible("p") == []
 
 
-def test_an_empty_selector_matches_the_pod_itself_but_counts_no_other() -> None:
-    world = World(FOUR, [*standing(5, 5, 0, 0), wanted(**spread(1, "zone", HARD, {}))])
-    assert world.feasible("p") == ["node-a", "node-b", "node-x", "node-y"]
+@pytest.mark.parametrize(
+    ("version", "feasible"),
+    [
+        ((1, 37), ["node-a", "node-b", "node-x", "node-y"]),
+        ((1, 38), ["node-x", "node-y"]),
+    ],
+)
+def test_an_empty_selector_matches_the_pod_itself_and_counts_others_from_1_38_on(
+    version: tuple[int, int], feasible: list[str]
+) -> None:
+    pods = [*standing(5, 5, 0, 0), wanted(**spread(1, "zone", HARD, {}))]
+    assert World(FOUR, pods, version=version).feasible("p") == feasible
+
+
+@pytest.mark.parametrize("version", [(1, 37), (1, 38)])
+def test_a_missing_selector_counts_no_pod(version: tuple[int, int]) -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": HARD}
+    pods = [*standing(5, 5, 0, 0), wanted(topologySpreadConstraints=[constraint])]
+    feasible = World(FOUR, pods, version=version).feasible("p")
+    assert feasible == ["node-a", "node-b", "node-x", "node-y"]
 
 
 def test_tainted_nodes_are_domains_unless_the_policy_honours_taints() -> None:

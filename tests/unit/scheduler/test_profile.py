@@ -14,8 +14,9 @@ from tests.unit.scheduler.worlds import World, node, pod, spread
         ((1, 36), (1, 36), False),
         ((1, 28), (1, 34), True),
         ((1, 37), (1, 37), False),
-        ((1, 38), (1, 37), True),
-        ((2, 0), (1, 37), True),
+        ((1, 38), (1, 38), False),
+        ((1, 39), (1, 38), True),
+        ((2, 0), (1, 38), True),
     ],
 )
 def test_the_nearest_known_version_is_modelled_and_noted(

@@ -62,7 +62,7 @@ def test_a_new_template_runs_where_the_old_one_does():
 SYSTEM = {"key": OS, "operator": "In", "values": ["linux", "windows"]}
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [SYSTEM]}]}
 EACH = {"requiredDuringSchedulingIgnoredDuringExecution": TERMS}
-WISH = {
+PREFERRED = {
     "preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [SYSTEM]}}
     ]
@@ -76,7 +76,7 @@ WISH = {
         ({"nodeSelector": {OS: "windows"}}, []),
         ({"nodeSelector": {"pool": "a"}}, ["win0"]),
         ({"affinity": {"nodeAffinity": EACH}}, []),
-        ({"affinity": {"nodeAffinity": WISH}}, ["win0"]),
+        ({"affinity": {"nodeAffinity": PREFERRED}}, ["win0"]),
         # The kubelet asks what the spec says in any case.
         ({"nodeSelector": {OS: "windows"}, "os": {"name": "linux"}}, ["win0"]),
     ],
