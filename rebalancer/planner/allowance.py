@@ -331,7 +331,7 @@ class Allowance:
             for cls in classes:
                 if (lack := self.lacks(cls)) is not None:
                     return lack
-                core.count(self.limits, cls, -1, 0, self._first_quota, True, 1)
+                core.count(self.limits, cls, -1, 0, self._first_quota, True)
         finally:
             self._used[:] = used
         return None
@@ -366,7 +366,7 @@ class Allowance:
             for of in (self._seen, self._starting_in):
                 of[self._snapshot.owners[owner].namespace] -= 1
             self._spare_namespaces()
-        core.count(self.limits, cls, node, self._number.get(strategy, 0), 0, ready, 1)
+        core.count(self.limits, cls, node, self._number.get(strategy, 0), 0, ready)
 
     def next_wave(self) -> None:
         """Start the next wave; all replacements of the last wave count as Ready."""
