@@ -1,4 +1,4 @@
-cdef Py_ssize_t _IN_FLIGHT
+cdef Py_ssize_t _IN_FLIGHT, _PARTS
 
 cdef class LimitLists:
     cdef public const long long[::1] start, limit, amount
@@ -21,37 +21,9 @@ cpdef Py_ssize_t find_full(
     Py_ssize_t itself,
     Py_ssize_t without,
 ) except? -1
-cdef Py_ssize_t _find_full_of(
-    Limits limits,
-    LimitLists lists,
-    Py_ssize_t index,
-    Py_ssize_t node,
-    Py_ssize_t strategy,
-    Py_ssize_t first,
-    Py_ssize_t last,
-    bint ready,
-    Py_ssize_t itself,
-    Py_ssize_t without,
-) except? -1
 cpdef bint is_about(
     Limits limits, Py_ssize_t limit, Py_ssize_t node, Py_ssize_t strategy, bint ready
 ) except -1
 cpdef void count(
-    Limits limits,
-    Py_ssize_t cls,
-    Py_ssize_t node,
-    Py_ssize_t strategy,
-    Py_ssize_t first,
-    bint ready,
-    Py_ssize_t times,
-) except *
-cdef void _count_in(
-    Limits limits,
-    LimitLists lists,
-    Py_ssize_t index,
-    Py_ssize_t node,
-    Py_ssize_t strategy,
-    Py_ssize_t first,
-    bint ready,
-    Py_ssize_t times,
+    Limits limits, Py_ssize_t cls, Py_ssize_t node, Py_ssize_t strategy, Py_ssize_t first, bint ready
 ) except *

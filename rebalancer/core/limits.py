@@ -8,6 +8,8 @@ from __future__ import annotations
 
 _IN_FLIGHT = 0
 """The counter of all moves in flight; those of the owners follow."""
+_PARTS = 2
+"""A move is under the limits of its class, and of its node."""
 
 
 class LimitLists:
@@ -74,44 +76,27 @@ def find_full(
     The move is of a pod of a class off a node, for a strategy; -1 for the node: for limits of classes alone. ``itself``: so many of the
     moves in flight, and of those of its owner, are of the pod itself. ``without``: so many more of all in flight do not count.
     """
-    full = _find_full_of(
-        limits, limits.of_class, cls, node, strategy, first, last, ready, itself, without
-    )
-    if node < 0:
-        return full
-    if full >= 0:
-        last = full
-    sooner = _find_full_of(
-        limits, limits.of_node, node, node, strategy, first, last, ready, itself, without
-    )
-    return sooner if sooner >= 0 else full
-
-
-def _find_full_of(
-    limits: Limits,
-    lists: LimitLists,
-    index: int,
-    node: int,
-    strategy: int,
-    first: int,
-    last: int,
-    ready: bool,
-    itself: int,
-    without: int,
-) -> int:
-    for place in range(lists.start[index], lists.start[index + 1]):
-        limit = lists.limit[place]
-        if limit < first or limit >= last or not is_about(limits, limit, node, strategy, ready):
-            continue
-        counter = limits.counter[limit]
-        used = limits.used[counter] + lists.amount[place]
-        if counter <= limits.owners:
-            used -= itself
-            if counter == _IN_FLIGHT:
-                used -= without
-        if used > limits.most[limit]:
-            return limit
-    return -1
+    full, before = -1, last
+    for of_node in range(_PARTS if node >= 0 else 1):
+        lists = limits.of_node if of_node else limits.of_class
+        index = node if of_node else cls
+        for place in range(lists.start[index], lists.start[index + 1]):
+            limit = lists.limit[place]
+            if (
+                limit < first
+                or limit >= before
+                or not is_about(limits, limit, node, strategy, ready)
+            ):
+                continue
+            counter = limits.counter[limit]
+            used = limits.used[counter] + lists.amount[place]
+            if counter <= limits.owners:
+                used -= itself
+                if counter == _IN_FLIGHT:
+                    used -= without
+            if used > limits.most[limit]:
+                full = before = limit
+    return full
 
 
 def is_about(limits: Limits, limit: int, node: int, strategy: int, ready: bool) -> bool:
@@ -123,26 +108,12 @@ def is_about(limits: Limits, limit: int, node: int, strategy: int, ready: bool) 
     return node < 0 or not (limits.of_open[limit] and limits.closed[node])
 
 
-def count(
-    limits: Limits, cls: int, node: int, strategy: int, first: int, ready: bool, times: int
-) -> None:
-    """Add so many moves of pods of a class off a node to the counters of all limits from ``first`` on that they are under."""
-    _count_in(limits, limits.of_class, cls, node, strategy, first, ready, times)
-    if node >= 0:
-        _count_in(limits, limits.of_node, node, node, strategy, first, ready, times)
-
-
-def _count_in(
-    limits: Limits,
-    lists: LimitLists,
-    index: int,
-    node: int,
-    strategy: int,
-    first: int,
-    ready: bool,
-    times: int,
-) -> None:
-    for place in range(lists.start[index], lists.start[index + 1]):
-        limit = lists.limit[place]
-        if limit >= first and is_about(limits, limit, node, strategy, ready):
-            limits.used[limits.counter[limit]] += times * lists.amount[place]
+def count(limits: Limits, cls: int, node: int, strategy: int, first: int, ready: bool) -> None:
+    """Add a move of a pod of a class off a node to the counters of all limits from ``first`` on that it is under."""
+    for of_node in range(_PARTS if node >= 0 else 1):
+        lists = limits.of_node if of_node else limits.of_class
+        index = node if of_node else cls
+        for place in range(lists.start[index], lists.start[index + 1]):
+            limit = lists.limit[place]
+            if limit >= first and is_about(limits, limit, node, strategy, ready):
+                limits.used[limits.counter[limit]] += lists.amount[place]

@@ -18,7 +18,6 @@ from rebalancer.cost.separable_groups import AttractionGroup
 from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
 from rebalancer.cost.term import Entry, Group
 from rebalancer.cost.view import View
-from rebalancer.snapshot.columns import Floats, Int32s
 
 
 class Guard(DomainTerm):
@@ -27,14 +26,6 @@ class Guard(DomainTerm):
     def of_each(self) -> tuple[float, ...]:
         """Return the potential of each group; these are always the same groups, in one order."""
         return tuple(self._potentials())
-
-    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """Return how much more (K,) is violated in the groups where a move makes it more."""
-        total = np.zeros(len(destinations))
-        for group in self.groups_of_move(cls, replacement):
-            change = group.delta(cls, node, replacement, destinations)
-            total += group.weight * np.maximum(0.0, change)
-        return total
 
 
 def guard_term(view: View) -> Guard:

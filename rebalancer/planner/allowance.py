@@ -308,6 +308,12 @@ class Allowance:
         of_namespace = (self._left_of(number) for number in limits if number >= 0)
         return min([self.left(strategy), *of_namespace]) >= moves
 
+    def allows(self, cls: int, node: int, strategy: str, *, ready: bool) -> bool:
+        """Return whether no limit of any kind keeps a pod from moving now."""
+        if self._stopped is not None or self._time.over() is not None:
+            return False
+        return self._find(cls, node, strategy, 0, len(self._words), ready=ready) < 0
+
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""
         number = self._find(cls, node, strategy, self._first, self._first_quota, ready=ready)
@@ -325,7 +331,7 @@ class Allowance:
             for cls in classes:
                 if (lack := self.lacks(cls)) is not None:
                     return lack
-                core.count(self.limits, cls, -1, 0, self._first_quota, True, 1)
+                core.count(self.limits, cls, -1, 0, self._first_quota, True)
         finally:
             self._used[:] = used
         return None
@@ -360,7 +366,7 @@ class Allowance:
             for of in (self._seen, self._starting_in):
                 of[self._snapshot.owners[owner].namespace] -= 1
             self._spare_namespaces()
-        core.count(self.limits, cls, node, self._number.get(strategy, 0), 0, ready, 1)
+        core.count(self.limits, cls, node, self._number.get(strategy, 0), 0, ready)
 
     def next_wave(self) -> None:
         """Start the next wave; all replacements of the last wave count as Ready."""

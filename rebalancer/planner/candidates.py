@@ -137,14 +137,15 @@ class CandidateRows:
 
     def pair_of(self, row: int) -> Pair:
         """Return the class and the node of a row."""
-        return int(self._cls[row]), int(self._node[row])
+        return self._cls.data[row], self._node.data[row]
 
     def promise_of(self, row: int) -> Promise:
         """Return what a row promises."""
-        hard, soft, imbalance = self._promised[:, row].tolist()
-        pod = int(self._pods[self._next_pod[row]])
-        strategy = self._terms[self._leading[row]].strategy
-        return Promise(row, self.pair_of(row), pod, strategy, (hard, soft, imbalance))
+        promised = self._promised.data
+        pod = self._pods.data[self._next_pod.data[row]]
+        strategy = self._terms[self._leading.data[row]].strategy
+        of_entries = promised[0, row], promised[1, row], promised[2, row]
+        return Promise(row, self.pair_of(row), pod, strategy, of_entries)
 
     def promises(self) -> Iterator[Promise]:
         """Yield what the rows promise that promise anything and have pods to move, class by class."""

@@ -82,22 +82,26 @@ class Examination:
         pair, pod = promise.pair, promise.pod
         cost = float(self._costs[pod])
         self._steered = None
-        good = self.judge.is_good(pod, pair[1], cost)
-        if good and not steered and not self._draft.lifted[pod]:
+        judge = self.judge
+        good = judge.is_good(pod, pair[1], cost)
+        refusal = None if good else judge.refusal(pod, cost)
+        if steered or self._draft.lifted[pod]:
+            verdict = judge.verdict(pod, cost)
+            if steered:
+                verdict = self._steered = self._steer(pair, promise, verdict, cost)
+            refusal = verdict.refused
+            if refusal is None and self._stays_unready(pod, verdict):
+                refusal = Refusal.of(Why.UNREADY)
+        if refusal is None:
             return True
-        verdict = self.judge.verdict(pod, cost)
-        if steered:
-            verdict = self._steered = self._steer(pair, promise, verdict, cost)
-        if verdict.refused is None and not self._stays_unready(pod, verdict):
-            return True
-        refusal = verdict.refused or Refusal.of(Why.UNREADY)
-        if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, verdict.prediction):
+        prediction = self._steered.prediction if self._steered else judge.prediction
+        if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, prediction):
             refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
         if pair in self._unsteered:
             refusal = Refusal.of(Why.NO_MARKS, why=refusal)
         self.refusals[pair] = RefusedMove(promise.strategy, refusal)
         self._refused_alike[pair[0]] = refusal
-        nodes = verdict.prediction.nodes
+        nodes = prediction.nodes
         self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
         return False
 
@@ -165,6 +169,8 @@ class Examination:
         """Return whether a budget or a quota forbids the move of a row now; record which, and close it."""
         strategy, pair = promise.strategy, promise.pair
         ready = self._draft.snapshot.pods.is_ready(promise.pod)
+        if self._allowance.allows(*pair, strategy, ready=ready):
+            return False
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
             self._note_waiting(promise)
@@ -174,10 +180,9 @@ class Examination:
             if self._allowance.holds_owner(pair[0]):
                 self._candidates.close_class(pair[0])
                 wave.held[pair[0]] = limit
-        elif (lack := self._allowance.lacks(pair[0])) is not None:
-            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.QUOTA, limit=lack))
         else:
-            return False
+            lack = self._allowance.lacks(pair[0])
+            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.QUOTA, limit=lack))
         self._candidates.close(promise.row)
         return True
 

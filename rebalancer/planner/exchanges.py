@@ -386,22 +386,10 @@ class ExchangeCheck:
         for move in moves:
             if move.exchanges:
                 self._moves.setdefault(move.gang, []).append(move)
-        self._known: dict[str, Mapping[str, Verdict] | Refusal] = {}
 
-    def verdict(self, move: Move, *, now: bool) -> Verdict | Refusal:
-        """Return the verdict on a move of an exchange, or why it must not be made; ``now``: within what budgets allow now."""
-        unit = move.gang
-        if unit not in self._known:
-            known = self._judge_again(self._moves[unit], now=now)
-            self._known[unit] = (
-                Refusal.of(Why.UNIT_STAYS, unit=unit, why=known)
-                if isinstance(known, Refusal)
-                else known
-            )
-        judged = self._known[unit]
-        return judged if isinstance(judged, Refusal) else judged[move.uid]
-
-    def _judge_again(self, moves: Sequence[Move], *, now: bool) -> Mapping[str, Verdict] | Refusal:
+    def judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | Refusal:
+        """Return uid -> verdict of the moves of an exchange, or why they must not be made; ``now``: within what budgets allow now."""
+        moves = self._moves[unit]
         first, *others = moves
         same = {(one.wave, one.node, one.makes_way_for) for one in others}
         if same != {(first.wave, others[0].node if others else "", first.uid)}:

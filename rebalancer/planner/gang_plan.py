@@ -310,24 +310,17 @@ class GangCheck:
     def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
         self._draft = draft
         self._units = PlannedUnits(draft, [move for move in moves if move.room is None])
-        self._known: dict[str, Mapping[str, Verdict] | Refusal] = {}
 
-    def verdict(self, move: Move, *, now: bool) -> Verdict | Refusal:
-        """Return the verdict on a move, or why its gang must not move. ``now``: see :meth:`GangPlan.move_of`."""
-        unit = move.gang
-        if unit not in self._known:
-            self._known[unit] = self._judge(unit, now=now)
-        known = self._known[unit]
-        return known if isinstance(known, Refusal) else known[move.uid]
-
-    def _judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | Refusal:
+    def judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | Refusal:
+        """Return uid -> verdict of the moves of a gang, or why it must not move. ``now``: see :meth:`GangPlan.move_of`."""
         gang = self._units.gang_of(unit)
         if isinstance(gang, Refusal):
-            return Refusal.of(Why.UNIT_STAYS, unit=unit, why=gang)
+            return gang
         move = GangPlan(self._draft, self._draft.enforced).move_of(gang, now=now)
-        why = move if isinstance(move, Refusal) else self._units.check_pods(unit, move.pods)
-        if isinstance(move, Refusal) or why is not None:
-            return Refusal.of(Why.UNIT_STAYS, unit=unit, why=why)
+        if isinstance(move, Refusal):
+            return move
+        if (why := self._units.check_pods(unit, move.pods)) is not None:
+            return why
         uids = [self._draft.snapshot.pods.uid[pod] for pod in move.pods]
         shares = {move.strategy: max(move.share)}
         return {

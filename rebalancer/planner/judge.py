@@ -136,16 +136,24 @@ class Judge:
     def verdict(self, pod: int, cost: float, *, for_gain: bool = True) -> Verdict:
         """Return the verdict on the newest move, which was of ``pod`` at this cost."""
         prediction, effects = self.prediction, self.effects
+        refused = self.refusal(pod, cost, for_gain=for_gain)
         if self._code == _NO_NODE:
-            refused = self._refuse_unpredicted(pod, prediction)
             return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)
         gain, best = effects.gain, effects.best
-        if not self._code:
+        if refused is None:
             return Verdict(prediction, gain, best, effects.by_strategy(), None)
         newest = effects.newest
         vain = tuple(newest.vain[: newest.vain_count]) if for_gain else ()
-        refused = self._refuse(pod, self._code, prediction, gain, cost, for_gain=for_gain)
         return Verdict(prediction, gain, best, {}, refused, vain)
+
+    def refusal(self, pod: int, cost: float, *, for_gain: bool = True) -> Refusal | None:
+        """Return why the newest move, which was of ``pod`` at this cost, is refused; None if it is not."""
+        if self._code == _NO_NODE:
+            return self._refuse_unpredicted(pod, self.prediction)
+        if not self._code:
+            return None
+        gain = self.effects.gain
+        return self._refuse(pod, self._code, self.prediction, gain, cost, for_gain=for_gain)
 
     def _refuse_unpredicted(self, pod: int, prediction: Prediction) -> Refusal:
         """Return why there is no landing to judge."""

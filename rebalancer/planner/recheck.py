@@ -171,6 +171,8 @@ class _Check:
         self._rows = draft.problem.rows_by_uid(uids)
         exchanges = ExchangeJudge(draft, draft.enforced, self._judge, guard)
         self._exchanges = ExchangeCheck(draft, exchanges, moves, self._rows)
+        self._units: dict[str, Mapping[str, Verdict] | Refusal] = {}
+        """Unit -> the verdicts on its moves by uid, or why it stays."""
 
     def exists(self, move: Move) -> bool:
         """Return whether the snapshot has the pod of ``move``."""
@@ -212,8 +214,7 @@ class _Check:
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | Refusal:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
         if move.of_gang and move.room is None:
-            check = self._exchanges if move.exchanges else self._gangs
-            return check.verdict(move, now=self._limits.are_about(move))
+            return self._judge_unit(move)
         # Of a gang all of whose pods leave, the check of rooms asks about all.
         protections = [] if move.of_gang else self._draft.protections(pod)
         if protections:
@@ -235,6 +236,17 @@ class _Check:
         if pays and _mends_less(verdict, move):
             return Refusal.of(Why.FIXES_LESS)
         return verdict
+
+    def _judge_unit(self, move: Move) -> Verdict | Refusal:
+        """Return the verdict on a move of pods that leave together; all are judged when the first of them is asked about."""
+        unit = move.gang
+        if unit not in self._units:
+            check = self._exchanges if move.exchanges else self._gangs
+            self._units[unit] = check.judge(unit, now=self._limits.are_about(move))
+        judged = self._units[unit]
+        if isinstance(judged, Refusal):
+            return Refusal.of(Why.UNIT_STAYS, unit=unit, why=judged)
+        return judged[move.uid]
 
     def _why_not_asked(self, move: Move, pod: int) -> Refusal | None:
         """Return why no strategy may move ``pod`` now for what the move was planned for; None if one may."""

@@ -178,9 +178,12 @@ class _Pass:
 
     def _may_go_on(self) -> bool:
         """Return whether the run has time and budget for another move."""
-        if self._allowance.exhausted() is None and (why := self._stop()) is not None:
-            self._allowance.stop(why)
-        return self._allowance.exhausted() is None
+        if self._allowance.exhausted() is not None:
+            return False
+        if (why := self._stop()) is None:
+            return True
+        self._allowance.stop(why)
+        return False
 
     def _moves_of(self, wave: Wave) -> list[Chosen]:
         """Return the moves of a wave, from the first rungs of the ladder that find more than a few."""

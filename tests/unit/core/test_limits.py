@@ -124,7 +124,7 @@ def test_the_first_limit_that_one_more_move_exceeds(
         for core, lowered in cores:
             asked = (lowered, cls, node, strategy, first, last, ready, itself, without)
             assert core.find_full(*asked) == expected
-            core.count(lowered, cls, node, strategy, first, ready, 1)
+            core.count(lowered, cls, node, strategy, first, ready)
         for limit, amount in limits.under(move):
             used[limits.counter[limit]] += amount if limit >= first else 0
         assert [list(np.asarray(lowered.used)) for _, lowered in cores] == [used, used]
