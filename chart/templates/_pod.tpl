@@ -203,6 +203,15 @@ spec:
 - --time-zone={{ .Values.timeZone }}
 {{- end }}
 - --listen=:{{ .Values.serve.port }}
+{{- if .Values.serve.showReport }}
+- --show-report
+{{- end }}
+{{- if .Values.serve.showPage }}
+- --show-page
+{{- end }}
+{{- range .Values.serve.pageHosts }}
+- --page-host={{ . }}
+{{- end }}
 {{- if eq (include "rebalancer.mode" .) "enforce" }}
 - --lease={{ include "rebalancer.state" . }}
 {{- end }}

@@ -201,6 +201,9 @@ _OWN: dict[str, Schema] = {
             "every": {"type": "string", "minLength": 1},
             "replicas": _number(1),
             "port": _PORT,
+            "showReport": _FLAG,
+            "showPage": _FLAG,
+            "pageHosts": {"type": "array", "items": {"type": "string", "minLength": 1}},
             "service": _closed({"enabled": _FLAG, "annotations": _TEXTS}),
         }
     ),

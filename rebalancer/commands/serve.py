@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from typing import Any
 
 import click
 
-from rebalancer.base.environment import system_environment
+from rebalancer.base.environment import Environment, system_environment
 from rebalancer.commands.flags import (
     ACCESS,
     ALL_NAMESPACES,
@@ -21,6 +22,7 @@ from rebalancer.commands.flags import (
     parse_with,
     takes,
 )
+from rebalancer.run.names import own_pod
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health, answer_requests, parse_address
 
@@ -63,6 +65,25 @@ PATIENCE = 5.0
     metavar="HOST:PORT",
     help="Answer /healthz, /readyz and /metrics over HTTP; :8080 on all addresses. Default: nowhere.",
 )
+@click.option(
+    "--show-report",
+    is_flag=True,
+    help="With --listen: answer /report, the last report in JSON, to everybody who may connect.",
+)
+@click.option(
+    "--show-page",
+    is_flag=True,
+    help="With --listen: answer / with the last report as a page, with the runs before it and what goes on now, to "
+    "everybody who may connect.",
+)
+@click.option(
+    "--page-host",
+    "page_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="With --show-page or --show-report: also answer under this name, such as that of an Ingress. Repeatable; addresses, "
+    "localhost and names of Services are answered anyway, others are not.",
+)
 @takes(
     RunOptions,
     f"{SCOPE} output deadline machine_state {STATE} {REQUESTS} quiet log_format color {PUBLISHING}",
@@ -74,6 +95,9 @@ def command(
     every: str,
     time_zone: str,
     address: tuple[str, int] | None,
+    show_report: bool,
+    show_page: bool,
+    page_hosts: tuple[str, ...],
     **flags: Any,
 ) -> int:
     """Follow the cluster, and plan and act again and again.
@@ -83,6 +107,7 @@ def command(
     It asks nothing: in mode enforce it starts with --yes only. It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
     from rebalancer.serve.loop import ServeLoop  # noqa: PLC0415
+    from rebalancer.serve.page import LivePage  # noqa: PLC0415
     from rebalancer.serve.triggers import parse_schedule  # noqa: PLC0415
 
     try:
@@ -90,7 +115,22 @@ def command(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--every") from None
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
-    health = Health(environment.clock, options.deadline)
+    page = LivePage(stop_command=_stop_command(environment)) if show_page else None
+    health = Health(environment.clock, options.deadline, keeps_report=show_report, page=page)
     loop = ServeLoop(options, environment, schedule, health)
-    with nullcontext() if address is None else answer_requests(address, health.paths()):
+    with (
+        nullcontext()
+        if address is None
+        else answer_requests(address, health.paths(), health.folders(), page_hosts)
+    ):
         return int(loop.run())
+
+
+def _stop_command(environment: Environment) -> str:
+    """Return what stops this process: for a pod, the command on its Deployment, whose name begins the pod's."""
+    pod = own_pod(environment)
+    if pod is None:
+        return f"kill {os.getpid()}"
+    namespace, name = pod
+    deployment = name.rsplit("-", 2)[0]
+    return f"kubectl --namespace {namespace} scale deployment/{deployment} --replicas=0"

@@ -48,19 +48,26 @@ _NOT_IN_FILE = "not in the snapshot: "
 """Begins what a report notes of a file; a file of `kubectl get` rarely has every kind."""
 
 
-def as_html(report: RunReport) -> Iterator[str]:
-    """Yield the report as an HTML document, in pieces."""
+RUNS = "<!--runs-->"
+"""Stands in a live page where the list of runs is to be put."""
+
+
+def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
+    """Yield the report as an HTML document, in pieces.
+
+    A ``live`` page has a place for the list of runs (:data:`RUNS`), and polls its server for the current state.
+    """
     summary = Summary(report)
     yield from (
         page_environment()
         .get_template("report.html.j2")
         .generate(
             report=report,
+            live=live,
             summary=summary,
             title=words.title(report),
             cluster=words.cluster_line(report),
-            **inline("style", ["report.css", "pod_map.css"]),
-            **inline("script", ["report.js"]),
+            **_of_report(live=live),
             numbers=_numbers(summary),
             warnings=[one for one in report.warnings if not one.startswith(_NOT_IN_FILE)],
             remarks=[one for one in report.warnings if one.startswith(_NOT_IN_FILE)],
@@ -87,6 +94,18 @@ def as_html(report: RunReport) -> Iterator[str]:
         )
     )
     yield "\n"
+
+
+def plain_page(heading: str, text: str = "") -> str:
+    """Return a live page without a report: of a process that has none yet, or of a run that failed."""
+    page = page_environment().get_template("plain.html.j2")
+    return page.render(heading=heading, text=text, **_of_report(live=True))
+
+
+def _of_report(*, live: bool) -> dict[str, str]:
+    styles = ["report.css", "pod_map.css", *(["live.css"] if live else [])]
+    scripts = ["report.js", *(["live.js"] if live else [])]
+    return {**inline("style", styles), **inline("script", scripts)}
 
 
 # -- the head, and the rules ---------------------------------------------------------------------------

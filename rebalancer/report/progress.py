@@ -65,11 +65,16 @@ class Progress:
         self._started, self._unix = clock(), unix
         self._lock = threading.Lock()
         self._waited = ((0, 0, 0), self._started)
+        self._heard: Callable[[str], None] | None = None
         self._number: int | None = None
 
     def number_run(self, number: int) -> None:
         """Begin each line with the time of day and the run's number, where one process makes many runs."""
         self._number = number
+
+    def tell_also(self, heard: Callable[[str], None]) -> None:
+        """Pass the text of each event to ``heard``, too, whatever the form is."""
+        self._heard = heard
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
         """Report the start of wave ``wave`` of ``waves``, with its number of moves."""
@@ -139,6 +144,8 @@ class Progress:
             self._bars.count_ended()
 
     def _tell(self, event: str, text: str, **fields: Any) -> None:
+        if self._heard is not None:
+            self._heard(text)
         if self._form == "quiet":
             return
         at = self._clock() - self._started

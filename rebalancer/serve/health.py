@@ -1,15 +1,17 @@
-"""The health of a serving process, and the metrics of its last run."""
+"""The health of a serving process, and the result of its last run."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 from rebalancer.base.errors import ExitCode, PolicyError, RebalancerError
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
     from rebalancer.run.memory.document import Document
     from rebalancer.serve.interruptions import Interruptions
+    from rebalancer.serve.page import LivePage
 
 
 TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+HTML = "text/html; charset=utf-8"
 _TIMEOUT = 10.0
 """Seconds of silence for a client that sends its request, or takes the answer."""
 _MAX_CONNECTIONS = 16
@@ -40,6 +45,8 @@ class Answer(NamedTuple):
 
 
 Paths = Mapping[str, Callable[[], Answer]]
+Folders = Mapping[str, Callable[[str], Answer]]
+"""Path that ends with a slash -> function that answers what is below it, by name."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -59,16 +66,49 @@ def parse_address(text: str) -> tuple[str, int]:
     return parts.hostname or "", port
 
 
+_FOR_ALL_HOSTS = ("/healthz", "/readyz", "/metrics")
+"""Paths that name neither pods nor nodes."""
+
+
+def is_own_host(text: str, hosts: Collection[str]) -> bool:
+    """Return whether a Host header names this process: an address, a name that only a cluster knows, or one of ``hosts``.
+
+    This prevents DNS rebinding: a foreign web page lets its own host name resolve to the address of a port-forward,
+    and the browser then sends requests with that foreign name.
+    """
+    try:
+        name = (urlsplit(f"//{text}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    if name in {host.lower() for host in hosts} or "." not in name:
+        # Without a dot it is localhost, an IPv6 address or a Service.
+        return bool(name)
+    if name.endswith((".svc", ".cluster.local", ".localhost")):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 @contextmanager
-def answer_requests(address: tuple[str, int], paths: Paths) -> Iterator[int]:
+def answer_requests(
+    address: tuple[str, int],
+    paths: Paths,
+    folders: Folders = MappingProxyType({}),
+    hosts: Collection[str] = (),
+) -> Iterator[int]:
     """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
+
+    ``hosts``: names under which people reach it, see :func:`is_own_host`; others get 421, but for health and metrics.
 
     Raises:
         PolicyError: the address cannot be used.
     """
     host, port = address
     try:
-        server = _server_of(host)(address, _handler(paths))
+        server = _server_of(host)(address, _handler(paths, folders, hosts))
     except OSError as error:
         raise PolicyError([f"--listen {host}:{port}: {error.strerror or error}"]) from None
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
@@ -131,19 +171,36 @@ def _server_of(host: str) -> type[_Server]:
     return Server
 
 
-def _handler(paths: Paths) -> type[BaseHTTPRequestHandler]:
+_OTHER_HOST = Answer(421, b"not answered under this name; --page-host allows it\n")
+
+
+def _find(path: str, paths: Paths, folders: Folders) -> Answer:
+    if (find := paths.get(path)) is not None:
+        return find()
+    folder, _, name = path.rpartition("/")
+    within = folders.get(f"{folder}/")
+    return Answer(404, b"not found\n") if within is None else within(name)
+
+
+def _handler(
+    paths: Paths, folders: Folders, hosts: Collection[str]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "kube-rebalancer", ""
         timeout: ClassVar[float] = _TIMEOUT
 
         def do_GET(self) -> None:  # the name is the library's
             path = self.path.partition("?")[0]
-            answer = paths[path]() if path in paths else Answer(404, b"not found\n")
+            own = is_own_host(self.headers.get("Host", ""), hosts)
+            known = own or path in _FOR_ALL_HOSTS
+            answer = _find(path, paths, folders) if known else _OTHER_HOST
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+            self.send_header("Referrer-Policy", "no-referrer")
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
@@ -154,6 +211,11 @@ def _handler(paths: Paths) -> type[BaseHTTPRequestHandler]:
             """Log no requests: probes come every few seconds."""
 
     return Handler
+
+
+class _State(TypedDict):
+    stands_by: bool
+    troubles: str
 
 
 MAX_SILENCE = 300.0
@@ -169,6 +231,9 @@ class Health:
     clock: Clock
     deadline: float
     """Seconds that one run may take."""
+    keeps_report: bool = False
+    page: LivePage | None = None
+    """What a page of the last runs shows; None: there is no such page."""
     seen: float = field(init=False)
     """Time of the clock at which the main thread was seen at work last."""
     leads: bool = False
@@ -184,6 +249,7 @@ class Health:
     _values: Mapping[Metric, Values] = field(default_factory=dict)
     _counted: Totals | None = None
     """What all runs have done; replaced as a whole, while other threads read it."""
+    _report: bytes | None = None
 
     def __post_init__(self) -> None:
         self.beat()
@@ -205,6 +271,12 @@ class Health:
 
         moved = with_moves(self._totals(), report.tried)
         self._counted = with_run(moved, report.exit_code)
+        if self.keeps_report:
+            from rebalancer.report.as_json import as_json  # noqa: PLC0415
+
+            self._report = "".join(as_json(report)).encode()
+        if self.page is not None:
+            self.page.keep(report, now, memory)
 
     def note_failure(self, error: RebalancerError, now: float) -> None:
         """Record a run that ``error`` has ended without a report at ``now`` (Unix seconds)."""
@@ -215,6 +287,8 @@ class Health:
         from rebalancer.plan.plan import with_run  # noqa: PLC0415
 
         self._counted = with_run(self._totals(), int(code))
+        if self.page is not None:
+            self.page.keep_failure(code, str(error), now)
 
     def end_term(self) -> None:
         """Record that this process leads no longer: another one counts the cluster now."""
@@ -229,7 +303,23 @@ class Health:
 
     def paths(self) -> Paths:
         """Return path -> function that answers it."""
-        return {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}
+        paths = {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}
+        if self.keeps_report:
+            paths["/report"] = self._last_report
+        if (page := self.page) is not None:
+            paths["/"] = lambda: Answer(200, page.last_page(**self._state()), HTML)
+            paths["/state"] = lambda: Answer(200, page.state(**self._state()), JSON)
+        return paths
+
+    def folders(self) -> Folders:
+        """Return URL prefix -> function that serves all paths below it: the pages of runs."""
+        return {} if self.page is None else {"/runs/": self._page_of}
+
+    def _page_of(self, number: str) -> Answer:
+        page = None if self.page is None else self.page.page_of(number, **self._state())
+        if page is None:
+            return Answer(404, b"this run is not kept, or there was none\n")
+        return Answer(200, page, HTML)
 
     def problem(self) -> str | None:
         """Return why the process should be restarted; None if it is healthy."""
@@ -245,9 +335,13 @@ class Health:
         cache = self.cache
         return 0.0 if cache is None else cache.silent_for()
 
+    def _state(self) -> _State:
+        troubles = "" if self.cache is None else self.cache.describe_troubles()
+        return {"stands_by": self.stands_by, "troubles": troubles}
+
     def _with_troubles(self, text: str) -> bytes:
         """Return ``text`` with what is not received now: the process tries again, and a restart would not help."""
-        troubles = "" if self.cache is None else self.cache.describe_troubles()
+        troubles = self._state()["troubles"]
         return f"{text}, but {troubles}\n".encode() if troubles else f"{text}\n".encode()
 
     def _health(self) -> Answer:
@@ -284,3 +378,8 @@ class Health:
         if counts is not None:
             values |= of_signals(counts)
         return Answer(200, generate_latest(registry(values)), CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _last_report(self) -> Answer:
+        if self._report is None:
+            return Answer(404, b"no run has ended yet\n")
+        return Answer(200, self._report, JSON)

@@ -44,6 +44,7 @@ from rebalancer.run.source import Followed, Source, release, require_rights, usa
 from rebalancer.serve import triggers
 from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
+from rebalancer.serve.page import Outlook
 from rebalancer.serve.triggers import ClusterTriggers, Schedule, Triggers
 from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
@@ -402,6 +403,11 @@ class ServeLoop:
         run.progress.number_run(self._runs + 1)
         run.stop.add(lost, final=True)
         run.stop.add(called)
+        if (page := self._health.page) is not None:
+            next_at = self._environment.clock.unix() + self._triggers.seconds_left()
+            page.outlook = Outlook(run.loaded.policy.mode.value, next_at)
+            page.begin_run()
+            run.progress.tell_also(page.note_step)
         try:
             ended = publish_run(
                 self._options.publishing,
@@ -419,6 +425,8 @@ class ServeLoop:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
                 self._health.note_report(ended.report, ended.remembered, now)
+        if page is not None:
+            page.end_run()
         self._collect_garbage()
         self._environment.committed.set()
         self._runs += 1

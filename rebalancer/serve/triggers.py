@@ -114,6 +114,10 @@ class Triggers:
 
         return find_call
 
+    def seconds_left(self) -> float:
+        """Return the seconds until the schedule has the next run begin."""
+        return self._scheduled - self._clock.now()
+
     def take(self) -> str:
         """Return the first change as text (empty without changes), and clear all changes: the run that starts now sees them."""
         with self._lock:

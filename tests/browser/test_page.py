@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import pytest
 
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import ExitCode
 from rebalancer.plan.plan import (
     Code,
     Cost,
@@ -24,6 +26,8 @@ from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
+from rebalancer.serve.health import Health, answer_requests
+from rebalancer.serve.page import LivePage
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.browser.chromium import chromium
 from tests.docs.pages import ROOT
@@ -296,6 +300,83 @@ def test_axe_has_nothing_to_say(page, file_of, small, width, dark, many):
     )
     assert problems["violations"] == []
     assert problems["passed"] > 20
+
+
+@pytest.fixture
+def served():
+    """A process's page with one run of 60 moves, as (LivePage, address)."""
+    live = LivePage()
+    live.keep(report_of(60), 1_800_000_000.0)
+    health = Health(SystemClock(), deadline=120, page=live)
+    with answer_requests(("127.0.0.1", 0), health.paths(), health.folders()) as port:
+        yield live, f"http://127.0.0.1:{port}/"
+
+
+NOW = "document.getElementById('now')?.textContent"
+STEPS = "[...document.querySelectorAll('#steps li')].map(e => e.textContent)"
+NEWER = "document.getElementById('newer')"
+RUNS = "document.querySelectorAll('.timeline svg').length"
+
+
+def test_a_page_that_stays_shows_what_goes_on_and_the_next_report_by_itself(page, served):
+    live, address = served
+    page.open(address)
+    assert page.evaluate(STATUS) == "60 moves, 10 shown"
+    page.wait(f"{NOW} === 'No run is under way.'")
+    live.begin_run()
+    live.note_step("wave 1 of 2: 2 moves")
+    page.wait(f"{NOW} === 'Run 2 is under way.'")
+    live.note_step("landed   shop/web-1 -> node-c1, as predicted")
+    page.wait(f"{STEPS}.length === 2")
+    assert page.evaluate(STEPS)[1] == "landed   shop/web-1 -> node-c1, as predicted"
+    live.keep(report_of(30), 1_800_000_060.0)
+    live.end_run()
+    page.wait(f"{RUNS} === 2 && {STATUS} === '30 moves, 10 shown'")
+    assert page.evaluate("document.cookie") == ""
+    assert page.log == []
+
+
+def test_a_page_that_is_read_from_its_top_stays_there(page):
+    live = LivePage()
+    health = Health(SystemClock(), deadline=120, page=live)
+    with answer_requests(("127.0.0.1", 0), health.paths(), health.folders()) as port:
+        page.open(f"http://127.0.0.1:{port}/")
+        for number in (1, 2):
+            live.keep(report_of(60), 1_800_000_000.0 + number)
+            page.wait(f"{RUNS} === {number} && document.readyState === 'complete'")
+            assert page.evaluate("scrollY") == 0
+            assert page.evaluate(f"getComputedStyle({NEWER}).display") == "none"
+
+
+def test_a_page_that_somebody_works_with_is_not_taken_away(page, served):
+    live, address = served
+    page.open(address)
+    page.evaluate("document.getElementById('search').focus()")
+    page.key("a", 65)
+    live.keep(report_of(30), 1_800_000_060.0)
+    page.wait(f"getComputedStyle({NEWER}).display !== 'none'")
+    assert page.evaluate(STATUS).startswith("60 moves")
+    page.evaluate("document.getElementById('newer').click()")
+    page.wait(f"document.readyState === 'complete' && {STATUS} === '30 moves, 10 shown'")
+    page.open(f"{address}runs/1")
+    assert page.evaluate(STATUS).startswith("60 moves")
+    assert page.evaluate("document.querySelector('[aria-current]').getAttribute('href')") == (
+        "../runs/1"
+    )
+    assert page.log == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_that_stays_is_for_everybody_too(page, served, width):
+    live, address = served
+    for second in range(49):
+        live.keep_failure(ExitCode.UNREADABLE, "no answer", float(second))
+    live.begin_run()
+    page.open(address, width=width)
+    page.wait(f"{NOW} === 'Run 51 is under way.'")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate((files("axe_core_python") / "axe.min.js").read_text() + "; 0")
+    assert page.evaluate("axe.run().then(r => r.violations.map(v => v.id))") == []
 
 
 def test_a_print_has_every_move_and_no_tools(page, file_of):

@@ -755,6 +755,7 @@ def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
     assert arguments[0] == "serve"
     assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
     assert f"--lease=rebalancing/{NAME}" in arguments
+    assert "--show-report" not in arguments
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -824,6 +825,9 @@ CHANGED = {
     "serve.every": "*/3 * * * *",
     "serve.replicas": 3,
     "serve.port": 18080,
+    "serve.showReport": True,
+    "serve.showPage": True,
+    "serve.pageHosts": ["rebalancer.example.com"],
     "serve.service.enabled": True,
     "serve.service.annotations": {"prometheus.io/scrape": "true"},
     "fleet.clusters": [

@@ -14,6 +14,7 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.serve.health import Health
 from rebalancer.serve.loop import ServeLoop
+from rebalancer.serve.page import LivePage
 from rebalancer.serve.triggers import Schedule
 from tests.unit.commands.embedded import NOW_POLICY, run_options
 
@@ -58,7 +59,7 @@ class Served:
         }
         clock = clock or ServerClock(cluster)
         environment = Environment(clock, {}, self.out, self.err, self.stop)
-        self.health = Health(environment.clock, BUSY)
+        self.health = Health(environment.clock, BUSY, keeps_report=True, page=LivePage())
         schedule = every if callable(every) else lambda _: every
         self.loop = ServeLoop(run_options(**chosen), environment, schedule, self.health)
         self._thread = threading.Thread(target=self._live)

@@ -1,8 +1,11 @@
 """What a process that serves answers, and what it does not."""
 
 import io
+import json
+import re
 import socket
 from contextlib import ExitStack
+from dataclasses import replace
 from http.client import HTTPConnection
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,10 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.plan.plan import Outcome, Status
 from rebalancer.report.model import RunReport
+from rebalancer.run.memory.document import Document
+from rebalancer.run.memory.remember import with_history
 from rebalancer.run.one_run import run_unpublished
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import (
@@ -19,8 +25,10 @@ from rebalancer.serve.health import (
     Answer,
     Health,
     answer_requests,
+    is_own_host,
     parse_address,
 )
+from rebalancer.serve.page import MAX_RUNS, LivePage, Outlook
 from tests.support.clocks import HandClock
 from tests.support.worlds import read_metrics
 from tests.unit.commands.embedded import third_zone_joined
@@ -150,7 +158,11 @@ def test_it_is_ready_when_it_leads_or_stands_by():
     assert ready() == Answer(200, b"leads\n")
 
 
-def test_metrics_are_those_of_the_last_run(tmp_path):
+def test_the_report_is_shown_only_where_that_is_switched_on():
+    assert "/report" not in Health(HandClock(1000.0), deadline=120).paths()
+
+
+def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
     with (
         third_zone_joined("web") as cluster,
         serving(cluster, tmp_path) as served,
@@ -159,6 +171,17 @@ def test_metrics_are_those_of_the_last_run(tmp_path):
         served.await_runs(1)
         assert asked(port, "/healthz") == (200, "ok\n")
         assert asked(port, "/readyz") == (200, "leads\n")
+        status, text = asked(port, "/report")
+        assert (status, json.loads(text)) == (200, json.loads(served.out.getvalue()))
+        text = asked(port, "/")[1]
+        assert "Run 1, " in text
+        assert ": 1 evicted, " in text
+        steps = json.loads(asked(port, "/state")[1])["steps"]
+        assert [step.split()[0] for step in steps if not step.startswith("waiting")] == [
+            "wave",
+            "evicted",
+            "landed",
+        ]
         values = read_metrics(asked(port, "/metrics")[1])
         assert values["rebalancer_moves", "evicted"] == 1
         assert values["rebalancer_last_run_exit_code",] == ExitCode.DONE
@@ -176,6 +199,96 @@ def report() -> RunReport:
     return ended.report
 
 
+def state_of(page: LivePage) -> Any:
+    return json.loads(page.state(stands_by=False))
+
+
+def links(text: bytes) -> list[str]:
+    return re.findall(r'href="((?:../)?runs/\d+)"', text.decode())
+
+
+def test_there_is_no_page_unless_it_is_switched_on():
+    health = Health(HandClock(1000.0), deadline=120)
+    assert not {"/", "/state"} & set(health.paths())
+    assert health.folders() == {}
+
+
+def test_the_page_shows_the_last_report_and_links_the_runs_before_it(report):
+    health = Health(HandClock(1000.0), deadline=120, page=LivePage())
+    with answer_requests(("127.0.0.1", 0), health.paths(), health.folders()) as port:
+        assert "No run has a report yet." in asked(port, "/")[1]
+        assert asked(port, "/runs/1")[0] == 404
+        for second in range(2):
+            health.note_report(report, None, 1_800_000_000.0 + second)
+        health.note_failure(GONE, 1_800_000_002.0)
+        status, text = asked(port, "/")
+        assert status == 200
+        assert "7 evictions in 2 waves" in text
+        assert "Run 3, 2027-01-15T08:00:02Z: failed, exit code 3" in text
+        assert links(text.encode()) == ["runs/1", "runs/2", "runs/3"]
+        status, text = asked(port, "/runs/1")
+        assert (status, links(text.encode())[:2]) == (200, ["../runs/1", "../runs/2"])
+        status, text = asked(port, "/runs/3")
+        assert status == 200
+        assert f'<p class="failure">{GONE}</p>' in text
+        for path in ("/runs/4", "/runs/", "/runs/1/2", "/runs/x", "/runs"):
+            assert asked(port, path)[0] == 404, path
+        assert asked(port, "/", "POST")[0] == 501
+
+
+def test_runs_that_fail_are_said_with_their_reason_until_one_does_not(report):
+    health = Health(HandClock(1000.0), deadline=120, page=LivePage())
+    answers = health.paths()
+    for second in range(3):
+        health.note_failure(GONE, 1_800_000_000.0 + second)
+    said = f"The last 3 runs failed, since 2027-01-15T08:00:00Z: {GONE}"
+    assert json.loads(answers["/state"]().body)["troubles"] == [said]
+    assert f"<li>{said}</li>" in answers["/"]().body.decode()
+    health.note_report(report, None, 1_800_000_003.0)
+    assert json.loads(answers["/state"]().body)["troubles"] == []
+    assert said not in answers["/"]().body.decode()
+
+
+def test_the_first_screen_shows_the_last_moves_what_comes_next_and_how_to_stop_it(report):
+    page = LivePage(stop_command="kubectl --namespace ops scale deployment/mover --replicas=0")
+    moves = [
+        Outcome(one.move, Status.EVICTED, "", one.move.landings[0].node, predicted=True)
+        for one in report.outcomes[:2]
+    ]
+    page.keep(replace(report, dry_run=False, outcomes=tuple(moves)), 1_800_000_000.0)
+    page.keep(report, 1_800_000_120.0)
+    page.outlook = Outlook("enforce", 1_800_000_240.0)
+    text = page.last_page(stands_by=False).decode()
+    head = text[: text.index("<header>")]
+    for outcome in moves:
+        assert outcome.move.ref in head
+        assert f"{outcome.move.strategy}: " in head
+    for words in ("2027-01-15 08:00:00", "likely nodes", "kubectl --namespace ops scale"):
+        assert words in head
+    state = state_of(page)
+    assert (state["mode"], state["next"]) == (
+        "enforce",
+        "2027-01-15T08:04:00Z, or when the cluster changes",
+    )
+    assert json.loads(page.state(stands_by=True))["next"] == ""
+
+
+def test_a_process_that_has_just_begun_shows_the_moves_that_are_remembered(report):
+    moved = [
+        Outcome(one.move, Status.EVICTED, "", one.move.landings[0].node, predicted=True)
+        for one in report.outcomes
+    ]
+    before = with_history(Document(), "earlier", "", moved, 1_800_000_000.0)
+    page = LivePage()
+    for second in (1, 2):
+        page.keep(report, 1_800_000_000.0 + second, before)
+    text = page.last_page(stands_by=False).decode()
+    head = text[: text.index("<header>")]
+    assert head.count("2027-01-15 08:00:00") == 5
+    assert moved[-1].move.ref in head
+    assert f"{moved[-1].landed}, as predicted" in head
+
+
 def test_what_led_before_shows_no_numbers_of_its_last_run(report):
     health = Health(HandClock(1000.0), deadline=120)
     health.note_report(report, None, 5.0)
@@ -189,19 +302,87 @@ def test_what_led_before_shows_no_numbers_of_its_last_run(report):
     assert values["rebalancer_runs_total", "0"] == 1
 
 
-def test_answers_may_not_be_cached():
+def test_the_page_takes_bounded_memory_and_drops_the_oldest_first(report):
+    one = LivePage()
+    one.keep(report, 1.0)
+    size = len(one._runs[0].page)
+    page = LivePage(max_bytes=3 * size + size // 2)
+    for second in range(MAX_RUNS + 10):
+        page.keep(report, float(second))
+    assert len(page._runs) == MAX_RUNS
+    assert sum(len(run.page) for run in page._runs) <= 3 * size + size // 2
+    last = MAX_RUNS + 10
+    assert links(page.last_page(stands_by=False)) == [f"runs/{last - n}" for n in (2, 1, 0)]
+    assert page.page_of(str(last - 3), stands_by=False) is None
+
+
+def test_the_state_says_what_goes_on():
+    page = LivePage()
+    state = state_of(page)
+    assert (state["last"], state["now"], state["steps"]) == (0, "No run is under way.", [])
+    assert b"stands by" in page.state(stands_by=True)
+    page.begin_run()
+    for number in range(30):
+        page.note_step(f"evicted {number}\x1b")
+    assert state_of(page)["now"] == "Run 1 is under way."
+    assert state_of(page)["steps"] == [rf"evicted {number}\x1b" for number in range(18, 30)]
+    page.end_run()
+    page.keep_failure(ExitCode.PARTIAL, "why", 1.0)
+    assert (state_of(page)["now"], state_of(page)["last"]) == ("No run is under way.", 1)
+    page.begin_run()
+    assert state_of(page)["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("localhost:8080", True),
+        ("127.0.0.1:8080", True),
+        ("[::1]:8080", True),
+        ("rebalancer", True),
+        ("rebalancer.rebalancing.svc:8080", True),
+        ("rebalancer.rebalancing.svc.cluster.local", True),
+        ("Known.example.com", True),
+        ("known.example.com.", True),
+        ("elsewhere.example.com:8080", False),
+        ("127.0.0.1.elsewhere.example.com", False),
+        ("svc.example.com", False),
+        ("", False),
+        ("[", False),
+    ],
+)
+def test_it_answers_under_names_of_its_own(host, own):
+    assert is_own_host(host, ["known.example.com"]) == own
+
+
+def test_a_name_of_somebody_else_gets_health_but_no_report():
+    paths = {"/": lambda: Answer(200, b"pods"), "/healthz": lambda: Answer(200, b"ok\n")}
+    with answer_requests(("127.0.0.1", 0), paths, hosts=["known.example.com"]) as port:
+        given = {}
+        for host in ("known.example.com", "elsewhere.example.com"):
+            for path in ("/", "/healthz", "/other"):
+                connection = HTTPConnection("127.0.0.1", port, timeout=BUSY)
+                connection.request("GET", path, headers={"Host": host})
+                given[host, path] = connection.getresponse().status
+                connection.close()
+    assert list(given.values()) == [200, 200, 404, 421, 200, 421]
+
+
+def test_answers_may_not_be_framed_or_cached():
     with answer_requests(("127.0.0.1", 0), {"/": lambda: Answer(200, b"x")}) as port:
         connection = HTTPConnection("127.0.0.1", port, timeout=BUSY)
         connection.request("GET", "/")
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
         connection.close()
-    assert headers["cache-control"] == "no-store"
+    assert headers["content-security-policy"] == "frame-ancestors 'none'"
+    assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "no-referrer")
     assert "set-cookie" not in headers
 
 
-def test_before_the_first_run_there_are_metrics():
-    paths = Health(HandClock(1000.0), deadline=120).paths()
+def test_before_the_first_run_there_are_metrics_and_no_report():
+    paths = Health(HandClock(1000.0), deadline=120, keeps_report=True).paths()
+    assert paths["/report"]().status == 404
     values = read_metrics(paths["/metrics"]().body.decode())
     assert values["rebalancer_leads",] == 0
     assert ("rebalancer_last_run_exit_code",) not in values

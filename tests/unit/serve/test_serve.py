@@ -157,6 +157,7 @@ def test_a_list_that_is_not_followed_is_said_once_and_shown_while_it_lasts(clust
             assert answer.status == 200
             assert answer.body.decode().startswith(f"{begins}changes of nodes are not received for")
         assert "rebalancer_watches_refused 1.0" in paths["/metrics"]().body.decode()
+        assert "hanges of nodes" in json.loads(paths["/state"]().body)["troubles"][-1]
         cluster.access.denied.clear()
         soon(lambda: paths["/healthz"]().body == b"ok\n")
         assert "rebalancer_watches_refused 0.0" in paths["/metrics"]().body.decode()

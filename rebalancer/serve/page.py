@@ -1,0 +1,293 @@
+"""The web page of ``serve``: the current state, the last moves, earlier runs, and the last report.
+
+It is read-only and sets no cookies. The pages of runs are kept compressed, the oldest are dropped first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rebalancer.base.plain_text import count, printable, printable_lines
+from rebalancer.wire.times import rfc3339
+
+if TYPE_CHECKING:
+    from rebalancer.base.errors import ExitCode
+    from rebalancer.plan.plan import Outcome
+    from rebalancer.report.model import RunReport
+    from rebalancer.run.memory.document import Document
+
+MAX_RUNS = 50
+MAX_BYTES = 16 << 20
+"""Of all kept pages together, compressed."""
+_MAX_STEPS = 12
+_MAX_MOVES = 5
+_LABELLED = 10
+"""Of so many bars one has its time below it."""
+_TALLEST = 32
+"""Pixels of the tallest bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """One past run, with its HTML page unless that was dropped to save memory."""
+
+    number: int
+    at: float
+    """When it ended, Unix seconds."""
+    words: str
+    evictions: int = 0
+    unmet: int = 0
+    stands: bool = False
+    """Whether it stood still."""
+    failure: str = ""
+    """Why it failed; empty if it did not."""
+    page: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMove:
+    """One of the last moves."""
+
+    at: str
+    """When the run ended, or was last heard of: date and time in UTC."""
+    pod: str
+    source: str
+    target: str
+    """Where its replacement is, and whether that was predicted."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What comes next, as the page says it."""
+
+    mode: str = ""
+    next_at: float = math.inf
+    """When the schedule has the next run begin, Unix seconds."""
+
+
+class LivePage:
+    """The past runs that are kept, and the current state of the process.
+
+    One thread writes and others read; values that they read are replaced, never changed in place.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES, stop_command: str = "") -> None:
+        """``max_bytes``: of all kept pages together. ``stop_command``: what a person types to stop the process."""
+        self._max_bytes, self._stop_command = max_bytes, stop_command
+        self._runs: tuple[KeptRun, ...] = ()
+        self._moves: tuple[KeptMove, ...] = ()
+        """Newest first."""
+        self._knows_memory = False
+        self._failed, self._failing_since = 0, 0.0
+        """How many runs have failed in a row, and when the first of them has, Unix seconds."""
+        self.outlook = Outlook()
+        self._steps: tuple[str, ...] = ()
+        self._under_way = False
+
+    @property
+    def _number(self) -> int:
+        """The number of the last run; 0 before the first."""
+        return self._runs[-1].number if self._runs else 0
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Note that a run begins."""
+        self._steps = ()
+        self._under_way = True
+
+    def note_step(self, text: str) -> None:
+        """Record the current step of the run."""
+        self._steps = (*self._steps, printable(text))[-_MAX_STEPS:]
+
+    def end_run(self) -> None:
+        """Note that the run is over."""
+        self._under_way = False
+
+    def keep(self, report: RunReport, now: float, memory: Document | None = None) -> None:
+        """Keep the page of a run that ended with a report at ``now`` (Unix seconds).
+
+        ``memory``: the document before it. The moves in it are those before this process.
+        """
+        self._failed = 0
+        if memory is not None and not self._knows_memory:
+            self._knows_memory = True
+            self._moves = tuple(islice(_list_moves(memory), _MAX_MOVES))
+        moved = [
+            _describe_move(report, one, now) for one in report.tried if one.status.may_have_evicted
+        ]
+        self._moves = (*reversed(moved), *self._moves)[:_MAX_MOVES]
+        from rebalancer.report.as_html import as_html  # noqa: PLC0415
+        from rebalancer.report.summary import Summary  # noqa: PLC0415
+
+        summary = Summary(report)
+        evictions = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
+        unmet = sum(rule.rules for rule in summary.unmet_rules)
+        what = "standing still" if report.standstill else f"{evictions:,} evicted"
+        page = zlib.compress("".join(as_html(report, live=True)).encode())
+        self._add(
+            KeptRun(
+                self._number + 1,
+                now,
+                f"Run {self._number + 1}, {rfc3339(now)}: {what}, {count(unmet, 'rule')} unmet",
+                evictions,
+                unmet,
+                stands=bool(report.standstill),
+                page=page,
+            )
+        )
+
+    def keep_failure(self, code: ExitCode, why: str, now: float) -> None:
+        """Record a run that ended without a report at ``now`` (Unix seconds), and why."""
+        if not self._failed:
+            self._failing_since = now
+        self._failed += 1
+        words = f"Run {self._number + 1}, {rfc3339(now)}: failed, exit code {int(code)}"
+        self._add(KeptRun(self._number + 1, now, words, failure=printable_lines(why)))
+
+    def _add(self, run: KeptRun) -> None:
+        runs = [*self._runs, run][-MAX_RUNS:]
+        room = self._max_bytes
+        for place in range(len(runs) - 1, -1, -1):
+            room -= len(runs[place].page)
+            if room < 0:
+                runs[place] = replace(runs[place], page=b"")
+        self._runs = tuple(runs)
+
+    # -- what is answered --------------------------------------------------------------------------
+
+    def state(self, *, stands_by: bool, troubles: str = "") -> bytes:
+        """Return the current state as JSON.
+
+        ``stands_by``: another process is the leader. ``troubles``: which changes of the cluster are not received.
+        """
+        return json.dumps({"last": self._number, **self._current(stands_by, troubles)}).encode()
+
+    def _current(self, stands_by: bool, troubles: str) -> dict[str, Any]:
+        return {
+            "now": self._now(stands_by=stands_by),
+            "steps": self._steps,
+            "troubles": [text for text in (self._failing(), _sentence(troubles)) if text],
+            "mode": self.outlook.mode,
+            "next": self._next(stands_by=stands_by),
+        }
+
+    def _now(self, *, stands_by: bool) -> str:
+        if self._under_way:
+            return f"Run {self._number + 1} is under way."
+        return "Another process leads; this one stands by." if stands_by else "No run is under way."
+
+    def _next(self, *, stands_by: bool) -> str:
+        if self._under_way or stands_by or not math.isfinite(self.outlook.next_at):
+            return ""
+        return f"{rfc3339(self.outlook.next_at)}, or when the cluster changes"
+
+    def _failing(self) -> str:
+        """Return since when and why the last runs have failed; empty if the last one has not failed."""
+        if not self._failed:
+            return ""
+        which = "The last run" if self._failed == 1 else f"The last {self._failed:,} runs"
+        return f"{which} failed, since {rfc3339(self._failing_since)}: {self._runs[-1].failure}"
+
+    def last_page(self, *, stands_by: bool, troubles: str = "") -> bytes:
+        """Return the page of the last run that has one."""
+        current = self._current(stands_by, troubles)
+        pages = [run for run in self._runs if run.page]
+        if pages:
+            return self._whole(pages[-1], "", current)
+        from rebalancer.report.as_html import plain_page  # noqa: PLC0415
+
+        return self._with_runs(plain_page("No run has a report yet."), None, "", current)
+
+    def page_of(self, name: str, *, stands_by: bool, troubles: str = "") -> bytes | None:
+        """Return the page of the run with this number; None if it is not kept."""
+        for run in self._runs:
+            if str(run.number) == name and (run.page or run.failure):
+                return self._whole(run, "../", self._current(stands_by, troubles))
+        return None
+
+    def _whole(self, run: KeptRun, root: str, current: Mapping[str, Any]) -> bytes:
+        if run.failure:
+            from rebalancer.report.as_html import plain_page  # noqa: PLC0415
+
+            text = plain_page(run.words, run.failure)
+        else:
+            text = zlib.decompress(run.page).decode()
+        return self._with_runs(text, run.number, root, current)
+
+    def _with_runs(
+        self, page: str, shown: int | None, root: str, current: Mapping[str, Any]
+    ) -> bytes:
+        """Return a page with the current state and the list of runs. ``root``: from the page to that of the last run."""
+        from rebalancer.report.as_html import RUNS  # noqa: PLC0415
+        from rebalancer.report.html_parts import page_environment  # noqa: PLC0415
+
+        runs = self._runs
+        most = max((max(run.evictions, run.unmet) for run in runs), default=0)
+        listed = page_environment().get_template("live.html.j2")
+        text = listed.render(
+            runs=[_bar(run, most, last=run is runs[-1]) for run in runs],
+            moves=self._moves,
+            stop_command=self._stop_command,
+            shown=shown,
+            root=root,
+            last=self._number,
+            fixed=bool(root),
+            **current,
+        )
+        return page.replace(RUNS, text, 1).encode()
+
+
+def _describe_move(report: RunReport, outcome: Outcome, now: float) -> KeptMove:
+    from rebalancer.report import words  # noqa: PLC0415
+
+    move = outcome.move
+    return KeptMove(
+        at=_time(now),
+        pod=move.ref,
+        source=words.place(report, move.node),
+        target=words.outcome_words(report, outcome),
+        why=f"{move.strategy}: {words.reason_words(move)}",
+    )
+
+
+def _list_moves(memory: Document) -> Iterator[KeptMove]:
+    """Yield the moves of earlier runs, newest first."""
+    from rebalancer.run.memory.remember import describe_result  # noqa: PLC0415
+
+    for run in reversed(memory.history):
+        for move in reversed(run.moves):
+            if move.moved:
+                why = f"{move.strategy}: {move.reason}"
+                yield KeptMove(_time(run.at), move.pod, move.node, describe_result(move), why)
+
+
+def _time(at: float) -> str:
+    return rfc3339(at)[:19].replace("T", " ")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _bar(run: KeptRun, most: int, *, last: bool) -> Mapping[str, Any]:
+    def height(number: int) -> int:
+        return max(2, round(_TALLEST * number / most)) if number else 0
+
+    return {
+        "number": run.number,
+        "words": run.words,
+        "time": rfc3339(run.at)[11:16] if last or run.number % _LABELLED == 1 else "",
+        "kept": bool(run.page or run.failure),
+        "stands": run.stands,
+        "failed": bool(run.failure),
+        "evictions": height(run.evictions),
+        "left": height(run.unmet),
+    }
