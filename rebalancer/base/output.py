@@ -159,19 +159,20 @@ def _discard(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-_NARROWEST = 40
+_NARROWEST, _HEIGHT = 40, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The width and colours for which a table is laid out."""
+    """The size and colours for which a table is laid out."""
 
     width: int
+    height: int
     color: bool
 
 
 def terminal_look(environment: Environment, color: str) -> Look:
-    """Return the width of the terminal (80 columns without one), and whether to use colours.
+    """Return the size of the terminal (80 columns without one), and whether to use colours.
 
     ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment forbids it (``NO_COLOR``,
     see no-color.org, or ``TERM=dumb``), or asks for it elsewhere, too (``FORCE_COLOR``). Without a terminal,
@@ -179,12 +180,14 @@ def terminal_look(environment: Environment, color: str) -> Look:
     """
     environ = environment.environ
     terminal = environment.out.isatty()
-    columns = _columns(environment.out) if terminal else _whole(environ.get("COLUMNS")) or WIDTH
+    columns, height = (
+        _size(environment.out) if terminal else (_whole(environ.get("COLUMNS")) or WIDTH, _HEIGHT)
+    )
     forced = environ.get("FORCE_COLOR", "0") != "0"
     wanted = not environ.get("NO_COLOR") and (
         forced or (terminal and environ.get("TERM") != "dumb")
     )
-    return Look(max(_NARROWEST, columns), wanted if color == "auto" else color == "always")
+    return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")
 
 
 def print_text(environment: Environment, text: str, form: str = "table") -> None:
@@ -202,10 +205,10 @@ def _whole(text: str | None) -> int:
     return int(text) if text is not None and text.isascii() and text.isdecimal() else 0
 
 
-def _columns(terminal: TextIO) -> int:
-    """Return the columns from the environment, else of standard output, else of ``terminal``."""
+def _size(terminal: TextIO) -> tuple[int, int]:
+    """Return (columns, lines) from the environment, else of standard output, else of ``terminal``."""
     try:
-        own = os.get_terminal_size(terminal.fileno()).columns
+        own = tuple(os.get_terminal_size(terminal.fileno()))
     except (OSError, ValueError):
-        own = WIDTH
-    return shutil.get_terminal_size((own or WIDTH, 24)).columns
+        own = (WIDTH, _HEIGHT)
+    return shutil.get_terminal_size((own[0] or WIDTH, own[1] or _HEIGHT))
