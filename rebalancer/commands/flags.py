@@ -281,6 +281,7 @@ _PANELS: Mapping[str, Sequence[str]] = {
     "Access to the cluster": ("kubeconfig", "context_name", "request_timeout"),
     "Progress, output and exit code": (
         "whole",
+        "every_report",
         "quiet",
         "log_format",
         "color",
@@ -514,3 +515,16 @@ ALL_NAMESPACES = click.option(
 def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
     """Return the flag ``-o`` with these forms; the first is the default."""
     return takes(Ending, "output", output={"choices": forms, "help": f"Form of the {of}."})
+
+
+_EVERY = "30s"
+WATCH = click.option(
+    "--watch",
+    "every_report",
+    is_flag=False,
+    flag_value=_EVERY,
+    callback=parse_with(at_least_a_second),
+    metavar="[DURATION]",
+    help=f"On a terminal. A dry run: the report again every so often ({_EVERY}); a star marks what changed."
+    " Else: the nodes, as pods move.",
+)

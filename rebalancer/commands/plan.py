@@ -13,11 +13,12 @@ from rebalancer.commands.flags import (
     ALL_NAMESPACES,
     POLICY,
     RUN,
+    WATCH,
     KubectlFlags,
     examples,
     takes,
 )
-from rebalancer.commands.run import run_once
+from rebalancer.commands.run import run_once, watch
 from rebalancer.run.options import RunOptions
 
 
@@ -35,7 +36,8 @@ from rebalancer.run.options import RunOptions
 @click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
 @takes(RunOptions, f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole", dry_run={"hidden": True})
 @ALL_NAMESPACES
-def command(file: str | None, **flags: Any) -> int:
+@WATCH
+def command(every_report: float | None, file: str | None, **flags: Any) -> int:
     """Plan moves and carry none out.
 
     The same as run --dry-run. With FILE on that snapshot, as with --snapshot.
@@ -44,4 +46,7 @@ def command(file: str | None, **flags: Any) -> int:
         if flags["snapshot_path"] not in (None, file):
             raise PolicyError([f"{file} and --snapshot {flags['snapshot_path']}: name one file"])
         flags["snapshot_path"] = file
-    return int(run_once(RunOptions.of(**flags | {"dry_run": True}), system_environment()))
+    options = RunOptions.of(**flags | {"dry_run": True})
+    if every_report is not None:
+        return int(watch(options, system_environment(), every_report))
+    return int(run_once(options, system_environment()))
