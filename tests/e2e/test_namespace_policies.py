@@ -31,9 +31,13 @@ def fill(cluster):
         made["metadata"]["namespace"] = team
         cluster.apply([made])
     for team in TEAMS:
-        wait_until(lambda team=team: len(ready_on(cluster, team)) == 3, 60, f"the pods of {team}")
+        wait_for_pods(cluster, team)
     cluster.apply([objects.node("n-c", zone="c")])
     operations.wait_nodes_ready(cluster.api, 3)
+
+
+def wait_for_pods(cluster, team):
+    wait_until(lambda: len(ready_on(cluster, team)) == 3, 60, f"the pods of {team}")
 
 
 def ready_on(cluster, team):
