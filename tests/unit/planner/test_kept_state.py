@@ -105,7 +105,7 @@ def check_candidates(candidates, draft):
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([1, 3, 50]))
 def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
