@@ -1,6 +1,7 @@
-"""Reports of users of other deschedulers, as small clusters whose right answer a person can check."""
+"""Reports of users of other deschedulers, as small clusters whose right answer a person can check.
 
-import pytest
+Those that end with an eviction or with none are in tests/contract/placement_rules.py, on both kinds of clusters.
+"""
 
 from rebalancer.plan.plan import Code
 from rebalancer.policy.protect import Protect
@@ -30,73 +31,6 @@ def pairs(result):
 
 def codes(result):
     return {skip.code for skip in result.skips}
-
-
-def test_ten_replicas_two_on_each_of_five_nodes_stay(plan):
-    nodes = [node(f"n{i}") for i in range(5)]
-    result = plan([*nodes, *workload("web", [f"n{i % 5}" for i in range(10)])])
-    assert result.moves == ()
-
-
-def test_four_per_worker_stay_when_all_other_nodes_are_tainted(plan):
-    workers = [node(f"w{i}") for i in range(3)]
-    taint = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
-    masters = [node(f"m{i}", taints=taint) for i in range(3)]
-    web = workload("web", [f"w{i % 3}" for i in range(12)], spec=spread("web", HOSTNAME))
-    assert plan([*workers, *masters, *web]).moves == ()
-
-
-def test_pods_that_may_not_move_still_count_in_the_skew(plan):
-    # Zone b has three of which two are pinned by an annotation: exactly the third moves to a.
-    rule = spread("web", hard=True)
-    free = workload("web", ["n-a", "n-b"], spec=rule, labels={"app": "web"})
-    pinned = workload(
-        "pin",
-        ["n-b", "n-b"],
-        spec=rule,
-        labels={"app": "web"},
-        annotations={"rebalancer/evict": "false"},
-    )
-    result = plan([*zones("a", "b"), *free, *pinned], strategies=["topology-spread"])
-    assert pairs(result) == [("n-b", "n-a")]
-    assert result.moves[0].pod == "web-1"
-
-
-def test_three_and_one_needs_exactly_one_move(plan):
-    web = workload("web", ["n-a"] * 3 + ["n-b"], spec=spread("web", hard=True))
-    result = plan([*zones("a", "b"), *web])
-    assert pairs(result) == [("n-a", "n-b")]
-    assert result.lower_bound == 1
-
-
-@pytest.mark.parametrize("nodes", [3, 4])
-def test_five_pods_that_want_a_node_each_on_fewer_nodes_stay_and_are_reported(plan, nodes):
-    web = workload("web", [f"n{i % nodes}" for i in range(5)], spec=apart("web", HOSTNAME))
-    result = plan([*(node(f"n{i}") for i in range(nodes)), *web])
-    assert result.moves == ()
-    assert "5 pods" in result.before["anti-affinity"].unsatisfiable[0]
-
-
-def test_zone_and_hostname_constraints_that_conflict_do_no_harm(plan):
-    # Two nodes in zone a, one in b: even by node is uneven by zone. Whatever is done ends.
-    both = {
-        "topologySpreadConstraints": [
-            *spread("web", ZONE, hard=True)["topologySpreadConstraints"],
-            *spread("web", HOSTNAME, hard=True)["topologySpreadConstraints"],
-        ]
-    }
-    nodes = [node("a1", "a"), node("a2", "a"), node("b1", "b")]
-    web = workload("web", ["a1", "a2", "b1", "a1", "a2", "b1"], spec=both)
-    assert plan([*nodes, *web]).moves == ()
-
-
-def test_ten_big_pods_and_one_slot_make_one_move(plan):
-    full = [node("n0", cpu="96", memory="256Gi"), node("n1", cpu="9", memory="20Gi")]
-    web = workload(
-        "web", ["n0"] * 10, cpu="8", memory="16Gi", spec=apart("web", HOSTNAME, weight=100)
-    )
-    result = plan([*full, *web])
-    assert pairs(result) == [("n0", "n1")]
 
 
 def test_a_budget_of_zero_is_named(plan):
@@ -143,36 +77,6 @@ def test_a_move_that_trades_one_rule_for_another_names_both(plan):
         "would land on n1 100%: better for node-affinity (1 soft), worse for duplicates (1 soft)"
     )
     assert len(plan([*nodes, *web], strategies=["node-affinity"]).moves) == 1
-
-
-def test_of_two_candidates_the_one_that_can_move_is_chosen(plan):
-    # n0 is over-used. "stuck" repels what runs on the only free node; "free" does not.
-    nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
-    other = workload("other", ["n1", "n1"], cpu="10m")
-    stuck = workload("stuck", ["n0", "n0"], cpu="1", spec=apart("other", HOSTNAME))
-    free = workload("free", ["n0", "n0"], cpu="900m")
-    result = plan([*nodes, *other, *stuck, *free], strategies=["low-utilisation"])
-    assert {move.owner for move in result.moves} == {"Deployment/default/free"}
-
-
-def test_evict_false_means_no(plan):
-    web = workload(
-        "web",
-        ["n-a", "n-a"],
-        spec=spread("web", hard=True),
-        annotations={"descheduler.alpha.kubernetes.io/evict": "false"},
-    )
-    result = plan([*zones("a", "b"), *web])
-    assert result.moves == ()
-    assert codes(result) == {Code.PROTECTED}
-    assert "optedOut" in result.skips[0].message
-
-
-def test_no_room_in_the_short_zone_is_no_move(plan):
-    web = workload("web", ["n-a", "n-a", "n-a"], cpu="1", spec=spread("web", hard=True))
-    nodes = [node("n-a", "a"), node("n-b", "b", cpu="500m")]
-    result = plan([*nodes, *web])
-    assert result.moves == ()
 
 
 def test_a_full_preferred_place_is_no_reason_to_move(plan):
