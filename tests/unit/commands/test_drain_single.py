@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
-from rebalancer.machines.drain import draining, rounds
-from rebalancer.machines.drain.preflight import ask_server
+from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
 from tests.support.worlds import embedded_nodes
@@ -120,23 +119,6 @@ def test_a_gang_with_a_single_replica_goes_pod_by_pod_and_only_by_order():
         done = drained(cluster, "n1", settings=RESTART, evict_gangs=True)
         assert (done.code, outcomes(done)) == (0, dict.fromkeys(("head", "tail"), "restarted"))
         assert seen.least == {"head": 1, "tail": 1}
-
-
-@pytest.mark.parametrize("more", [{"paused": True}, {"replicas": 2}])
-def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatch):
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        fill(cluster, deployment("web", 1))
-
-        def changed(client, snapshot, checks):
-            web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
-            cluster.apply({**web, "spec": more})
-            cluster.settle()
-            return ask_server(client, snapshot, checks)
-
-        monkeypatch.setattr(rounds, "ask_server", changed)
-        done = drained(cluster, "n1", settings=RESTART, dry_run="server")
-        assert (done.verdicts, done.codes) == ({"n1": "blocked"}, {"CannotSurge"})
-        assert restarts(cluster, "web") is None
 
 
 def test_a_rollout_that_a_person_forbids_goes_only_by_force():
