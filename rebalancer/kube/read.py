@@ -128,7 +128,7 @@ def read_cluster(
     version = read_version(client)
     how = ListOptions(
         PAGE if page_size is None else page_size,
-        _streams(version, page_size),
+        page_size is None and version.numbers >= STREAMS_SINCE,
         finished,
         autoscalers=autoscalers,
     )
@@ -203,10 +203,6 @@ def read_version(client: Client) -> ServerVersion:
         raise ClusterReadError(
             f"{client.server} is not a Kubernetes API server: its /version is not one"
         ) from None
-
-
-def _streams(version: ServerVersion, page_size: int | None) -> bool:
-    return page_size is None and version.numbers >= STREAMS_SINCE
 
 
 def _read_lists(

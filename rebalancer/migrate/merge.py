@@ -52,12 +52,13 @@ def merge_profiles(
     _one_direction(strategies.values(), known, notes)
     _top_level(peer.top, notes)
     observes = dry_run or (bool(strategies) and all(one.observes for one in strategies.values()))
+    directions = {known[one.strategy].direction for one in strategies.values()}
     default = Protect().model_dump(mode="json", by_alias=True)
     data: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": "Policy",
         "mode": "observe" if observes else None,
-        "steer": "marks" if Direction.PACK in _directions(strategies.values(), known) else None,
+        "steer": "marks" if Direction.PACK in directions else None,
         "budgets": budgets(peer.top),
         "method": _method(peer.top, notes),
         "usage": measured.usage,
@@ -141,12 +142,6 @@ def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
     for path, text in inexpressible:
         notes.add(path, KeyFate.LOST, f"{text}; {_OBSERVED}")
     return bool(inexpressible)
-
-
-def _directions(
-    strategies: Iterable[_Strategy], known: Mapping[str, type[Params]]
-) -> list[Direction | None]:
-    return [known[one.strategy].direction for one in strategies]
 
 
 def _one_direction(

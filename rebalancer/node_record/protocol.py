@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
-from rebalancer.snapshot.leaving import NOT_BALANCED
+from rebalancer.wire.marks import NOT_BALANCED
 
 R = TypeVar("R")
 

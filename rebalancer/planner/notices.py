@@ -17,11 +17,11 @@ from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import MISSING, matches_labels
-from rebalancer.snapshot.leaving import NOT_BALANCED
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import days_stale, node_prices
 from rebalancer.snapshot.protect import Scope, in_scope, not_understood
 from rebalancer.snapshot.selected import list_unresolved, select_pods
+from rebalancer.wire.marks import NOT_BALANCED
 from rebalancer.wire.times import rfc3339
 
 _EVERYTHING = Scope()

@@ -31,8 +31,6 @@ REBOOTING = "weave.works/kured-reboot-in-progress"
 """Annotation of a node that kured drains, reboots and opens again (``--annotate-nodes``)."""
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 """Soft taint of a node that Cluster Autoscaler would remove if nothing changes; it takes pods as before."""
-NOT_BALANCED = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""Label of a node to which external load balancers send nothing. Upgrades set it, with a cordon, on the nodes to be replaced."""
 
 
 class Announcements(NamedTuple):

@@ -13,8 +13,9 @@ import numpy as np
 from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Bools, Ints
 from rebalancer.snapshot.labels import MISSING, ZONE_KEYS
-from rebalancer.snapshot.leaving import CANDIDATE, LEAVING, NOT_BALANCED, NoticeKind
+from rebalancer.snapshot.leaving import CANDIDATE, LEAVING, NoticeKind
 from rebalancer.snapshot.model import Nodes, Snapshot
+from rebalancer.wire.marks import NOT_BALANCED
 from rebalancer.wire.objects import (
     LabelSelectorRequirement,
     NodeSelectorTerm,

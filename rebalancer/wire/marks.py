@@ -25,6 +25,8 @@ import msgspec
 
 from rebalancer.wire.objects import Taint
 
+NOT_BALANCED = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""Label of a node to which external load balancers send nothing. Upgrades set it, with a cordon, on the nodes to be replaced."""
 EFFECT = "PreferNoSchedule"
 STEER = "steer"
 """Reason of marks that stand while one replacement is on its way."""

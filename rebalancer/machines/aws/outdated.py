@@ -64,9 +64,8 @@ def differ_by_image(group: Mapping[str, Any], ec2: Callable[[], Any]) -> frozens
     Raises:
         ProviderError: the group names no image. What boto3 raises passes.
     """
-    images = [_image_of(one) for one in _new_versions(group, ec2, images=True)]
-    images += [str(one.get("ImageId", "")) for one in _overrides(group)]
-    new = {image for image in images if image}
+    data = [one["LaunchTemplateData"] for one in _new_versions(group, ec2, images=True)]
+    new = {str(one["ImageId"]) for one in (*data, *_overrides(group)) if one.get("ImageId")}
     if not new:
         raise ProviderError(
             f"{group['AutoScalingGroupName']}: its launch template names no image: choose by template"
@@ -113,10 +112,6 @@ def _overrides(group: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 def _template_of(instance: Mapping[str, Any]) -> tuple[str, str] | None:
     of = instance.get("LaunchTemplate")
     return (of["LaunchTemplateId"], str(of.get("Version", ""))) if of else None
-
-
-def _image_of(version: Mapping[str, Any]) -> str:
-    return str(version["LaunchTemplateData"].get("ImageId", ""))
 
 
 def describe_instances(ids: Sequence[str], ec2: Callable[[], Any]) -> Iterator[Mapping[str, Any]]:

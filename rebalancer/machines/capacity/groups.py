@@ -256,12 +256,10 @@ def _selects(spec: o.SchedulingSpec, one_node: NodeLabels) -> bool:
     required = affinity.required if affinity else None
     if required is None:
         return True
-    bare = [_without_name(term) for term in required.node_selector_terms]
+    bare = [
+        msgspec.structs.replace(term, match_fields=None) for term in required.node_selector_terms
+    ]
     return any(not term.match_expressions or one_node.term(term)[0] for term in bare)
-
-
-def _without_name(term: o.NodeSelectorTerm) -> o.NodeSelectorTerm:
-    return msgspec.structs.replace(term, match_fields=None)
 
 
 _OK_UNREADY, _SHARE_UNREADY = 3, 0.45
