@@ -59,6 +59,7 @@ class NodeLabels:
                     self._values[key] = Interner()
                 column[node] = self._values[key](value)
         self._absent = np.full(self._size, MISSING, np.int32)
+        self._hold_zones: dict[str, bool] = {}
 
     def of(self, node: int) -> dict[str, str]:
         """Return the labels of one node."""
@@ -85,6 +86,20 @@ class NodeLabels:
     def zones(self) -> tuple[Int32s, list[str]]:
         """Return the zone of each node (N,), -1 for none, and the names of the zones."""
         return self._first_of(ZONE_KEYS)
+
+    def holds_zone(self, key: str) -> bool:
+        """Return whether a label holds the node's zone.
+
+        Drivers have labels of their own (the topology keys of a CSINode), some with the zone as value. The nodes that are there
+        show it; if none has the label, its name does.
+        """
+        if key not in self._hold_zones:
+            (zone_of, names), column, values = self.zones(), self.column(key), self.values(key)
+            has = (column != MISSING) & (zone_of >= 0)
+            pairs = set(zip(column[has].tolist(), zone_of[has].tolist(), strict=True))
+            agree = all(values[value] == names[zone] for value, zone in pairs)
+            self._hold_zones[key] = agree if pairs else key.endswith("/zone")
+        return self._hold_zones[key]
 
     def groups(self) -> Int32s:
         """Return the node group of each node (N,) by its labels, -1 for none."""

@@ -498,7 +498,7 @@ class Snapshot:
     server: str | None = None
     """The API server that a file names together with the time; None where it does not say when it was taken."""
     earlier_zones: tuple[str, ...] = ()
-    """Zones that had nodes when earlier runs looked, or that the policy names."""
+    """Zones that had nodes when earlier runs looked, or that the policy or a node group of the provider names."""
     ordered: frozenset[str] = frozenset()
     """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
     same_architecture: bool = False

@@ -265,47 +265,42 @@ def _zones_asked(snapshot: Snapshot, cls: int) -> Iterator[set[str]]:
         yield {zone}
     node = of.spec.affinity.node_affinity if of.spec.affinity is not None else None
     if node is not None and node.required is not None:
-        terms = [set(_zones_of_term(term)) for term in node.required.node_selector_terms]
+        terms = [set(_zones_of_term(term, snapshot)) for term in node.required.node_selector_terms]
         yield set().union(*terms) if all(terms) else set()
     for one in of.spec.volumes or ():
         if one.persistent_volume_claim is not None:
             name = one.persistent_volume_claim.claim_name
             claim = volumes.claims.get((of.namespace, name))
             volume = volumes.volumes.get(claim.spec.volume_name) if claim is not None else None
-            yield set(_zones_of_volume(volume)) if volume is not None else set()
+            yield set(_zones_of_volume(volume, snapshot)) if volume is not None else set()
 
 
 def _zones_of_storage(snapshot: Snapshot) -> Iterator[str]:
     for volume in snapshot.volumes.volumes.values():
-        yield from _zones_of_volume(volume)
+        yield from _zones_of_volume(volume, snapshot)
     for of_class in snapshot.volumes.storage_classes.values():
         for raw in of_class.allowed_topologies or ():
             for given in _label_expressions(raw):
-                if _is_zone(str(given.get("key"))):
+                if snapshot.nodes.labels.holds_zone(str(given.get("key"))):
                     yield from map(str, given.get("values") or ())
 
 
-def _zones_of_volume(volume: PersistentVolume) -> Iterator[str]:
+def _zones_of_volume(volume: PersistentVolume, snapshot: Snapshot) -> Iterator[str]:
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity is not None else None
     for term in required.node_selector_terms if required is not None else ():
-        yield from _zones_of_term(term)
+        yield from _zones_of_term(term, snapshot)
 
 
-def _zones_of_term(term: NodeSelectorTerm) -> Iterator[str]:
+def _zones_of_term(term: NodeSelectorTerm, snapshot: Snapshot) -> Iterator[str]:
     for asked in term.match_expressions or ():
-        if asked.operator == "In" and _is_zone(asked.key):
+        if asked.operator == "In" and snapshot.nodes.labels.holds_zone(asked.key):
             yield from asked.values or ()
 
 
 def _label_expressions(raw: Any) -> Sequence[dict[str, Any]]:
     found = raw.get("matchLabelExpressions") if isinstance(raw, dict) else None
     return [one for one in found or () if isinstance(one, dict)]
-
-
-def _is_zone(key: str) -> bool:
-    """Return whether a label holds a zone; drivers have labels of their own, with the same values."""
-    return key.endswith("/zone")
 
 
 def may_use_zone(spec: SchedulingSpec, zone: str) -> bool:

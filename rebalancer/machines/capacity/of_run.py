@@ -105,6 +105,8 @@ def assess(
         with_asked(within(group, settings.groups.get(group.name)), snapshot.captured_at)
         for group in machines.groups(known_nodes(snapshot))
     ]
+    known_zones = {*snapshot.earlier_zones, *(zone for group in read for zone in group.zones)}
+    snapshot = replace(snapshot, earlier_zones=tuple(sorted(known_zones)))
     snapshot = with_buffers(snapshot)
     groups = Groups(snapshot, read, settings.startup_taints)
     known = inputs(snapshot, groups, machines)

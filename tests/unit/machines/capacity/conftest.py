@@ -112,19 +112,22 @@ class Machines:
 
     def look(self, objects, groups=(), policy="", unneeded=()) -> Judged:
         """Ask as a run does, of a provider with these groups; ``unneeded``: uids that could go before."""
+        seen = self.assess(objects, groups, policy, unneeded)
+        return Judged(seen.snapshot, list(seen.nodes), seen.scale_out)
+
+    def assess(self, objects, groups=(), policy="", unneeded=()) -> CapacityReport:
+        """Return what a run sees, with a provider that has these groups."""
         rules, snapshot = self.rules(policy), snapshot_of(objects)
-        settings = rules.loaded.policy.capacity
-        seen = assess(
+        return assess(
             rules,
             NO_HISTORY,
-            settings,
+            rules.loaded.policy.capacity,
             snapshot,
             "pools",
             Given(groups),
             lambda *_: NO_INPUTS,
             unneeded=unneeded,
         )
-        return Judged(snapshot, list(seen.nodes), seen.scale_out)
 
     def report(self, objects, groups=(), inputs=NO_INPUTS, policy="") -> CapacityReport:
         """Return all that is said of a cluster."""

@@ -4,6 +4,7 @@ import pytest
 
 from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.support.worlds import require_nodes
+from tests.unit.machines.capacity.conftest import group
 
 NODES = [node("o1", "oslo"), node("r1", "riga")]
 
@@ -33,6 +34,38 @@ def claim_in(zone, key=ZONE):
 
 
 USES = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+CELL = "topology.disks.example/cell"
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_zone"),
+    [
+        # Its nodes show what the label of a driver holds, whatever its name.
+        (("oslo", "riga"), True),
+        (("oslo", None), True),
+        (("north", "north"), False),
+        ((None, None), False),
+    ],
+)
+def test_the_label_of_a_driver_holds_the_zone_if_it_does_on_the_nodes(machines, cells, is_zone):
+    nodes = [
+        node(f"{zone[0]}1", zone, labels={CELL: cell} if cell else {})
+        for zone, cell in zip(("oslo", "riga"), cells, strict=True)
+    ]
+    pods = workload("till", ["o1", "r1", ""], spec=spread("till", hard=True), cpu="3")
+    (pod,) = machines.look([*nodes, *claim_in("turku", CELL), *pods]).scale_out.pods
+    assert ("turku has no node" in pod.message) is is_zone
+
+
+@pytest.mark.parametrize(("zones", "lacks"), [((), []), (("oslo", "riga", "turku"), ["turku"])])
+def test_a_zone_of_a_node_group_is_one_that_the_cluster_has(machines, zones, lacks):
+    pods = workload("till", ["o1", "o1", "r1", "r1"], spec=spread("till", hard=True))
+    policy = "strategies: {topology-spread: {}}\n"
+    groups = [group("pool", "o1", "r1", zones=zones)]
+    missing = machines.assess([*NODES, *pods], groups, policy).missing
+    assert [name for one in missing for name in one.domains] == lacks
 
 
 @pytest.mark.parametrize(
