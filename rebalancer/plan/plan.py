@@ -50,7 +50,7 @@ class Code(enum.StrEnum):
     LEAVING_NODE = "LeavingNode"
     """More than 5 % of the landings are on nodes marked for deletion."""
     AVOIDED_NODE = "AvoidedNode"
-    """More than 5 % of the landings are on nodes that the policy's ``landings`` leaves out."""
+    """More than 5 % of the landings are on nodes that the policy's ``landings`` leaves out, or any is on another architecture."""
     OTHER_OS = "OtherOS"
     """A landing is on a node of another operating system: the scheduler does not know which one the pod runs on."""
     PDB = "PodDisruptionBudget"
