@@ -70,7 +70,7 @@ class AntiAffinity(Strategy):
     def terms(self, view: View, params: AntiAffinityParams) -> Sequence[Term]:
         """Return a hard term (required) and a soft one (preferred)."""
         gathered: dict[tuple[object, ...], _Gathered] = {}
-        replaceable = {cls for cls, _ in view.replaceable()}
+        replaceable = {cls for cls, _ in view.comparable()}
         for cls in range(len(view.snapshot.classes)):
             for declared in _list_declared(view, cls, params):
                 moves = cls in replaceable

@@ -44,7 +44,7 @@ class PodAffinityStrategy(Strategy):
         """Return a hard term (required) and a soft one (preferred)."""
         wanted = {Entry.HARD: params.required, Entry.SOFT: params.preferred}
         gathered: dict[_Rule, list[int]] = {}
-        for cls, of_class in view.replaceable():
+        for cls, of_class in view.comparable():
             for rule in (
                 *_rules_of_required(view, cls, of_class),
                 *_rules_of_preferred(view, cls, of_class),

@@ -72,7 +72,7 @@ class TopologySpread(Strategy):
     def terms(self, view: View, params: TopologySpreadParams) -> Sequence[Term]:
         """Return a hard and a soft term."""
         constraints: dict[tuple[object, ...], _Constraint] = {}
-        for cls, of_class in view.replaceable():
+        for cls, of_class in view.comparable():
             for rule in _rules(view, cls, params):
                 constraint = constraints.get(rule.identity())
                 if constraint is None:

@@ -204,18 +204,25 @@ class View:
     def replaceable(self) -> Iterator[tuple[int, PodClass]]:
         """Yield (index, class) of the pods whose replacements may land on another node.
 
-        Excluded are pods without a controller, pods that are bound to their node (``PodClass.per_node``), and those for
-        which a scheduler without a profile makes nodes of one pod each, such as that of Fargate.
+        Excluded are pods without a controller, and pods that are bound to their node (``PodClass.per_node``).
+        """
+        for cls, of_class in enumerate(self.snapshot.classes):
+            if of_class.owner >= 0 and not of_class.per_node:
+                yield cls, of_class
+
+    def comparable(self) -> Iterator[tuple[int, PodClass]]:
+        """Yield those of ``replaceable`` whose place among other pods their scheduler chooses.
+
+        Excluded are pods for which a scheduler without a profile makes nodes of one pod each, such as that of Fargate: each has
+        its node for itself, without a pod of a DaemonSet.
         """
         alone = self.made.get("alone")
         if not isinstance(alone, set):
             alone = self.made["alone"] = self._find_alone()
-        for cls, of_class in enumerate(self.snapshot.classes):
-            if of_class.owner >= 0 and not of_class.per_node and cls not in alone:
-                yield cls, of_class
+        yield from (one for one in self.replaceable() if one[0] not in alone)
 
     def _find_alone(self) -> set[int]:
-        """Return the classes of schedulers without a profile each of whose pods has its node for itself."""
+        """Return the classes of schedulers without a profile each of whose pods is the only one on its node."""
         of_others = {
             cls
             for cls, of_class in enumerate(self.snapshot.classes)
@@ -224,7 +231,7 @@ class View:
         if not of_others:
             return of_others
         pods = self.snapshot.pods
-        placed = np.flatnonzero(pods.living & ~self.snapshot.per_node)
+        placed = np.flatnonzero(pods.living)
         beside = np.bincount(pods.node[placed])[pods.node[placed]] > 1
         return of_others - set(pods.cls[placed[beside]].tolist())
 

@@ -54,6 +54,13 @@ def test_pods_of_schedulers_without_a_profile_are_not_judged_by_their_nodes(
     assert bool(plan.skips) is False
 
 
+def daemons(*nodes):
+    pods = [of for of in workload("log", nodes, cpu="50m") if of["kind"] == "Pod"]
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    return pods
+
+
 def apart(kind):
     term = {"labelSelector": {"matchLabels": {"app": "alone"}}, "topologyKey": ZONE}
     of = [term] if kind.startswith("required") else [{"weight": 100, "podAffinityTerm": term}]
@@ -75,6 +82,8 @@ def apart(kind):
         ("serverless", [], False),
         # A pod that shares its node is not of those for which nodes are made.
         ("serverless", workload("web", ["east0"], cpu="50m"), True),
+        # No DaemonSet has pods on such nodes: a machine that one pod fills is a machine.
+        ("batch", daemons("east0"), True),
         ("default-scheduler", [], True),
     ],
 )
