@@ -20,6 +20,7 @@ from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.namespace import KEY, read_namespace_policy
 from rebalancer.registry import Registry
 from rebalancer.run.memory.document import ActingRun, Document, MoveRecord, encode, with_acting_run
 from tests.chart.helm import helm
@@ -311,9 +312,14 @@ def policies() -> list[tuple[str, str]]:
     ("page", "text"), policies(), ids=[f"{p}-{i}" for i, (p, _) in enumerate(policies())]
 )
 def test_policies_are_right(page: str, text: str, tmp_path: Path) -> None:
+    registry, manifest = Registry.installed(), yaml.safe_load(text)
+    if manifest["kind"] == "ConfigMap":
+        cluster = load_policy(None, registry).policy
+        namespace, own = manifest["metadata"]["namespace"], manifest["data"][KEY]
+        assert read_namespace_policy(own, namespace, cluster, set(registry)).problems == (), page
+        return
     file = tmp_path / "policy.yaml"
     file.write_text(text)
-    registry = Registry.installed()
     loaded = load_policy(
         str(file),
         registry,

@@ -78,7 +78,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "what earlier runs left not Ready is in flight",
         "D7",
-        [("            self._all.start(of, count)", "            pass")],
+        [("            self._used[[IN_FLIGHT, 1 + of]] += count", "            pass")],
         [8],
     ),
     Mend(
