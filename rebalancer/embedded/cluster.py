@@ -27,8 +27,8 @@ from rebalancer.embedded.controllers.deployments import (
     GarbageCollector,
     Jobs,
     NamespaceController,
-    Quotas,
     ReplicaSets,
+    ResourceQuotas,
     StatefulSets,
 )
 from rebalancer.embedded.controllers.kubelets import (
@@ -337,7 +337,7 @@ def _controllers(engine: Engine, scheduling: SchedulerLoop) -> list[Controller]:
         GarbageCollector(engine),
         PodCollector(engine),
         NamespaceController(engine),
-        Quotas(engine),
+        ResourceQuotas(engine),
         Deployments(engine),
         ReplicaSets(engine),
         ReplicaSets(engine, kinds.CONTROLLER),

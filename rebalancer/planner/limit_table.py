@@ -73,12 +73,12 @@ class LimitTable:
             if limit >= 0:
                 of.append((limit, 1))
 
-    def lower(self, closed: Bools) -> core.Limits:
+    def lower(self, closed: Bools) -> core.LimitCounters:
         """Return the limits as the core has them, with nothing used; ``closed`` (N,): the nodes of closed zones."""
         counter, most, strategy = (
             view_of(np.array(of, np.int64)) for of in (self.counter, self.most, self._strategy)
         )
-        return core.Limits(
+        return core.LimitCounters(
             view_of(np.zeros(self.counters, np.int64)),
             self._owners,
             counter,

@@ -130,14 +130,14 @@ class _Evidence:
         opened = counted & ~self._shut
         if opened.any():
             # Each of these is replaced, or removed, by itself; NotReady it may be for the cause that shuts the zone.
-            counted &= ~nodes.ready | ~(self._going | self._outdated(opened))
+            counted &= ~nodes.ready | ~(self._going | self._find_outdated(opened))
         shut = counted & self._shut
         if _is_most(counted & ~nodes.ready, counted):
             return shut
         is_shut = _is_most(shut, counted) and not self._has_open_group(counted, opened)
         return shut if is_shut else np.zeros(len(nodes), bool)
 
-    def _outdated(self, opened: Bools) -> Bools:
+    def _find_outdated(self, opened: Bools) -> Bools:
         """Return the cordoned nodes (N,) whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
         oldest = min(self._versions[row] for row in np.flatnonzero(opened).tolist())
         older = np.array([() < version < oldest for version in self._versions], bool)

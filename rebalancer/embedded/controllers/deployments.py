@@ -658,7 +658,7 @@ class NamespaceController(Controller):
             self.store.remove(NAMESPACE, namespace)
 
 
-class Quotas(Controller):
+class ResourceQuotas(Controller):
     """Keeps the status of ResourceQuotas."""
 
     def observe(self, change: Change) -> None:
