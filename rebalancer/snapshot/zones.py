@@ -110,7 +110,7 @@ class _Evidence:
         nodes = self._nodes = snapshot.nodes
         closed_to_most = [any(map(_keeps_away, taints)) for taints in nodes.taint_sets]
         self._takes_most = ~np.array(closed_to_most or [False], bool)[nodes.taint_set]
-        leaving = nodes.leaving & ~(self._takes_most & _only_candidates(nodes))
+        leaving = nodes.leaving & ~(self._takes_most & _find_candidates(nodes))
         self._shut = nodes.unschedulable | ~nodes.ready | leaving
         self._worked_on = np.zeros(len(nodes), bool)
         """(N,) a command empties or replaces them, scale-in removes them, or somebody reboots them."""
@@ -130,14 +130,14 @@ class _Evidence:
         opened = counted & ~self._shut
         if opened.any():
             # Each of these is replaced, or removed, by itself; NotReady it may be for the cause that shuts the zone.
-            counted &= ~nodes.ready | ~(self._going | self._outdated(opened))
+            counted &= ~nodes.ready | ~(self._going | self._find_outdated(opened))
         shut = counted & self._shut
         if _is_most(counted & ~nodes.ready, counted):
             return shut
         is_shut = _is_most(shut, counted) and not self._has_open_group(counted, opened)
         return shut if is_shut else np.zeros(len(nodes), bool)
 
-    def _outdated(self, opened: Bools) -> Bools:
+    def _find_outdated(self, opened: Bools) -> Bools:
         """Return the cordoned nodes (N,) whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
         oldest = min(self._versions[row] for row in np.flatnonzero(opened).tolist())
         older = np.array([() < version < oldest for version in self._versions], bool)
@@ -157,7 +157,7 @@ class _Evidence:
         )
 
 
-def _only_candidates(nodes: Nodes) -> Bools:
+def _find_candidates(nodes: Nodes) -> Bools:
     """Return the nodes (N,) of which nothing is announced but that Cluster Autoscaler may remove them."""
     marked = [any(taint.key == CANDIDATE for taint in taints) for taints in nodes.taint_sets]
     candidates = np.array(marked or [False], bool)[nodes.taint_set]
