@@ -110,7 +110,7 @@ class _Evidence:
         nodes = self._nodes = snapshot.nodes
         closed_to_most = [any(map(_keeps_away, taints)) for taints in nodes.taint_sets]
         self._takes_most = ~np.array(closed_to_most or [False], bool)[nodes.taint_set]
-        leaving = nodes.leaving & ~(self._takes_most & _only_candidates(nodes))
+        leaving = nodes.leaving & ~(self._takes_most & _find_candidates(nodes))
         self._shut = nodes.unschedulable | ~nodes.ready | leaving
         self._worked_on = np.zeros(len(nodes), bool)
         """(N,) a command empties or replaces them, scale-in removes them, or somebody reboots them."""
@@ -157,7 +157,7 @@ class _Evidence:
         )
 
 
-def _only_candidates(nodes: Nodes) -> Bools:
+def _find_candidates(nodes: Nodes) -> Bools:
     """Return the nodes (N,) of which nothing is announced but that Cluster Autoscaler may remove them."""
     marked = [any(taint.key == CANDIDATE for taint in taints) for taints in nodes.taint_sets]
     candidates = np.array(marked or [False], bool)[nodes.taint_set]
