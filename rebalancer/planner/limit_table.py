@@ -74,7 +74,10 @@ class LimitTable:
                 of.append((limit, 1))
 
     def lower(self, closed: Bools) -> core.Limits:
-        """Return the limits as the core has them, with nothing used; ``closed`` (N,): the nodes of closed zones."""
+        """Return the limits as the core has them, with nothing used, and forget the lists; ``closed`` (N,): the nodes of closed zones."""
+        of_class, of_node = _lower_lists(self.of_class), _lower_lists(self.of_node)
+        self.of_class.clear()
+        self.of_node.clear()
         counter, most, strategy = (
             view_of(np.array(of, np.int64)) for of in (self.counter, self.most, self._strategy)
         )
@@ -87,8 +90,8 @@ class LimitTable:
             view_of(np.array(self._of_ready, bool)),
             view_of(np.array(self._of_open, bool)),
             view_of(np.ascontiguousarray(closed)),
-            _lower_lists(self.of_class),
-            _lower_lists(self.of_node),
+            of_class,
+            of_node,
         )
 
 
