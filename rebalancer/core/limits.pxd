@@ -3,7 +3,7 @@ cdef Py_ssize_t _IN_FLIGHT, _PARTS
 cdef class LimitLists:
     cdef public const long long[::1] start, limit, amount
 
-cdef class LimitCounters:
+cdef class LimitArrays:
     cdef public long long[::1] used, most
     cdef public Py_ssize_t owners
     cdef public const long long[::1] counter, strategy
@@ -11,7 +11,7 @@ cdef class LimitCounters:
     cdef public LimitLists of_class, of_node
 
 cpdef Py_ssize_t find_full(
-    LimitCounters limits,
+    LimitArrays limits,
     Py_ssize_t cls,
     Py_ssize_t node,
     Py_ssize_t strategy,
@@ -22,8 +22,8 @@ cpdef Py_ssize_t find_full(
     Py_ssize_t without,
 ) except? -1
 cpdef bint is_about(
-    LimitCounters limits, Py_ssize_t limit, Py_ssize_t node, Py_ssize_t strategy, bint ready
+    LimitArrays limits, Py_ssize_t limit, Py_ssize_t node, Py_ssize_t strategy, bint ready
 ) except -1
 cpdef void count(
-    LimitCounters limits, Py_ssize_t cls, Py_ssize_t node, Py_ssize_t strategy, Py_ssize_t first, bint ready
+    LimitArrays limits, Py_ssize_t cls, Py_ssize_t node, Py_ssize_t strategy, Py_ssize_t first, bint ready
 ) except *

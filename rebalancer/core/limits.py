@@ -24,7 +24,7 @@ class LimitLists:
         """(E,) what one move adds to the counter of each."""
 
 
-class LimitCounters:
+class LimitArrays:
     """L limits on C counters, numbered in the order in which they are named."""
 
     def __init__(
@@ -61,7 +61,7 @@ class LimitCounters:
 
 
 def find_full(
-    limits: LimitCounters,
+    limits: LimitArrays,
     cls: int,
     node: int,
     strategy: int,
@@ -99,7 +99,7 @@ def find_full(
     return full
 
 
-def is_about(limits: LimitCounters, limit: int, node: int, strategy: int, ready: bool) -> bool:
+def is_about(limits: LimitArrays, limit: int, node: int, strategy: int, ready: bool) -> bool:
     """Return whether a limit is about a move for a strategy of a pod on a node, which is Ready or not."""
     if limits.strategy[limit] != 0 and limits.strategy[limit] != strategy:
         return False
@@ -108,9 +108,7 @@ def is_about(limits: LimitCounters, limit: int, node: int, strategy: int, ready:
     return node < 0 or not (limits.of_open[limit] and limits.closed[node])
 
 
-def count(
-    limits: LimitCounters, cls: int, node: int, strategy: int, first: int, ready: bool
-) -> None:
+def count(limits: LimitArrays, cls: int, node: int, strategy: int, first: int, ready: bool) -> None:
     """Add a move of a pod of a class off a node to the counters of all limits from ``first`` on that it is under."""
     for of_node in range(_PARTS if node >= 0 else 1):
         lists = limits.of_node if of_node else limits.of_class

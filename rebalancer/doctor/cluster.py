@@ -22,7 +22,7 @@ from rebalancer.planner.findings import (
     closed_disruption_budgets,
     policy_warnings,
 )
-from rebalancer.planner.quota import Quotas
+from rebalancer.planner.quota import QuotaClaims
 from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
@@ -340,7 +340,7 @@ def _budgets(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _quotas(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
-    quotas = Quotas(snapshot)
+    quotas = QuotaClaims(snapshot)
     held: dict[str, int] = {}
     movable = np.bincount(snapshot.pods.cls[protected == 0], minlength=len(snapshot.classes))
     for cls in np.flatnonzero(movable).tolist():

@@ -113,9 +113,11 @@ class Allowance:
         self._waiting = 0
         """Pods that no node takes, of those that count in flight."""
         table = LimitTable(problem)
-        budgets = [settings.budgets, *settings.of_strategy.values()]
-        self._number = {name: number for number, name in enumerate(settings.of_strategy, 1)}
+        # A strategy with the policy's budgets never reaches them before all strategies together.
+        own = {name: of for name, of in settings.of_strategy.items() if of != settings.budgets}
+        self._number = {name: number for number, name in enumerate(own, 1)}
         """Strategy -> its number, of those that have budgets of their own."""
+        budgets = [settings.budgets, *own.values()]
         self._sets = [BudgetLimits(table, of, settings, n) for n, of in enumerate(budgets)]
         for one in self._sets:
             one.limit_run()

@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.core import limits as core
 from rebalancer.core.views import view_of
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.quota import Claim, Quotas
+from rebalancer.planner.quota import Claim, QuotaClaims
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
@@ -73,12 +73,15 @@ class LimitTable:
             if limit >= 0:
                 of.append((limit, 1))
 
-    def lower(self, closed: Bools) -> core.LimitCounters:
-        """Return the limits as the core has them, with nothing used; ``closed`` (N,): the nodes of closed zones."""
+    def lower(self, closed: Bools) -> core.LimitArrays:
+        """Return the limits as the core has them, with nothing used, and forget the lists; ``closed`` (N,): the nodes of closed zones."""
+        of_class, of_node = _lower_lists(self.of_class), _lower_lists(self.of_node)
+        self.of_class.clear()
+        self.of_node.clear()
         counter, most, strategy = (
             view_of(np.array(of, np.int64)) for of in (self.counter, self.most, self._strategy)
         )
-        return core.LimitCounters(
+        return core.LimitArrays(
             view_of(np.zeros(self.counters, np.int64)),
             self._owners,
             counter,
@@ -87,8 +90,8 @@ class LimitTable:
             view_of(np.array(self._of_ready, bool)),
             view_of(np.array(self._of_open, bool)),
             view_of(np.ascontiguousarray(closed)),
-            _lower_lists(self.of_class),
-            _lower_lists(self.of_node),
+            of_class,
+            of_node,
         )
 
 
@@ -232,7 +235,7 @@ def limit_quotas(table: LimitTable) -> None:
     snapshot = table.problem.snapshot
     if not snapshot.quotas:
         return
-    quotas, counters = Quotas(snapshot), dict[object, int]()
+    quotas, counters = QuotaClaims(snapshot), dict[object, int]()
     for cls, of in enumerate(table.of_class):
         for claim in () if snapshot.waits(cls) else quotas.claims(cls):
             key = claim.quota.namespace, claim.quota.name, claim.name

@@ -38,7 +38,7 @@ class Claim(NamedTuple):
         )
 
 
-class Quotas:
+class QuotaClaims:
     """The quotas of a snapshot, by the classes whose pods they count."""
 
     def __init__(self, snapshot: Snapshot) -> None:

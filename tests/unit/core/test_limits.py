@@ -45,7 +45,7 @@ class Drawn:
         words = (np.array(of, bool) for of in (self.of_ready, self.of_open, self.closed))
         arrays = [view_of(array) for array in (*numbers, *words)]
         used = view_of(np.zeros(COUNTERS, np.int64))
-        return core.LimitCounters(used, OWNERS, *arrays, lists(self.of_class), lists(self.of_node))
+        return core.LimitArrays(used, OWNERS, *arrays, lists(self.of_class), lists(self.of_node))
 
     def under(self, move: Move) -> list[tuple[int, int]]:
         """The limits that a move is under, ascending, each with what the move adds."""

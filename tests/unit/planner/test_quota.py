@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner.quota import Quotas
+from rebalancer.planner.quota import QuotaClaims
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -21,7 +21,7 @@ def ledger_of(*quotas, spec=None, namespace="default"):
     """The ledger of a cluster with one pod of 100m, and the class of that pod."""
     pods = workload("web", ["n0"], spec=spec, namespace=namespace)
     snapshot = snapshot_of([node("n0"), *pods, *quotas])
-    return Quotas(snapshot), int(snapshot.pods.cls[0])
+    return QuotaClaims(snapshot), int(snapshot.pods.cls[0])
 
 
 @pytest.mark.parametrize(
