@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.plan.plan import Move
 from rebalancer.planner.planning import make_plan
 from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, spread, workload
 from tests.support.worlds import read_rules
@@ -27,7 +28,7 @@ class Day:
             for n in range(self.random.choice([3, 4, 6])):
                 self.pods[name, n] = f"{'xyz'[n % 3]}{self.random.randrange(3)}"
         self.twice = 0
-        self.moves = Counter()
+        self.moves = Counter[tuple[str, int]]()
 
     def objects(self):
         made = [
@@ -66,7 +67,7 @@ class Day:
         """Carry out the first wave of a plan; return its moves."""
         moves = make_plan(RULES, snapshot_of(self.objects()), Timings(SystemClock())).plan.moves
         wave = [move for move in moves if move.wave == moves[0].wave]
-        before, out = self.serving(), Counter()
+        before, out = self.serving(), Counter[str]()
         for move in wave:
             name, _, number = move.pod.rpartition("-")
             pod = name, int(number)
@@ -83,7 +84,7 @@ class Day:
     def settle(self):
         """Run until nothing moves; return the moves."""
         self.moves.clear()
-        made = []
+        made = list[Move]()
         for _ in range(MOST_RUNS):
             if not (wave := self.run()):
                 self.twice += sum(number > 1 for number in self.moves.values())
