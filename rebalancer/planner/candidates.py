@@ -94,7 +94,7 @@ class CandidateRows:
         later = _later(self._terms, len(draft.snapshot.pods))
         youth = 1.0 + _LATER * np.where(later < 1.0, later, 0.0)
         cost = draft.problem.costs * reluctance(draft.snapshot) * youth
-        rank = draft.view.rank_equals() * np.int32(-1 if self._effort.backwards else 1)
+        rank = draft.view.rank_equals()
         first = np.lexsort((rank, cost, later >= 1.0))
         place = np.empty(len(first), np.int64)
         place[first] = np.arange(len(first))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Up to so many nodes another order is tried where rules stay unmet: a second search costs less there than reading.
-_FEW_NODES = 30
 # From so many nodes on, what one move changes is little of where the next pods land.
 _MANY_NODES = 100
 # Share of the largest wave on many nodes: each wave ends with looks at all that is refused, for a few moves at last.
@@ -16,10 +14,6 @@ _FEW = 0.5
 class Effort:
     """Limits of the search, and of the choice of nodes to empty."""
 
-    orders: int = 1
-    """Orders in which the search is made where rules stay unmet; what leaves least is kept."""
-    backwards: bool = False
-    """Of pods whose moves promise the same, the last goes first."""
     in_a_row: int = 4
     """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
     in a row the others wait until a move concerns the class."""
@@ -91,6 +85,4 @@ class Effort:
     def of(nodes: int) -> Effort:
         """Return the limits for a cluster with this number of nodes."""
         # On few nodes each move makes the next landings more certain: gambles wait until hardly any other move is left.
-        if nodes >= _MANY_NODES:
-            return Effort(few=_FEW)
-        return Effort(orders=2 if nodes <= _FEW_NODES else 1)
+        return Effort() if nodes < _MANY_NODES else Effort(few=_FEW)

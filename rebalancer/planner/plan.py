@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -85,7 +85,7 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
     before = _Before(scores_of(draft), draft.bounds(), pods_of_rules(draft), rules_elsewhere(draft))
     most = SHOWN_LANDINGS if observer is None else None
     effort = Effort.of(len(draft.snapshot.nodes))
-    result = _search(draft, effort, stop, most)
+    result = search(draft, effort, stop, most)
     chosen = with_scenarios(draft, result.chosen, effort)
     if observer is not None:
         observer.after(draft, chosen)
@@ -119,35 +119,6 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
             *result.rooms.notes,
         ),
     )
-
-
-def _search(
-    draft: Draft, effort: Effort, stop: Callable[[], str | None], most: int | None
-) -> SearchResult:
-    """Search; where moves leave rules unmet, also in another order. The draft holds the moves of the result, which leaves least."""
-    if effort.orders == 1:
-        return search(draft, effort, stop, most)
-    draft.state.keep_inverses()
-    result = search(draft, effort, stop, most)
-    left = _rank(draft, result)
-    # Where no pod gains by itself, the order does not matter; where a budget ends the plan, the next run goes on.
-    if not (result.chosen and any(left[:2])) or draft.allowance.exhausted() is not None:
-        return result
-    for order in (replace(effort, backwards=True), effort):
-        draft.begin_again()
-        result = search(draft, order, stop, most)
-        if _rank(draft, result) < left:
-            break
-    return result
-
-
-def _rank(draft: Draft, result: SearchResult) -> tuple[float, float, int]:
-    """Return what is smaller for the better result: what stays unmet of hard rules, of soft ones, and its moves."""
-    entries = [0.0, 0.0, 0.0]
-    for one in draft.enforced:
-        entries[one.term.entry] += one.weight * one.term.potential()
-    hard, soft, _ = (round(entry, 6) for entry in entries)
-    return hard, soft, len(result.chosen)
 
 
 @dataclass(frozen=True, slots=True)

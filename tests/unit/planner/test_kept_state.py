@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rebalancer.cost.guards import guard_term
 from rebalancer.planner.candidates import CandidateRows
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.search import _Pass
@@ -92,7 +93,7 @@ def named(rows):
 def check_candidates(candidates, draft):
     """What rules promise; balance is asked about when it is a pair's turn."""
     judge = Judge(draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold)
-    afresh = CandidateRows(draft, draft.enforced, judge.effects, candidates._effort)
+    afresh = CandidateRows(draft, draft.enforced, judge.effects, Effort())
     kept, fresh = ({one.pair: one for one in of.promises()} for of in (candidates, afresh))
     for pair in {*kept, *fresh}:
         if candidates._stale[pair[0]]:
@@ -111,17 +112,13 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
     monkeypatch, seed, sampled, flight
 ):
     moves: list[Any] = []
-    move, next_wave, begin = Draft.move, _Pass._moves_of, Draft.begin_again
+    move, next_wave = Draft.move, _Pass._moves_of
 
     def moved(self, pod, cls, prediction, lands=0):
         move(self, pod, cls, prediction, lands)
         moves.append((pod, cls, prediction, lands))
         check_state(self.state)
         check_scheduler(self)
-
-    def began_again(self):
-        begin(self)
-        moves.clear()
 
     def checked_wave(self, wave):
         before = len(moves)
@@ -140,7 +137,6 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
     budgets = Budgets(in_flight=Limit.parse(flight), per_run=Limit.parse("100%"))
     with monkeypatch.context() as patched:
         patched.setattr(Draft, "move", moved)
-        patched.setattr(Draft, "begin_again", began_again)
         patched.setattr(_Pass, "_moves_of", checked_wave)
         made = plan(
             problem_of(drifted(seed), profile=profile), Settings(budgets=budgets), Callbacks()

@@ -5,13 +5,11 @@ import pytest
 
 from rebalancer.cost.term import Bound, Entry
 from rebalancer.plan.plan import Backlog, Cost
-from rebalancer.planner.effort import Effort
 from rebalancer.planner.plan import Callbacks, _bound, plan, size_of
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import plan_of, problem_of
-from tests.unit.planner.test_judged_together import drifted
 
 NODES = [node(f"n{i}") for i in range(4)]
 
@@ -124,14 +122,3 @@ def test_it_ends_early_with_what_is_planned_so_far(after):
 def test_the_lower_bound_is_never_above_a_plan_that_reaches_the_same(before, moves, waiting, least):
     bound = (Entry.HARD, Bound(before, np.array([0], np.int32), 1.0))
     assert _bound([bound], [], frozenset(), moves, Backlog(waiting, 1, more=True)) == least
-
-
-@pytest.mark.parametrize(("seed", "fewer"), [(3, 0), (13, 1), (51, 1)])
-def test_on_few_nodes_the_better_of_two_orders_is_kept(monkeypatch, seed, fewer):
-    settings = Settings(lifted=True)
-    better = plan_of(drifted(seed), settings=settings)
-    monkeypatch.setattr(Effort, "of", lambda _: Effort())
-    usual = plan_of(drifted(seed), settings=settings)
-    left = [sum(of.cost.soft for of in one.after.values()) for one in (better, usual)]
-    assert left[0] == left[1] > 0
-    assert len(better.moves) == len(usual.moves) - fewer
