@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from rebalancer.planner.limit_table import (
     LimitTable,
     limit_disruptions,
     limit_quotas,
+    with_counters,
 )
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
@@ -110,8 +112,6 @@ class Allowance:
         self._snapshot = problem.snapshot
         self._planned = settings.planned
         self._makes_room = {of.strategy for of in problem.contributions if of.asks is not None}
-        self._waiting = 0
-        """Pods that no node takes, of those that count in flight."""
         table = LimitTable(problem)
         # A strategy with the policy's budgets never reaches them before all strategies together.
         own = {name: of for name, of in settings.of_strategy.items() if of != settings.budgets}
@@ -129,17 +129,18 @@ class Allowance:
         limit_disruptions(table)
         self._first_quota = len(table)
         limit_quotas(table)
-        self.limits = table.lower(problem.disruptions.closed)
+        self._put(table.lower(problem.disruptions.closed))
         self._words, self._table = table.words, table
-        self._used, self._most = np.asarray(self.limits.used), np.asarray(self.limits.most)
-        # A number of a view is one of Python at once.
-        self._now, self._top = self._used.data, self._most.data
         self._of_wave = np.ones(len(self._used), bool)
         self._of_wave[table.of_run] = False
         self._landed = self._used.copy()
         """The counters once all moves of this run have landed."""
         self._starting_in: Counter[str] = Counter()
         """Namespace -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
+        self._waiting_in: Counter[str] = Counter()
+        """Namespace -> those of them that no node takes. They do not count for moves that make room."""
+        self._without: dict[str, int] = {}
+        """Namespace -> how many moves in flight do not count for moves of its pods that make room."""
         self._seen: Counter[str] = Counter()
         """Namespace -> pods in flight that this run has not moved."""
         self._time = RunTime(
@@ -155,6 +156,25 @@ class Allowance:
         self._seen_in_flight()
         self.begins_in_flight = bool(self._used[IN_FLIGHT])
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
+
+    def _put(self, limits: core.LimitArrays) -> None:
+        self.limits = limits
+        self._used, self._most = np.asarray(limits.used), np.asarray(limits.most)
+        # A number of a view is one of Python at once.
+        self._now, self._top = self._used.data, self._most.data
+
+    def copy(self) -> Allowance:
+        """Return a copy with counters of its own. It shares the limits, since to collect them takes long."""
+        made = copy(self)
+        made.own_counters()
+        return made
+
+    def own_counters(self) -> None:
+        """Make what moves change this object's own, once it is a copy."""
+        self._put(with_counters(self.limits, self._used.copy(), self._most.copy()))
+        self._landed, self._time = self._landed.copy(), copy(self._time)
+        self._starting_in, self._starting = self._starting_in.copy(), self._starting.copy()
+        self._seen, self._without = self._seen.copy(), self._without.copy()
 
     def _seen_in_flight(self) -> None:
         """Count the moves of earlier runs in flight: terminating pods, and young pods that are not Ready.
@@ -181,7 +201,10 @@ class Allowance:
         for of, count in replaced.items():
             self._starting_in[snapshot.owners[of].namespace] += count
             self._used[[IN_FLIGHT, 1 + of]] += count
-        self._waiting = int(starting[snapshot.unschedulable_pods()].sum())
+        unschedulable = snapshot.unschedulable_pods()
+        waiting = unschedulable[starting[unschedulable]]
+        for of, count in Counter(owner_of[waiting].tolist()).items():
+            self._waiting_in[snapshot.owners[of].namespace] += count
         self._starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
@@ -206,10 +229,15 @@ class Allowance:
         """
         of_all = self._sets[0]
         share = -(-of_all.in_flight // 2)
-        above = {name: max(0, pods - share) for name, pods in self._seen.items()}
+        above, of_waiting = Counter[str](), Counter[str]()
+        for name, pods in self._seen.items():
+            above[name] = max(0, pods - share)
+            of_waiting[name] = above[name] - max(0, pods - self._waiting_in[name] - share)
+        waiting = self._waiting_in.total()
         for namespace, limit in of_all.of_in_flight.items():
-            others = sum(above.values()) - above.get(namespace, 0)
-            self._most[limit] = of_all.in_flight + others
+            self._most[limit] = of_all.in_flight + above.total() - above[namespace]
+            # Those above the share are left out by the limit already.
+            self._without[namespace] = waiting - (of_waiting.total() - of_waiting[namespace])
         limits = list(of_all.of_in_flight.values())
         self._most_in_flight = int(self._most[limits].max(initial=of_all.in_flight))
 
@@ -343,11 +371,14 @@ class Allowance:
     ) -> int:
         """Return the number of the first limit from ``first`` to below ``last`` that one more move would exceed; -1: none."""
         itself = not ready and self._starting[cls, node] > 0
-        without = self._waiting if strategy in self._makes_room else 0
+        without = self._without_for(cls) if strategy in self._makes_room else 0
         number = self._number.get(strategy, 0)
         return core.find_full(
             self.limits, cls, node, number, first, last, ready, int(itself), without
         )
+
+    def _without_for(self, cls: int) -> int:
+        return self._without[self._snapshot.classes[cls].namespace]
 
     def holds_owner(self, cls: int) -> bool:
         """Return whether no pod of the owner of ``cls`` may move in this wave, on any node."""

@@ -59,7 +59,8 @@ class Draft:
             unready=unready,
             by_unit=by_unit,
         )
-        self.allowance = Allowance(problem, settings)
+        self._unused = Allowance(problem, settings)
+        self.allowance = self._unused.copy()
         self.terms: tuple[WeightedTerm, ...] = tuple(
             self._weigh(of, complete(term, Term))
             for of in problem.contributions
@@ -87,7 +88,7 @@ class Draft:
         Its state keeps the inverses since then, see :meth:`ClusterState.keep_inverses`.
         """
         self.state.rewind()
-        self.allowance = Allowance(self.problem, self.settings)
+        self.allowance = self._unused.copy()
         self.gangs_that_stay.clear()
         self.ended = EndedPods(self.problem)
 

@@ -19,6 +19,8 @@ from rebalancer.snapshot.columns import Bools, Ints
 
 IN_FLIGHT = 0
 """The counter of all moves in flight; then comes one for each owner."""
+_MOST = 2**61
+"""No object of a cluster needs more; a file may hold any number."""
 
 
 class LimitTable:
@@ -60,7 +62,7 @@ class LimitTable:
     ) -> int:
         """Add a limit, and return its number; ``strategy``: the number of the one whose moves it is about; 0: all."""
         self.words.append(words)
-        self.most.append(most)
+        self.most.append(max(-_MOST, min(most, _MOST)))
         self.counter.append(counter)
         self._strategy.append(strategy)
         self._of_ready.append(of_ready)
@@ -93,6 +95,22 @@ class LimitTable:
             of_class,
             of_node,
         )
+
+
+def with_counters(limits: core.LimitArrays, used: Ints, most: Ints) -> core.LimitArrays:
+    """Return the same limits with other counters ``used`` (C,) and numbers that they allow, ``most`` (L,)."""
+    return core.LimitArrays(
+        view_of(used),
+        limits.owners,
+        limits.counter,
+        view_of(most),
+        limits.strategy,
+        limits.of_ready,
+        limits.of_open,
+        limits.closed,
+        limits.of_class,
+        limits.of_node,
+    )
 
 
 def _lower_lists(lists: Sequence[Sequence[tuple[int, int]]]) -> core.LimitLists:
@@ -242,7 +260,7 @@ def limit_quotas(table: LimitTable) -> None:
             if key not in counters:
                 counters[key] = table.open_counter()
             limit = table.add(claim.most, claim, counters[key])
-            of.append((limit, claim.need))
+            of.append((limit, min(claim.need, _MOST)))
 
 
 def _count_unprotected(problem: Problem) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
 from rebalancer.plan.plan import Code
@@ -10,7 +11,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.testing.snapshots import node, workload
-from tests.unit.planner.conftest import plan_of, rechecked
+from tests.unit.planner.conftest import draft_of, plan_of, rechecked
 
 NODES = ("n0", "n1", "n2", "n3")
 NOW = 1_800_000_000
@@ -225,3 +226,43 @@ def test_young_pods_of_one_tenant_do_not_hold_up_the_others(plan):
     assert moved(plan, *loop)[:2] == (4, 4)
     own = starting("loop", 4, 60)
     assert moved(plan, *own)[0] == 0
+
+
+def waiting(number, namespace):
+    """So many young pods of another namespace that no node takes."""
+    objects = workload("waits", [""] * number, namespace=namespace)
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    for pod in (item for item in objects if item["kind"] == "Pod"):
+        pod["metadata"]["creationTimestamp"] = CREATED[60]
+        del pod["spec"]["nodeName"]
+        since = {"lastTransitionTime": CREATED[60]}
+        pod["status"] = {"phase": "Pending", "conditions": [{**refused, **since}]}
+    return objects
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 9])
+@pytest.mark.parametrize("namespace", ["other", "default"])
+def test_moves_that_make_room_in_one_wave_are_as_many_as_may_be_in_flight(number, namespace):
+    """Pods that wait do not count for them, whoever they belong to, and are not left out twice."""
+    most = Limit.parse(4)
+    many = Limit.parse(50)
+    budgets = Budgets(in_flight=most, per_node=many, per_owner=many, per_run=many, per_hour=many)
+    objects = [*map(node, NODES), *workload("web", [*NODES] * 3), *waiting(number, namespace)]
+    draft = draft_of(objects, settings=Settings(budgets=budgets), strategies=["make-room"])
+    pods, moves = draft.snapshot.pods, 0
+    for pod in np.flatnonzero(pods.node >= 0).tolist():
+        of_pod = int(pods.cls[pod]), int(pods.node[pod]), "make-room"
+        if draft.allowance.waits(*of_pod) is None:
+            draft.allowance.spend(*of_pod)
+            moves += 1
+    assert moves == 4
+
+
+def test_a_copy_before_the_first_move_counts_for_itself():
+    draft = draft_of([*map(node, NODES), *workload("web", NODES)], settings=TWO)
+    before, used = draft.allowance.copy(), draft.allowance
+    pods = draft.snapshot.pods
+    for pod in range(2):
+        used.spend(int(pods.cls[pod]), int(pods.node[pod]), "duplicates")
+    assert used.full()
+    assert not before.full()
