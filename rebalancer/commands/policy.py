@@ -32,7 +32,7 @@ from rebalancer.planner.findings import findings
 from rebalancer.policy.document import FileProblem, YamlDocument
 from rebalancer.policy.forms import MODELINE, effective
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.namespace import KEY, describe_sum, may_narrow, read_namespace_policy
+from rebalancer.policy.namespace import describe_sum, may_narrow, read_namespace_policy
 from rebalancer.policy.values import Params
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context
@@ -216,8 +216,8 @@ def describe_narrowed(client: Client, loaded: LoadedPolicy, namespace: str) -> s
     document = YamlDocument("", {}, {})
     if may_narrow(loaded.policy, namespace):
         for listed in list_namespace_policies(client, namespace):
-            text = (listed.data or {}).get(KEY)
-            read = read_namespace_policy(text, namespace, loaded.policy, Registry.installed())
+            known = Registry.installed()
+            read = read_namespace_policy(listed.text, namespace, loaded.policy, known)
             if read.policy is None:
                 raise PolicyError(list(map(str, read.problems)))
             document = read.document

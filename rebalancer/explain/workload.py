@@ -215,7 +215,7 @@ def _budgets(draft: Draft, classes: Int32s) -> Iterator[BudgetState]:
         covered = np.intersect1d(budget.classes, classes)
         if len(covered):
             pods = int(np.count_nonzero(np.isin(snapshot.pods.cls, covered)))
-            closed = " and ".join(disruptions.closed_zones()) if disruptions.idle(index) else ""
+            closed = " and ".join(disruptions.closed_zones) if disruptions.idle(index) else ""
             yield BudgetState(budget, pods, disruptions.allowed(index), closed)
 
 

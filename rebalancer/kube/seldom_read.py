@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import Raw
@@ -14,7 +14,8 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.kube.resources import AccessRule
-from rebalancer.policy.namespace import CONFIG_MAP
+from rebalancer.kube.transport import Response
+from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
 from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
@@ -184,32 +185,54 @@ NAMESPACE_POLICY_RULES = (
 """For a run, dry or not, whose policy has ``namespacePolicies``. RBAC grants a list of one name to who asks for that name."""
 
 
-class PolicyConfigMap(msgspec.Struct):
-    """A ConfigMap with the policy of a namespace."""
-
+class _PolicyConfigMap(msgspec.Struct):
     metadata: o.ObjectMeta
     data: dict[str, str] | None = None
 
 
 class _PolicyConfigMaps(msgspec.Struct):
-    items: tuple[PolicyConfigMap, ...] = ()
+    metadata: ListMeta
+    items: tuple[_PolicyConfigMap, ...] = ()
 
 
-def list_namespace_policies(client: Client, namespace: str = "") -> tuple[PolicyConfigMap, ...]:
-    """Return the ConfigMaps with policies of namespaces, by namespace; those of all if none is named.
+@dataclass(frozen=True, slots=True)
+class ListedPolicy:
+    """The text of a namespace's policy, and its ConfigMap."""
+
+    metadata: o.ObjectMeta
+    text: str | None
+    """None: the ConfigMap has no such key. Of a text that is too long only so much that this shows."""
+
+
+_POLICIES_AT_ONCE = 20
+"""ConfigMaps in a page: one may have a MiB."""
+
+
+def _decode_policies(response: Response) -> tuple[list[ListedPolicy], ListMeta]:
+    page = msgspec.json.decode(response.body, type=_PolicyConfigMaps)
+    texts = ((one.data or {}).get(KEY) for one in page.items)
+    cut = (text if text is None else text[: MAX_TEXT + 1] for text in texts)
+    return [
+        ListedPolicy(one.metadata, text) for one, text in zip(page.items, cut, strict=True)
+    ], page.metadata
+
+
+def list_namespace_policies(client: Client, namespace: str = "") -> list[ListedPolicy]:
+    """Return the policies of namespaces, by namespace; those of all if none is named.
 
     Raises:
         ClusterReadError: they could not be read, or may not be.
     """
-    query: dict[str, str | int] = {"fieldSelector": f"metadata.name={CONFIG_MAP}"}
-    response = client.get(CONFIG_MAPS.path(namespace), query=query)
-    (rule,) = NAMESPACE_POLICY_RULES
-    try:
-        body = client.expect(response, replace(rule, namespace=namespace)).body
-        listed = msgspec.json.decode(body, type=_PolicyConfigMaps).items
-    except (ValueError, RecursionError):
-        raise ClusterReadError("what was answered for policies of namespaces is no list") from None
-    return tuple(sorted(listed, key=lambda one: one.metadata.namespace))
+    pages = read_pages(
+        client,
+        Listing(CONFIG_MAPS),
+        _decode_policies,
+        page_size=_POLICIES_AT_ONCE,
+        selector=f"metadata.name={CONFIG_MAP}",
+        namespace=namespace,
+        may_restart=False,
+    )
+    return sorted((one for page in pages for one in page), key=lambda one: one.metadata.namespace)
 
 
 _VERSIONS = ("v1beta1", "v1alpha1")

@@ -122,7 +122,7 @@ class Allowance:
         for one in self._sets:
             one.limit_run()
         self._first = len(table)
-        """The first limit that a later wave is not under; those before it are of the run."""
+        """The first limit that a move of a later wave may not exceed; those before it are of all moves of the run."""
         serving = _serving_replicas(problem)
         for one in self._sets:
             one.limit_waves(serving)

@@ -21,6 +21,9 @@ class DisruptionBudgets:
         self._snapshot = snapshot
         self.closed: Bools = closed_nodes(snapshot)
         """(N,) nodes of closed zones: what the API server counts as healthy there does not serve."""
+        zone_of, names = snapshot.nodes.labels.zones()
+        self.closed_zones = sorted(names[zone] for zone in np.unique(zone_of[self.closed]).tolist())
+        """The names of the closed zones."""
         self._of_class: dict[int, list[int]] = {}
         for index, budget in enumerate(snapshot.budgets):
             for cls in budget.classes.tolist():
@@ -62,11 +65,6 @@ class DisruptionBudgets:
         """Return how many of the healthy pods of a budget do not count for one on ``node``: those in closed zones."""
         return 0 if self.is_closed(node) else self._idle.get(index, 0)
 
-    def closed_zones(self) -> list[str]:
-        """Return the names of the closed zones."""
-        zone_of, names = self._snapshot.nodes.labels.zones()
-        return sorted(names[zone] for zone in np.unique(zone_of[self.closed]).tolist())
-
     def is_closed(self, node: int) -> bool:
         """Return whether a node is in a closed zone."""
         return node >= 0 and bool(self.closed[node])
@@ -104,7 +102,7 @@ class DisruptionBudgets:
         if budgets and ready and self.allowed(self.of(cls)[0], node) <= 0:
             only, idle = budgets[0], self.idle(self.of(cls)[0], node)
             facts = {"healthy": only.healthy, "desired": only.desired, "idle": idle}
-            zones = self.closed_zones()
+            zones = self.closed_zones
             return Refusal.of(Why.PDB_SERVING, budget=only.ref, zones=zones, **facts)
         return None
 

@@ -239,7 +239,7 @@ def limit_disruptions(table: LimitTable) -> None:
         limits.append([table.add(budget.allowed, at_once, counter, of_ready=spares)])
         if disruptions.idle(index):
             serving = disruptions.allowed(index)
-            zones = " and ".join(disruptions.closed_zones())
+            zones = " and ".join(disruptions.closed_zones)
             outside = f"{words} {serving} at once outside of closed zone {zones}"
             counter = table.open_counter()
             limit = table.add(serving, outside, counter, of_ready=spares, of_open=True)

@@ -76,6 +76,8 @@ def reluctance(snapshot: Snapshot) -> Floats:
     age = np.maximum(0.0, snapshot.captured_at - created)
     later: Floats = 1.0 + _YOUTH * 2.0 ** (-age / _YOUTH_HALF_LIFE)
     at_risk = owners_to_refill(snapshot)
+    if not at_risk.any():
+        return later
     of_class = [cls.owner >= 0 and bool(at_risk[cls.owner]) for cls in snapshot.classes]
     return np.where(np.array(of_class)[pods.cls], 1.0 - _AT_RISK / later, later)
 

@@ -202,13 +202,15 @@ class RunRules:
 
     def _protect(self, snapshot: Snapshot, protections: Protections, scope: Scope) -> Int32s:
         """Return the protections (P,) of each pod by the policy, and by that of its namespace."""
-        bits = protections(snapshot, self.policy.protect, scope)
+        bits = protections(snapshot, self.policy.protect, scope).copy()
+        made: dict[str, Int32s] = {}
         for namespace, of in self.narrowed.items():
+            # Most teams protect alike, and each look is at all pods.
+            if (key := of.protect.model_dump_json()) not in made:
+                made[key] = protections(snapshot, of.protect, scope)
             mine = snapshot.in_namespace(namespace)[snapshot.pods.cls]
-            more = protections(snapshot, of.protect, scope)
-            if not of.moves(snapshot.captured_at):
-                more = more | BY_NAMESPACE
-            bits = np.where(mine, bits | more, bits)
+            bits[mine] |= made[key][mine]
+            bits[mine] |= 0 if of.moves(snapshot.captured_at) else BY_NAMESPACE
         return bits
 
     def _select(self, name: str, snapshot: Snapshot) -> Selected | None:

@@ -65,7 +65,7 @@ class LandingSteer:
         return None
 
     def _open(self, nodes: Int32s, node: int, foreign: Bools | None) -> Bools:
-        """Return which of ``nodes`` (K,) may be chosen for a pod of ``node``; ``foreign`` (N,): those of another operating system."""
+        """Return which of ``nodes`` (K,) may be chosen for a pod of ``node``; ``foreign`` (N,): see :meth:`Snapshot.foreign_nodes`."""
         all_nodes = self._view.snapshot.nodes
         open_: Bools = (nodes != node) & ~all_nodes.leaving[nodes]
         for excluded in (all_nodes.avoided, foreign):

@@ -182,6 +182,10 @@ _resolve(
 _QuickLoader.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What an escape may make in quotes, and no encoding can write."""
+
+
 def _compose(raw: bytes, compose: Callable[[str, Any], list[yaml.Node]]) -> list[yaml.Node]:
     if len(raw) > MAX_BYTES:
         raise _UnusableError(0, f"is larger than {MAX_BYTES // 1024} KiB: is it a policy at all?")
@@ -200,6 +204,9 @@ def _compose(raw: bytes, compose: Callable[[str, Any], list[yaml.Node]]) -> list
         ) from None
     except yaml.MarkedYAMLError as error:
         raise _UnusableError(*_syntax(error)) from None
+    except (ValueError, OverflowError):  # An escape such as \U00110000: PyYAML leaves it to chr().
+        text = "holds an escape in quotes that is no character; write the character itself"
+        raise _UnusableError(0, text) from None
     if not nodes:
         raise _UnusableError(0, "is empty; it needs at least apiVersion and kind")
     return nodes
@@ -277,6 +284,10 @@ class _Reader:
                 self._wrong(
                     line, (*path, key.value), f"stands here and in line {first}; remove one of them"
                 )
+            elif _SURROGATE.search(key.value):
+                self._wrong(
+                    line, path, "a key holds half of a character; write the whole character"
+                )
             elif key.value == "<<":
                 self._wrong(line, (*path, "<<"), "merge keys are not supported; write the keys out")
             else:
@@ -296,6 +307,10 @@ class _Reader:
         if kind == "bool":
             return node.value.lower() == "true"
         if kind == "null":
+            return None
+        if kind == "str" and _SURROGATE.search(node.value):
+            line = node.start_mark.line + 1
+            self._wrong(line, path, "holds half of a character; write the whole character")
             return None
         if kind == "str":
             return node.value

@@ -260,14 +260,6 @@ class Budgets(Section):
         """
         return None if self.per_namespace is None else self.per_namespace.of(movable)
 
-    def per_node_in_run_of(self, pods: int) -> int | None:
-        """Return the maximum number of evictions per run from one node, given its pods; None: no limit."""
-        return None if self.per_node_in_run is None else self.per_node_in_run.of(pods)
-
-    def per_zone_of(self, pods: int) -> int | None:
-        """Return the maximum number of pods in flight from one zone, given its pods; None: no limit."""
-        return None if self.per_zone is None else self.per_zone.of(pods)
-
     def marks_of(self, nodes: int) -> int:
         """Return the maximum number of nodes with a mark at the same time, given the number of nodes."""
         return self.marks.of(nodes, _FEWEST_MARKS)

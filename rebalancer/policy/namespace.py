@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rebalancer.base.durations import parse_duration
-from rebalancer.base.plain_text import did_you_mean
+from rebalancer.base.plain_text import did_you_mean, printable
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, validate
 from rebalancer.policy.forms import as_yaml, plain
 from rebalancer.policy.load import LoadedPolicy
@@ -41,6 +41,11 @@ _OF_CLUSTER = ("afterScaling", "recreatedBy")
 """Keys of ``protect`` that need a right, or that lift a protection."""
 _MAX_SELECTS = 20
 """In ``protect.pods``: each is compared with all pods of the namespace."""
+_MAX_WINDOWS = 20
+_SHOWN, _MAX_PROBLEM = 5, 200
+"""Problems of a namespace that are shown, and characters of each."""
+MAX_TEXT = 32 * 1024
+"""Characters of the text: all that may be read are held at once."""
 
 
 class NamespaceBudgets(Section):
@@ -54,7 +59,7 @@ class NamespaceStrategy(Section):
     """What a team says of one strategy."""
 
     mode: ModeField = Mode.ENFORCE
-    windows: tuple[Window, ...] = ()
+    windows: tuple[Window, ...] = Field(default=(), max_length=_MAX_WINDOWS)
 
 
 class NamespacePolicy(Section):
@@ -63,7 +68,7 @@ class NamespacePolicy(Section):
     api_version: Literal["rebalancer/v1"]
     kind: Literal["Policy"]
     mode: ModeField = Mode.ENFORCE
-    windows: tuple[Window, ...] = ()
+    windows: tuple[Window, ...] = Field(default=(), max_length=_MAX_WINDOWS)
     budgets: NamespaceBudgets = NamespaceBudgets()
     protect: Protect = Protect.model_validate(_LIFTED)
     strategies: dict[str, NamespaceStrategy] = Field(default_factory=dict)
@@ -89,6 +94,13 @@ class ReadNamespacePolicy:
     """None: it has problems, and the cluster's policy holds as it is."""
     document: YamlDocument
     problems: tuple[FileProblem, ...] = ()
+    """Why it is not used, or which parts of it do nothing."""
+
+    def describe(self) -> str:
+        """Return the problems in one text, as long as a report can show of one namespace."""
+        shown = [printable(str(problem))[:_MAX_PROBLEM] for problem in self.problems[:_SHOWN]]
+        more = len(self.problems) - len(shown)
+        return "; ".join([*shown, *([f"and {more} more"] if more else [])])
 
 
 def may_narrow(policy: Policy, namespace: str) -> bool:
@@ -107,12 +119,17 @@ def read_namespace_policy(
     if text is None:
         problem = FileProblem(file, 0, (), f"has no key {KEY}, in which the policy stands")
         return ReadNamespacePolicy(None, YamlDocument(file, {}, {}), (problem,))
-    document, problems = parse(text.encode(), file)
+    if len(text) > MAX_TEXT:
+        problem = FileProblem(file, 0, (), f"is larger than {MAX_TEXT // 1024} KiB; shorten it")
+        return ReadNamespacePolicy(None, YamlDocument(file, {}, {}), (problem,))
+    document, problems = parse(text.encode(errors="replace"), file)
     if document is None:
         return ReadNamespacePolicy(None, YamlDocument(file, {}, {}), tuple(problems))
     data = document.data
+    unknown: list[FileProblem] = []
     if isinstance(data, dict):
-        problems += _find_others(data, document, {*known, *policy.strategies})
+        problems += _find_others(data, document)
+        unknown += _find_unknown(data, document, {*known, *policy.strategies})
         # A section whose every key is commented out reads as null: it is absent.
         data = {key: value for key, value in data.items() if value is not None}
         if isinstance(data.get("protect"), dict):
@@ -122,16 +139,25 @@ def read_namespace_policy(
     read, problems = validate(NamespacePolicy, data, document, ())
     if read is None:
         return ReadNamespacePolicy(None, document, tuple(problems))
-    return ReadNamespacePolicy(_within(read, namespace, policy), document)
+    return ReadNamespacePolicy(_within(read, namespace, policy), document, tuple(unknown))
 
 
-def _find_others(
+def _find_unknown(
     data: Mapping[str, Any], document: YamlDocument, strategies: Collection[str]
 ) -> Iterator[FileProblem]:
-    """Yield a problem for each key that only the cluster's policy may have, and for unknown strategies."""
+    """Yield a problem for each unknown strategy. The rest holds: a strategy that the cluster gives up unprotects no pod."""
+    named = data.get("strategies")
+    for name in named if isinstance(named, dict) else ():
+        if name not in strategies:
+            message = f"unknown strategy {name}{did_you_mean(name, strategies)}: nothing is narrowed by it"
+            yield document.problem(("strategies", name), message)
+
+
+def _find_others(data: Mapping[str, Any], document: YamlDocument) -> Iterator[FileProblem]:
+    """Yield a problem for each key that only the cluster's policy may have."""
     keys = {field.alias or name for name, field in Policy.model_fields.items()}
     mine = {field.alias or name for name, field in NamespacePolicy.model_fields.items()}
-    protect, named = data.get("protect"), data.get("strategies")
+    protect = data.get("protect")
     paths: list[KeyPath] = [(key,) for key in data if key in keys - mine]
     if isinstance(protect, dict):
         paths += [("protect", key) for key in _OF_CLUSTER if key in protect]
@@ -145,10 +171,6 @@ def _find_others(
         if isinstance(one, dict) and "namespaces" in one:
             message = "it is about pods of its own namespace in any case; remove it"
             yield document.problem(("protect", "pods", place, "namespaces"), message)
-    for name in named if isinstance(named, dict) else ():
-        if name not in strategies:
-            message = f"unknown strategy {name}{did_you_mean(name, strategies)}"
-            yield document.problem(("strategies", name), message)
 
 
 def describe_sum(loaded: LoadedPolicy, document: YamlDocument) -> str:

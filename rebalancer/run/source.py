@@ -6,7 +6,7 @@ Modules that only a cluster needs, such as the API client, are imported on use.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,7 +15,11 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.policy.cluster import ConfigMapKey
-from rebalancer.policy.namespace import KEY, may_narrow, read_namespace_policy
+from rebalancer.policy.namespace import (
+    ReadNamespacePolicy,
+    may_narrow,
+    read_namespace_policy,
+)
 from rebalancer.run.context import RunContext
 from rebalancer.run.names import identity, instance
 from rebalancer.run.options import ClusterFlags, StateFlags
@@ -157,32 +161,47 @@ class Source:
             return run
         from rebalancer.kube.seldom_read import list_namespace_policies  # noqa: PLC0415
 
-        narrowed = {}
+        narrowed, unused = {}, []
         for listed in list_namespace_policies(client):
-            namespace, text = listed.metadata.namespace, (listed.data or {}).get(KEY)
+            namespace = listed.metadata.namespace
             if not may_narrow(policy, namespace):
                 continue
-            read = read_namespace_policy(text, namespace, policy, run.rules.registry)
+            read = read_namespace_policy(listed.text, namespace, policy, run.rules.registry)
             if read.policy is not None:
                 narrowed[namespace] = read.policy
-            else:
-                self._say_unused(client, run, listed.metadata, "; ".join(map(str, read.problems)))
+            if read.problems:
+                unused.append((listed.metadata, read))
+        self._say_unused(client, run, unused)
         return replace(run, rules=replace(run.rules, narrowed=narrowed))
 
-    def _say_unused(self, client: Client, run: RunContext, of: ObjectMeta, why: str) -> None:
-        """Say why the policy of a namespace is not used, in the report and, if the run acts, by an Event there."""
+    def _say_unused(
+        self,
+        client: Client,
+        run: RunContext,
+        unused: Sequence[tuple[ObjectMeta, ReadNamespacePolicy]],
+    ) -> None:
+        """Say which policies of namespaces are not used, and why, in the report and, if the run acts, by an Event there."""
         from rebalancer.kube.events import Subject, write_once  # noqa: PLC0415
 
-        note = f"not used, the cluster's policy holds alone in {of.namespace}: {why}"
-        run.notes.append(note)
-        if not run.acts:
-            return
-        subject = Subject("ConfigMap", of.namespace, of.name, of.uid)
         now, by = run.environment.clock.unix(), instance(run.environment)
-        try:
-            write_once(client, subject, note, version=of.resource_version, now=now, instance=by)
-        except ClusterReadError as error:
-            run.notes.append(f"no Event says so there: {error}")
+        for of, read in unused[:_MOST_UNUSED]:
+            held = (
+                "the cluster's policy holds alone"
+                if read.policy is None
+                else "the rest of it holds"
+            )
+            note = f"not used in {of.namespace}, {held}: {read.describe()}"
+            run.notes.append(note)
+            subject = Subject("ConfigMap", of.namespace, of.name, of.uid)
+            try:
+                if run.acts:
+                    write_once(
+                        client, subject, note, version=of.resource_version, now=now, instance=by
+                    )
+            except ClusterReadError as error:
+                run.notes.append(f"no Event says so there: {error}")
+        if (more := len(unused) - _MOST_UNUSED) > 0:
+            run.notes.append(f"not used, or not whole: policies of {more} more namespaces")
 
     def _with_scheduler(self, client: Client) -> RunContext:
         """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it."""
@@ -196,6 +215,8 @@ class Source:
         return replace(run, rules=run.rules.with_scheduler(configuration))
 
 
+_MOST_UNUSED = 20
+"""Policies of namespaces that a run speaks of: each takes a request."""
 _NO_POLICIES = (
     "a file holds no policies of namespaces (namespacePolicies): all pods go by this one alone"
 )

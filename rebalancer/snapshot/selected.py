@@ -70,14 +70,14 @@ _Rule = Callable[[int, PodClass], bool]
 
 def _rules(snapshot: Snapshot, select: Select, *, unknown: bool) -> Iterator[_Rule]:
     """Yield the conditions on a class, the cheapest first."""
+    if select.namespaces:
+        yield _namespaces(snapshot, select.namespaces, unknown=unknown)
     if select.min_replicas is not None:
         yield _replicas(snapshot, select.min_replicas)
     if select.owner_kinds:
         yield _kinds(snapshot, select.owner_kinds)
     if select.priority is not None:
         yield _priority(snapshot, select.priority.below, unknown=unknown)
-    if select.namespaces:
-        yield _namespaces(snapshot, select.namespaces, unknown=unknown)
     if select.labels is not None:
         labels = select.labels.wire()
         yield lambda _, cls: matches(labels, cls.labels)

@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_text
+from rebalancer.policy.model import Mode
 from rebalancer.policy.namespace import (
     NamespacePolicy,
     describe_sum,
@@ -63,7 +64,11 @@ def shown(text):
             f"{HEAD}protect: {{pods: [{', '.join(['{minReplicas: 2}'] * 21)}]}}",
             ["protect.pods[20]: a namespace may have 20 entries at most"],
         ),
-        (f"{HEAD}strategies: {{duplicate: {{}}}}", ["unknown strategy duplicate; did you mean"]),
+        (f'{HEAD}mode: "\\U00110000"', ["is no character; write the character itself"]),
+        (f'{HEAD}strategies: {{"\\ud800": {{}}}}', ["half of a character"]),
+        (f'{HEAD}mode: "\\udfff"', ["half of a character"]),
+        (f"{HEAD}windows: [{', '.join(['{allow: 0 * * * *, for: 1m}'] * 21)}]", ["at most 20"]),
+        (f"{HEAD}# {'x' * 33_000}", ["is larger than 32 KiB"]),
         (f"{HEAD}strategies: {{duplicates: {{weight: 2}}}}", ["duplicates.weight: unknown key"]),
     ],
 )
@@ -74,6 +79,21 @@ def test_each_problem_says_what_to_do(text, problems):
     for problem, part in zip(result.problems, problems, strict=True):
         assert str(problem).startswith("ConfigMap shop/rebalancer-policy")
         assert part in str(problem)
+
+
+def test_an_unknown_strategy_leaves_the_rest_in_force():
+    """The cluster may give a strategy up: that unprotects no pod of a team that names it."""
+    result = read(f"{HEAD}mode: off\nstrategies: {{duplicate: {{}}}}")
+    assert result.policy is not None
+    assert result.policy.mode is Mode.OFF
+    assert "unknown strategy duplicate; did you mean" in result.describe()
+
+
+def test_few_problems_of_a_namespace_are_shown_and_each_is_cut():
+    result = read(HEAD + "".join(f"{'x' * 500}{n}: 1\n" for n in range(30)))
+    assert result.policy is None
+    assert len(result.describe()) < 1200
+    assert result.describe().endswith("; and 25 more")
 
 
 @pytest.mark.parametrize(
