@@ -39,7 +39,7 @@ class Flag:
     least: int | None = None
     """The smallest value of a whole number."""
     bare: str | None = None
-    """The value of the flag without one."""
+    """The value of the flag where it is given without a value."""
     env: str | None = None
     """The environment variable that stands for it."""
     default: str | None = None
@@ -266,7 +266,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """The flags for metrics, notices and the trace of a run."""
+    """The flags for the metrics and notices of a run."""
 
     metrics_push: str | None = flag(
         "Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
