@@ -27,6 +27,10 @@ from rebalancer.wire.objects import (
 ZONE = ZONE_KEYS[0]
 _FEWEST_CLOSED = 2
 """Closed nodes with pods that make a zone closed: one of several is a node that somebody works on."""
+_FEWEST_OPEN = 2
+"""Open nodes of a group that show that nobody closes its zone: one alone may have been overlooked."""
+_LEAST_REPLACED = 3
+"""Nodes about to go, or old ones, for each open node: where there are more, the open one is none of their replacements."""
 _FEW_ZONES = 10
 """A region has no more. Where there are more, a zone is a rack or a node, and one closed node is work on a node."""
 _WORK = frozenset({NoticeKind.DRAIN, NoticeKind.SCALE_IN, NoticeKind.WORKED_ON})
@@ -93,7 +97,7 @@ def _with_nodes(snapshot: Snapshot) -> list[Zone]:
         why, state = "", ZoneState.OPEN
         if enough and some_open:
             state, why = ZoneState.CLOSED, _why_shut(snapshot, shut)
-        elif not (shut.any() or pods) and number.any():
+        elif not pods and number.any() and evidence.takes_pods(mine):
             state = ZoneState.BACK
         made.append(Zone(names[zone], state, size, pods, why))
     return sorted(made, key=lambda zone: zone.name)
@@ -118,7 +122,7 @@ class _Evidence:
         for row, notices in nodes.notices.items():
             self._worked_on[row] |= any(one.kind in _WORK for one in notices)
         left_out = nodes.labels.column(NOT_BALANCED) != MISSING
-        self._going = nodes.leaving | (nodes.unschedulable & left_out)
+        self._going = leaving | (nodes.unschedulable & left_out)
         """(N,) announced to go, or closed for an upgrade."""
         self._versions = [_version(text) for text in nodes.kubelet]
         self._groups = nodes.labels.groups()
@@ -126,20 +130,27 @@ class _Evidence:
     def shut_in(self, mine: Bools) -> Bools:
         """Return the nodes (N,) that shut the zone of the nodes ``mine`` (N,); none if it is not shut."""
         nodes = self._nodes
-        counted = mine & ~self._worked_on
-        opened = counted & ~self._shut
-        if opened.any():
-            # Each of these is replaced, or removed, by itself; NotReady it may be for the cause that shuts the zone.
-            counted &= ~nodes.ready | ~(self._going | self._find_outdated(opened))
+        # NotReady a node may be for the cause that shuts the zone, whatever else is said of it.
+        counted = mine & ~(self._worked_on & nodes.ready)
+        opened = counted & ~self._shut & self._takes_most
+        replaced = counted & nodes.ready & (self._going | self._find_outdated(opened))
+        # Nodes may join a zone that is shut: it takes more of them to show that others are replaced, or removed, one by one.
+        if _LEAST_REPLACED * np.count_nonzero(opened) >= np.count_nonzero(replaced):
+            counted &= ~replaced
         shut = counted & self._shut
         if _is_most(counted & ~nodes.ready, counted):
             return shut
         is_shut = _is_most(shut, counted) and not self._has_open_group(counted, opened)
         return shut if is_shut else np.zeros(len(nodes), bool)
 
+    def takes_pods(self, mine: Bools) -> bool:
+        """Return whether a node among ``mine`` (N,) takes most pods."""
+        return bool((mine & ~self._shut & self._takes_most).any())
+
     def _find_outdated(self, opened: Bools) -> Bools:
         """Return the cordoned nodes (N,) whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
-        oldest = min(self._versions[row] for row in np.flatnonzero(opened).tolist())
+        rows = np.flatnonzero(opened).tolist()
+        oldest = min((self._versions[row] for row in rows), default=())
         older = np.array([() < version < oldest for version in self._versions], bool)
         return older & self._nodes.unschedulable
 
@@ -149,10 +160,10 @@ class _Evidence:
         Who closes a zone closes all nodes that are there; nodes may join afterwards.
         """
         since = self._nodes.created[counted & self._shut].max(initial=0.0)
-        were_there = opened & self._takes_most & (self._nodes.created <= since)
+        were_there = opened & (self._nodes.created <= since)
         return any(
-            2 * np.count_nonzero(opened & (self._groups == group))
-            >= np.count_nonzero(counted & (self._groups == group))
+            (takes := np.count_nonzero(opened & (self._groups == group))) >= _FEWEST_OPEN
+            and 2 * takes >= np.count_nonzero(counted & (self._groups == group))
             for group in np.unique(self._groups[were_there]).tolist()
         )
 

@@ -11,7 +11,7 @@ from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.zones import closed_nodes, closed_zones, list_zones
+from rebalancer.snapshot.zones import ZoneState, closed_nodes, closed_zones, list_zones
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
@@ -240,6 +240,40 @@ WORKED_ON = {
         ],
         True,
     ),
+    # Few open nodes beside many that are shut show no work on single nodes.
+    "one newer node has joined a zone of eight that is closed": (
+        [
+            *changed("z0 z1 z2 z3 z4 z5 z6 z7", **CORDONED),
+            *changed("z8", version="v1.36.0", creationTimestamp=NEWER),
+        ],
+        True,
+    ),
+    "only the control plane has a newer version": (
+        [
+            *changed("z0 z1 z2", **CORDONED),
+            *changed("z3", version="v1.36.0", **tainted("node-role.kubernetes.io/control-plane")),
+        ],
+        True,
+    ),
+    "Cluster Autoscaler may remove those that somebody has cordoned, and one is open": (
+        [
+            *changed(
+                "z0 z1 z2 z3",
+                **tainted("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule"),
+                **CORDONED,
+            ),
+            *changed("z4"),
+        ],
+        True,
+    ),
+    "one node of another group is open": (
+        [*changed("z0 z1 z2", **of_pool("one", **CORDONED)), *changed("z3", **of_pool("two"))],
+        True,
+    ),
+    "its nodes are drained because they are NotReady": (
+        changed("z0 z1 z2", **noted("rebalancer/drain"), **CORDONED, ready=False),
+        True,
+    ),
     # Work, and a zone that is closed for all that.
     "what nobody works on is cordoned": (
         [
@@ -272,6 +306,16 @@ def test_work_on_single_nodes_closes_no_zone(case):
     assert closed_nodes(snapshot).tolist() == [
         is_closed and name.startswith("z") for name in sorted(names)
     ]
+
+
+@pytest.mark.parametrize("more", [{}, noted("rebalancer/drain", GAVE_UP)])
+def test_a_zone_none_of_whose_nodes_takes_pods_is_not_back(more):
+    drained = [*zones(x=2, y=2).values(), *changed("z0 z1", **CORDONED, **more)]
+    states = {
+        zone.name: zone.state
+        for zone in list_zones(snapshot_of([*drained, *workload("all", ["x0", "y0"])]))
+    }
+    assert states["z"] is ZoneState.OPEN
 
 
 def test_a_zone_without_pods_is_not_closed_but_empty():
