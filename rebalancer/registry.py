@@ -35,12 +35,12 @@ class PlugInKind(Generic[T]):
     """One kind of plug-in, such as strategies."""
 
     group: str
-    """Of its entry points."""
+    """Name of the group of its entry points."""
     noun: str
     method: str
-    """What makes an object one, as in ``terms(view, params)``."""
+    """The method that a plug-in must have, with its arguments: ``terms(view, params)``."""
     params: type[Params] = Params
-    """Of which its options are derived."""
+    """The base class of the options of these plug-ins."""
 
     def installed(self) -> PlugIns[T]:
         """Return the installed plug-ins of this kind."""

@@ -123,7 +123,7 @@ class Stop:
         return _Later(self, seconds)
 
     def finishing(self, seconds: float) -> Stop:
-        """Return a Stop for work that is of no use half done: it ends ``seconds`` after this one, or with a final condition."""
+        """Return a Stop for work that must not end half done: it ends ``seconds`` after this one, or once a final condition holds."""
         return _Finishing(self, seconds)
 
     def final_reason(self) -> str | None:

@@ -31,7 +31,7 @@ def command(context: click.Context, shell: str) -> None:
 
 
 _FILES, _NO_FILES, _NO_SPACE = 0, 4, 2
-"""kubectl's directives, which are cobra's: what the shell does beside the words, as a sum of bits."""
+"""Bits that kubectl (by cobra) reads after the words: complete files, too; complete no files; add no space. They are added up."""
 
 
 def complete_for_kubectl(root: click.Command, words: Sequence[str]) -> None:

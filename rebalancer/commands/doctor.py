@@ -46,25 +46,25 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     snapshot_path={
         "help": "Look at a snapshot file ('-': standard input), without a cluster: rights are not judged then."
     },
-    lease={"help": "Lease of the release. Default: found as the memory."},
+    lease={"help": "Lease of the release. Default: the one with the chart's label."},
     memory={
-        "help": "ConfigMap with the memory of the release. Default: found by the label of the chart."
+        "help": "ConfigMap with the memory of the release. Default: the one with the chart's label."
     },
 )
 @click.option(
     "--fail-on",
     "red",
     type=click.Choice(_FAIL_ON),
-    help="Exit with code 11 if there is a finding so bad, or worse.",
+    help="Exit with code 11 if there is a finding of this grade or a worse one.",
 )
 @output_flag(*FORMS, of="findings")
 @takes(RunOptions, "color quiet")
 def command(red: str | None, **flags: Any) -> int:
     """Check what runs need, and what keeps them from moving anything.
 
-    Rights for what the policy asks for, metrics where it judges by usage, the version and the scheduler, nodes and clocks, protections, PodDisruptionBudgets and
-    quotas that never let a pod go, other programs that move pods, Lease and memory. Each finding says what to do.
-    Nothing is changed.
+    It looks at the rights that the policy needs, metrics if the policy judges by usage, the version and the scheduler, nodes and
+    clocks, protections, PodDisruptionBudgets and quotas that never let a pod go, other programs that move pods, Lease and
+    memory. Each finding says what to do. Nothing is changed.
     """
     options = RunOptions.of(dry_run=True, **flags)
     return int(doctor(options, None if red is None else Grade(red), system_environment()))

@@ -525,6 +525,6 @@ WATCH = click.option(
     flag_value=_EVERY,
     callback=parse_with(at_least_a_second),
     metavar="[DURATION]",
-    help=f"On a terminal. A dry run: the report again every so often ({_EVERY}); a star marks what changed."
-    " Else: the nodes, as pods move.",
+    help=f"On a terminal: print the report of a dry run again after each DURATION ({_EVERY}); a star marks what changed."
+    " In a run that moves pods: show the nodes while pods move.",
 )

@@ -40,7 +40,7 @@ from rebalancer.run.options import RunOptions
 def command(every_report: float | None, file: str | None, **flags: Any) -> int:
     """Plan moves and carry none out.
 
-    The same as run --dry-run. With FILE on that snapshot, as with --snapshot.
+    The same as run --dry-run. FILE is a snapshot file, the same as --snapshot FILE: no cluster is needed then.
     """
     if file is not None:
         if flags["snapshot_path"] not in (None, file):

@@ -149,18 +149,20 @@ def command() -> None:
     "--snapshot",
     "snapshot_path",
     type=click.Path(),
-    help="Also say what the policy comes to on a snapshot file ('-': standard input).",
+    help="Also check the policy on a snapshot file ('-': standard input).",
 )
 @click.option(
-    "--against-cluster", is_flag=True, help="Also say what the policy comes to on the cluster."
+    "--against-cluster",
+    is_flag=True,
+    help="Also check the policy on the cluster of the kubeconfig.",
 )
 def _check(
     file: str | None, snapshot_path: str | None, *, against_cluster: bool, **flags: Any
 ) -> None:
-    """Say whether a policy is right, or all that is wrong with it.
+    """Check a policy, and name all that is wrong with it.
 
-    With a snapshot or a cluster also how many pods each select matches, which budgets, windows and
-    PodDisruptionBudgets never allow anything, and which strategies pull against each other or an autoscaler.
+    With a snapshot or a cluster it also says how many pods each select matches, which budgets, windows and
+    PodDisruptionBudgets never allow anything, and which strategies work against each other or an autoscaler.
     FILE is the same as --policy FILE.
     """
     if file is not None:

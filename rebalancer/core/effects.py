@@ -147,8 +147,8 @@ def find_effect(
 ) -> None:
     """Write what a move with landings of probability ``chance`` (K,) does to the cost.
 
-    ``mine`` (T,): whether the strategy of each term may move the class; where it may not move the pod, what the term gains
-    is no reason to move it, and only harm counts. ``added`` (T,): what pending pods add to each term when they take the freed room.
+    ``mine`` (T,): whether the strategy of each term may move the class. Where it may not move the pod, only harm to the
+    term counts, and no gain. ``added`` (T,): what pending pods add to each term when they take the room of the pod.
     """
     for term in range(len(terms.entry)):
         effect.mine[term] = mine[term] and _may_leave(terms, term, move.node)

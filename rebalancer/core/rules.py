@@ -168,7 +168,7 @@ class SeparableRule(RoleRule):
         return 0
 
     def find_hopeless(self, pods: int) -> int:  # noqa: ARG002  # for subclasses
-        """Return how many pods no placement can help, if so many of the first role are in domains."""
+        """Return how many pods no placement can help, if ``pods`` pods of the first role are in domains."""
         return 0
 
     def read(self) -> None:

@@ -71,7 +71,7 @@ class LoadBalance:
         """How the measured use of nodes counts."""
 
         rows: Sequence[int]
-        """Q rows of what is measured; -1: the resource counts by requests."""
+        """For each of Q resources, its row in the measured amounts; -1: the resource counts by requests."""
         demands: Floats
         """(Q, C) what a pod of each class uses."""
         known: Bools

@@ -106,7 +106,7 @@ class CapGroup(_SeparableGroup):
         return CapRule(*self._given(), self.cap)
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
-        """Return whether no domain exceeds the cap."""
+        """Return whether no domain exceeds the cap. ``most``: the most pods in a domain; ``least`` is not used."""
         return most <= self.cap
 
     def unsatisfiable(self) -> str | None:

@@ -42,7 +42,7 @@ class SpreadGroup(RuledGroup):
         key: str = "",
         without_nodes: Sequence[str] = (),
     ) -> None:
-        """``key``: the topology key; ``without_nodes``: domains that its pods could be in, if these had nodes."""
+        """``key``: the topology key; ``without_nodes``: see :attr:`Lacking.without_nodes`."""
         self.key, self.without_nodes = key, without_nodes
         self.label, self.weight = label, weight
         self.members = counted
@@ -89,7 +89,7 @@ class SpreadGroup(RuledGroup):
 
     @property
     def missing_domains(self) -> int:
-        """How many domains there are fewer than ``minDomains``."""
+        """How many more domains with nodes ``minDomains`` requires; 0 if there are enough."""
         return max(0, (self._min_domains or 0) - len(self.domains.names))
 
     def _immobile(self) -> Counter[int]:

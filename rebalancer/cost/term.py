@@ -127,7 +127,7 @@ class Lacking(Protocol):
 
     label: str
     without_nodes: Sequence[str]
-    """Domains that its pods could be in, if these had nodes."""
+    """Topology domains that have no node, and in which pods of the group could run if they had one."""
 
     def lack(self) -> str:
         """Return what is missing, whatever moves are made; empty if nothing is known to be."""
@@ -370,7 +370,7 @@ class AskedTerm:
         return 1.0
 
     def begin(self, cls: int) -> None:
-        """Ask for the candidates of a class."""
+        """Read the term's candidates of a class, for the calls of :meth:`gain_at` that follow."""
         rows = self._term.candidates(np.array([cls], np.int32))
         self._gains = {}
         for node, gain in zip(rows.node.tolist(), rows.gain.tolist(), strict=True):

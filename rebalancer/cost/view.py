@@ -273,16 +273,16 @@ class View:
         return key
 
     def usable(self, cls: int) -> Bools:
-        """Return the nodes (N,) that could take a pod of ``cls`` if no other pod were there, and that it runs on.
+        """Return the nodes (N,) that could take a pod of ``cls`` if no other pod were there.
 
-        Not modelled by kube-scheduler: nodes of another operating system are left out.
+        ``Snapshot.foreign_nodes`` are left out, such as those of another operating system; kube-scheduler does not do this.
         """
         static = self.scheduler.static_mask(cls)
         native = self.snapshot.without_foreign(static, cls)
         return static if native is static else self.shared(native)
 
     def with_room(self, cls: int) -> Bools:
-        """Return the nodes (N,) that would take one more pod of ``cls`` now, and that it runs on."""
+        """Return the nodes (N,) that would take one more pod of ``cls`` now, without ``Snapshot.foreign_nodes``."""
         return self.snapshot.without_foreign(self.scheduler.feasible(self.state, cls), cls)
 
     def classes_of_owner(self, owner: int) -> Int32s:

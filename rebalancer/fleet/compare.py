@@ -30,7 +30,7 @@ Play = Callable[[Sequence[Task]], Iterator[Result]]
 """Yields the result of each task, in any order."""
 
 Reached = Callable[[int, int], None]
-"""Called with the number of tasks that have ended, and of all."""
+"""Called with two numbers: the tasks that have ended, and all tasks."""
 
 
 @dataclass(frozen=True, slots=True)

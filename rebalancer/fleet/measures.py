@@ -18,9 +18,9 @@ class Measure:
     """One measure: its name, its words in reports, and which direction is better."""
 
     key: str
-    """In JSON."""
+    """Its key in JSON."""
     head: str
-    """In tables."""
+    """The title of its column in tables."""
     words: str
     better: str = "fewer"
     """The word before ``words`` where a policy is better: fewer, less, more."""

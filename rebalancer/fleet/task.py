@@ -80,7 +80,7 @@ class Row(msgspec.Struct, frozen=True):
     nodes: int
     pods: int
     silent: bool
-    """Whether nothing more will be done: else the cycles came to an end first."""
+    """Whether no further run would do anything; False: the cycles ended before that, or the memory forbade it."""
     measures: Mapping[str, float]
     """Name of a measure (``rebalancer.fleet.measures``) -> value."""
     left: Mapping[str, LeftByRule]

@@ -39,28 +39,28 @@ READ_RULES = (
     AccessRule("get", "", "/version"),
     *(AccessRule("list", resource.group, resource.plural) for resource in LISTED),
 )
-"""For a dry run."""
+"""Rights for a dry run."""
 
 USAGE_RULES = tuple(AccessRule("list", resource.group, resource.plural) for resource in METRICS)
-"""For a run, dry or not, whose policy judges nodes by what is really used."""
+"""Rights for a run, dry or not, whose policy judges nodes by what is really used."""
 
 AUTOSCALER_RULES = tuple(
     AccessRule("list", resource.group, resource.plural) for resource in ASKED_FOR
 )
-"""For a run, dry or not, whose policy has ``protect.afterScaling``."""
+"""Rights for a run, dry or not, whose policy has ``protect.afterScaling``."""
 
 AUTOSCALER_FOLLOW_RULES = tuple(replace(rule, verb="watch") for rule in AUTOSCALER_RULES)
-"""To follow them; see FOLLOW_RULES."""
+"""Rights to follow what AUTOSCALER_RULES lists, by watches; see FOLLOW_RULES."""
 
 SCALE_OUT_RULES = (AccessRule("list", EVENTS.group, EVENTS.plural),)
-"""For a run, dry or not, whose policy makes room for pods that wait, see ``rebalancer.kube.read.read_scale_outs``."""
+"""Rights for a run, dry or not, whose policy makes room for pods that wait, see ``rebalancer.kube.read.read_scale_outs``."""
 
 ACT_RULES = (
     AccessRule("get", "", PODS.plural),
     AccessRule("watch", "", PODS.plural),
     AccessRule("create", "", f"{PODS.plural}/eviction"),
 )
-"""For a run that evicts, beside READ_RULES."""
+"""Rights for a run that evicts, in addition to READ_RULES."""
 
 
 def act_rules(
@@ -87,7 +87,7 @@ FOLLOW_RULES = tuple(
     for resource in LISTED
     if resource is not PODS
 )
-"""To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
+"""Rights to follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
 
 
 def list_pod_groups(groups: Resource) -> AccessRule:
@@ -102,22 +102,22 @@ POD_GROUP_RULES = (
     *map(list_pod_groups, ALL_POD_GROUPS),
     AccessRule("get", LEADER_WORKER_SETS.group, LEADER_WORKER_SETS.plural),
 )
-"""Of these, runs use the rights on those that pods name, and ``snapshot`` all PodGroups that are served."""
+"""Rights to read PodGroups. Runs use them for the kinds that pods name, ``snapshot`` for all kinds that are served."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
-"""For a run whose policy steers, and for what removes marks by hand."""
+"""Rights for a run whose policy steers, and for ``rebalancer marks --clear``."""
 
 CONDITION_RULES = (READ_NODE, CHANGE_CONDITIONS)
-"""To say on nodes by their conditions that they are emptied. Without them the nodes are emptied all the same, with a warning."""
+"""Rights to set conditions on nodes that are being emptied. Without them nodes are emptied all the same, with a warning."""
 
 ATTACHMENT_RULES = (AccessRule("list", VOLUME_ATTACHMENTS.group, VOLUME_ATTACHMENTS.plural),)
-"""To wait until volumes are detached from an empty node before its machine is ended. Without it the node's status has to do."""
+"""Rights to wait until volumes are detached from an empty node. Its machine is ended then. Without them the node's status has to do."""
 
 EVENT_RULES = (AccessRule("create", EVENTS.group, EVENTS.plural),)
-"""To report evictions in events. Without it a run goes on, and its report warns."""
+"""Rights to report evictions in Events. Without them a run goes on, and its report warns."""
 
 DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
-"""To empty nodes, beside those of a run."""
+"""Rights to empty nodes, in addition to those of a run."""
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

@@ -54,7 +54,7 @@ class Listing:
     items_version: str = ""
     """resourceVersion of the list: where a watch may go on from."""
     content_type: str = ""
-    """In which it came."""
+    """Content type of the response: JSON or protobuf."""
     server_date: float | None = None
     """The server's clock at the first page, Unix seconds."""
     local_date: float = 0.0

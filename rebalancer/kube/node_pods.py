@@ -53,7 +53,7 @@ class NodePods:
     """Of these nodes and their pods alone; those that have ended are in its ``finished``."""
     finished: tuple[Finished, ...]
     overdue: Mapping[str, float] = field(default_factory=dict)
-    """``namespace/name`` of the pods that are being deleted -> the seconds for which their time to end is over."""
+    """``namespace/name`` of the pods that are being deleted -> seconds since the end of their grace period."""
 
 
 def read_node_pods(

@@ -188,10 +188,10 @@ class NodeConditions:
     _denied: bool = False
 
     def show(self, client: Client, name: str, *, emptied_by: str = "") -> None:
-        """Bring the conditions of the Node ``name`` to what its records say.
+        """Set the conditions of the Node ``name`` to what its records say.
 
-        ``emptied_by``: the drain that has just emptied it, and will take its record away next: it is Drained then. A
-        node that another drain has taken over is not.
+        ``emptied_by``: the drain that has just emptied the node, and removes its record next. The node gets the condition
+        Drained then, unless another drain has taken it over.
         """
         if not self.on or self._denied:
             return

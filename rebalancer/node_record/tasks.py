@@ -128,14 +128,14 @@ class Process(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Entered(Generic[C]):
-    """What came of a change of a node's task."""
+    """The result of a change of a node's task."""
 
     node: NodeView | None = None
-    """As it is now; None: it is gone, or another one of its name."""
+    """The node as it is now; None: it is gone, or another node has its name."""
     record: C | None = None
-    """That stands on it now; None: there is none."""
+    """The record on the node now; None: there is none."""
     why_not: str | None = None
-    """Why nothing was changed; None: it was, or stood there already."""
+    """Why nothing was changed; None: the node was changed, or had this record before."""
 
 
 May = Callable[[NodeView, C | None], str | None]

@@ -56,11 +56,11 @@ class Effort:
     emptied_pods: int = 1000
     """Pods on the nodes of one choice."""
     room: int = 4_000
-    """Steps of one search for room for a pod that waits."""
+    """Most steps of one search for room for one pod that waits."""
     room_together: int = 6_000
-    """Steps of one search for room for several at once."""
+    """Most steps of one search for room for several pods at once."""
     room_in_all: int = 40_000
-    """Steps of all searches of one plan."""
+    """Most steps of all searches for room in one plan."""
     room_moves: int = 10
     """Evictions for it."""
     room_victims: int = 5

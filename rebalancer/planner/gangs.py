@@ -23,7 +23,7 @@ from rebalancer.snapshot.model import GangKey, PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.protect import ALONE, BY_UNIT, JOB, names_of, text_of
 
 BACK = 0.05
-"""Most probability with which a pod that has to leave its node may land on it again."""
+"""The largest probability, 0 to 1, with which a replacement may land on the node that its pod has to leave."""
 _DOMAINS = 3
 """So many domains are named in a message."""
 

@@ -156,7 +156,7 @@ class Why(Enum):
 
     @property
     def code(self) -> Code | None:
-        """The code; None where it depends on the facts."""
+        """The reason code; None if the facts of the refusal decide which code it is."""
         return self.value[0]
 
     @property

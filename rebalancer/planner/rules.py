@@ -57,7 +57,7 @@ class History:
     moved_last_hour: int = 0
     """Evictions."""
     streaks: Mapping[str, Streaks] | None = None
-    """Strategy -> what it has seen for how many runs in a row; None if this run leaves no memory."""
+    """Strategy -> nodes on which its condition held, with the number of runs in a row; None if this run leaves no memory."""
     hour_unknown: str | None = None
     """Why the evictions of the hour are unknown: then nothing is moved, unless the budget is lifted."""
     pace: Pace = field(default_factory=Pace)

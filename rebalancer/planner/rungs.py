@@ -24,7 +24,7 @@ class Rung:
     only_rules: bool = False
     """Nothing moves for balance alone."""
     steered: bool = False
-    """Marks may choose landings."""
+    """Whether nodes may be marked (a soft taint), so that the scheduler chooses another one."""
     again: bool = False
     """All rows are looked at, even if nothing has changed since they were refused."""
     joins: bool = False

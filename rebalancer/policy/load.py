@@ -69,7 +69,7 @@ class LoadedPolicy:
     of_strategies: tuple[str, ...] = ()
     """The same of its strategies."""
     documents: tuple[tuple[KeyPath, KeyPath, YamlDocument], ...] = ()
-    """Path in the policy, path in the document that says it, and the document; an outer path before those below it."""
+    """Which document says which part of the policy: (path of the part, its path in the document, document). Outer parts come first."""
     served: tuple[str, ...] = ()
     """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
 

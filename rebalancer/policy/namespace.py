@@ -25,7 +25,7 @@ from rebalancer.policy.values import LimitField, Section
 from rebalancer.policy.windows import Window, is_open
 
 CONFIG_MAP, KEY = "rebalancer-policy", "policy.yaml"
-"""Name of the ConfigMap, and its key. A right can be for objects of one name, and not for those with one label."""
+"""Name of the ConfigMap, and its key. The name is fixed: RBAC can allow ConfigMaps of one name, but not those with a label."""
 
 _LIFTED = {
     "volumes": False,

@@ -40,7 +40,7 @@ class NodeTemplate:
     """The properties of a new node of a group that matter to the scheduler."""
 
     labels: Mapping[str, str]
-    """Without the host name and the zone, which each node has of its own."""
+    """Labels of a new node, without its host name and its zone: these are different for each node."""
     taints: tuple[Taint, ...]
     """Those that stay; not those that go once the node is ready."""
     allocatable: Mapping[str, str]

@@ -39,7 +39,7 @@ class Flag:
     least: int | None = None
     """The smallest value of a whole number."""
     bare: str | None = None
-    """The value of the flag without one."""
+    """The value of the flag where it is given without a value."""
     env: str | None = None
     """The environment variable that stands for it."""
     default: str | None = None
@@ -135,8 +135,8 @@ class ClusterFlags:
         complete="contexts",
     )
     request_timeout: float | None = flag(
-        "Give up a request to the API server after this time (30s, 2m; a plain number is seconds), watches excepted."
-        " Default, and with 0: 2m, and 15s until it has answered for the first time.",
+        "Give up a request to the API server after this time (30s, 2m; a plain number is seconds); watches have no limit."
+        " Default, and for 0: 15s until the server has answered once, 2m from then on.",
         default=None,
         metavar="DURATION",
         parse="request timeout",
@@ -266,7 +266,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """The flags for metrics, notices and the trace of a run."""
+    """The flags for the metrics and notices of a run."""
 
     metrics_push: str | None = flag(
         "Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
@@ -352,7 +352,9 @@ class RunOptions(Grouped):
         "Evict without asking. Needed where no terminal is, as in a CronJob or a script.",
         default=False,
     )
-    lift_budgets: bool = flag("No limit per run and per hour; all others hold.", default=False)
+    lift_budgets: bool = flag(
+        "Lift the budgets perRun and perHour; all others hold.", default=False
+    )
     whole: bool = flag(
         "In a dry run: plan all there is to do, not only what one run can carry out in its time.",
         default=False,

@@ -70,7 +70,7 @@ class SchedulerProfile:
     percentage_of_nodes_to_score: int | None = None
     """None or 0: adaptive."""
     hard_pod_affinity_weight: int = 1
-    """What a required affinity term of another pod counts for when scored."""
+    """Weight, 0 to 100, of required affinity terms of pods on nodes, in the score InterPodAffinity of a pod that matches them."""
     scoring: ScoringStrategy = ScoringStrategy()
     balanced: tuple[str, ...] = ("cpu", "memory")
     """Resources whose balance NodeResourcesBalancedAllocation scores."""

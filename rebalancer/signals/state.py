@@ -25,10 +25,10 @@ class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     source: str
     deadline: float | None = None
-    """Unix seconds."""
+    """Unix seconds at which the machine goes; None: not known."""
     reason: str = ""
     until: float | None = None
-    """Unix seconds."""
+    """Unix seconds at which the window ends that begins at ``deadline``; None: there is none."""
     held: bool = False
 
     @classmethod

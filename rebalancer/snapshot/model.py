@@ -174,9 +174,9 @@ class Pods:
     name: StringColumn
     uid: StringColumn
     cls: Int32s
-    """(P,) class."""
+    """(P,) index of the pod's class in ``Snapshot.classes``."""
     node: Int32s
-    """(P,) node, -1 while unscheduled or on an unknown node."""
+    """(P,) index of the pod's node, -1 while unscheduled or on an unknown node."""
     created: Floats
     ready_since: Floats
     """(P,) Unix seconds, 0 if never."""

@@ -65,7 +65,7 @@ class Capture:
     resource_version: str
     """Of the list of pods."""
     kinds: tuple[str, ...]
-    """What was read: of these kinds there is no more than the file holds."""
+    """The kinds that were read. An object of one of them that the file lacks was not in the cluster."""
     source: str = ""
     """The API server's URL."""
     finished: tuple[str, ...] | None = None

@@ -10,7 +10,10 @@ from tests.docs.pages import DOCS, ROOT
 MAX_WORDS = 25
 FIRST = [
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("policy", "operating", "decisions", "descheduler")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("policy", "operating", "decisions", "descheduler", "compare", "serve", "core")
+    ),
 ]
 _FENCE = re.compile(r"^```.*?^```|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")

@@ -16,7 +16,7 @@ from typing import Any
 from rebalancer.signals.model import SignalError
 
 _CONNECT, _READ = 3.0, 10.0
-"""Seconds."""
+"""Timeouts in seconds: to connect to AWS, and to read a response."""
 ATTEMPTS = 3
 _TRANSIENT = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "SlowDown", "RequestTimeout")
 """In the codes of errors that pass, although their status is 4xx."""

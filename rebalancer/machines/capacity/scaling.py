@@ -122,7 +122,7 @@ class Scaling:
             self._each(name, scaler.before())
 
     def with_acts(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot changed by the acts before the plan; in a dry run, by those of a real run."""
+        """Return the snapshot as it is after the acts before the plan. In a dry run these are the acts that a real run would do."""
         for _, scaler in self.scalers:
             if isinstance(scaler, Reshaping):
                 snapshot = scaler.with_acts(snapshot)

@@ -59,7 +59,7 @@ class ScalableGroup:
 
     @property
     def has_pending_ends(self) -> bool:
-        """Whether a decrease was made for machines that are marked, and not being deleted yet."""
+        """Whether the group was made smaller for marked machines whose deletion has not begun yet."""
         return len(self.staying) < len(self.living)
 
     def by_instance(self) -> dict[str, Machine]:

@@ -67,7 +67,7 @@ class Orders:
     evict_gangs: bool = False
     """Pods of a gang are evicted one by one like any others; else all of the gang leave together."""
     skip_wait_for_delete: float = 0.0
-    """Seconds: pods whose end is longer overdue are not waited for, since their kubelet may be gone; 0: every one is."""
+    """Seconds. A drain does not wait for a pod whose deletion is overdue by more: its kubelet may be gone. 0: it waits for every pod."""
     own_pod: str | None = None
     """``namespace/name`` of the pod that this process lives in."""
     missing: frozenset[tuple[str, str]] = frozenset()

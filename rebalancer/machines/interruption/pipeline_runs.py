@@ -34,14 +34,14 @@ _MAX_BEGUN = 10_000
 
 
 class Pool(enum.Enum):
-    """The kind of a place: machines of one kind do not wait for places of another kind."""
+    """The kinds of pipeline runs. Each kind has its own limit of runs at once, so that no kind waits for another one."""
 
     DEADLINE = "deadline"
-    """It goes at a known time."""
+    """The machine goes at a known time."""
     OPEN = "open"
-    """It is not known when it goes."""
+    """The machine goes, but the time is not known."""
     STAYS = "stays"
-    """What was done is undone."""
+    """The machine stays: what was done is undone."""
 
     @classmethod
     def of(cls, run: PipelineRun) -> Pool:

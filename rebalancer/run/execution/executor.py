@@ -63,15 +63,15 @@ class WavePace:
     """Time limits of a wave, in seconds."""
 
     ready: float = 120.0
-    """For all replacements of a wave to be ready."""
+    """How long a run waits until all replacements of a wave are Ready."""
     pending: float = 30.0
-    """For a replacement to be scheduled; after that the run stops."""
+    """How long a replacement may take to be scheduled; after that the run stops."""
     in_order: int = IN_ORDER
     """Waves of up to so many moves are evicted in the plan's order."""
     placed: float = 1.0
-    """For one replacement to have a node, before the next eviction of such a wave."""
+    """How long such a wave waits, before its next eviction, until one replacement has a node."""
     gone: float = 40.0
-    """For the pods that a chain evicted first to be gone; the default grace period is 30."""
+    """How long the pods that a chain evicts first may take to be gone; the default grace period is 30."""
     parallel: int = 8
     """Evictions at once in larger waves."""
 

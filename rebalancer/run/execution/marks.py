@@ -20,8 +20,8 @@ LASTS = 60.0
 _RENEWED = 40.0
 """A mark that is needed again, and has less left than so many seconds, is renewed."""
 SEEN = 0.25
-"""Seconds for the scheduler to have seen a change. On one busy API server it needs none: of 180 pods created right after
-their nodes were marked, or up to half a second later, none landed as if they were not. Others may lag behind."""
+"""Seconds after which the scheduler has seen a change of a node. On one busy API server it needed no time: 180 pods were
+created up to half a second after the marks, and all landed by them. Other API servers may be slower."""
 
 _AT_ONCE = 8
 """Nodes that are changed at once: a run has seconds to remove its marks once it must end."""
