@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ClusterReadError, ExitCode
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.commands.flags import CLUSTER, REDACT, examples, parse_with
 from rebalancer.fleet.record import Recorded, Retention, hold, record
@@ -123,6 +123,8 @@ def command(
     It reads what snapshot reads, and writes there only. Without --redact-key-file the names of pods, nodes and workloads
     are in it as they are: protect it as you protect the cluster's own lists.
     """
+    if "://" in to:
+        raise PolicyError([f"--to: {to} is no directory; give one, and let another program copy it"])
     retention = Retention(keep, max_size)
     access = ClusterFlags(**cluster)
     redactor = None if redact_key_file is None else Redactor.of_file(redact_key_file)

@@ -6,6 +6,7 @@ Semantics: ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/sch
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -96,9 +97,12 @@ class NodeLabels:
         if key not in self._hold_zones:
             (zone_of, names), column, values = self.zones(), self.column(key), self.values(key)
             has = (column != MISSING) & (zone_of >= 0)
-            pairs = set(zip(column[has].tolist(), zone_of[has].tolist(), strict=True))
-            agree = all(values[value] == names[zone] for value, zone in pairs)
-            self._hold_zones[key] = agree if pairs else key.endswith("/zone")
+            pairs = Counter(zip(column[has].tolist(), zone_of[has].tolist(), strict=True))
+            # A driver may know no zone of a machine that the cloud has placed in none.
+            known = {pair: nodes for pair, nodes in pairs.items() if values[pair[0]]}
+            agree = sum(n for (value, zone), n in known.items() if values[value] == names[zone])
+            most = 2 * agree > sum(known.values())
+            self._hold_zones[key] = most if known else key.endswith("/zone")
         return self._hold_zones[key]
 
     def groups(self) -> Int32s:

@@ -213,6 +213,13 @@ def test_the_command_records_once_and_compare_reads_it(server, tmp_path, capsys,
     assert json.loads(capsys.readouterr().out)["snapshots"] == [file]
 
 
+def test_an_address_is_refused_and_no_directory_gets_its_name(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command(["record", "--to", "s3://bucket/path"]) == 2
+    assert "--to: s3://bucket/path is no directory" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_redacted_no_name_is_written_and_names_stay_equal(server, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server.url)))
     (tmp_path / "key").write_text("0123456789abcdef-of-the-user\n")
