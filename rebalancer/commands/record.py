@@ -124,7 +124,9 @@ def command(
     are in it as they are: protect it as you protect the cluster's own lists.
     """
     if "://" in to:
-        raise PolicyError([f"--to: {to} is no directory; give one, and let another program copy it"])
+        raise PolicyError(
+            [f"--to: {to} is no directory; give one, and let another program copy it"]
+        )
     retention = Retention(keep, max_size)
     access = ClusterFlags(**cluster)
     redactor = None if redact_key_file is None else Redactor.of_file(redact_key_file)
