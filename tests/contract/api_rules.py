@@ -506,7 +506,10 @@ def test_a_workload_is_scaled_by_its_subresource(ground: Ground) -> None:
         {"replicas": 2, "selector": "app=web"},
     )
     old = ground.api.get(path)["metadata"]["generation"]
-    scaled = ground.api.put(f"{path}/scale", {**scale, "spec": {"replicas": 3}})
+    # Without a version, since a controller may have written the status meanwhile.
+    of_any = {k: v for k, v in scale["metadata"].items() if k != "resourceVersion"}
+    asked = {**scale, "metadata": of_any, "spec": {"replicas": 3}}
+    scaled = ground.api.put(f"{path}/scale", asked)
     assert scaled["spec"] == {"replicas": 3}
     assert ground.api.get(path)["metadata"]["generation"] == old + 1
     ground.api.patch(f"{path}/scale", {"spec": {"replicas": 1}})
