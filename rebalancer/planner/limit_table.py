@@ -19,7 +19,7 @@ from rebalancer.snapshot.columns import Bools, Ints
 
 IN_FLIGHT = 0
 """The counter of all moves in flight; then comes one for each owner."""
-_MOST = 2**61
+_MAX_COUNT = 2**61
 """No object of a cluster needs more; a file may hold any number."""
 
 
@@ -62,7 +62,7 @@ class LimitTable:
     ) -> int:
         """Add a limit, and return its number; ``strategy``: the number of the one whose moves it is about; 0: all."""
         self.words.append(words)
-        self.most.append(max(-_MOST, min(most, _MOST)))
+        self.most.append(max(-_MAX_COUNT, min(most, _MAX_COUNT)))
         self.counter.append(counter)
         self._strategy.append(strategy)
         self._of_ready.append(of_ready)
@@ -260,7 +260,7 @@ def limit_quotas(table: LimitTable) -> None:
             if key not in counters:
                 counters[key] = table.open_counter()
             limit = table.add(claim.most, claim, counters[key])
-            of.append((limit, min(claim.need, _MOST)))
+            of.append((limit, min(claim.need, _MAX_COUNT)))
 
 
 def _count_unprotected(problem: Problem) -> dict[str, int]:

@@ -184,7 +184,7 @@ class Source:
         from rebalancer.kube.events import Subject, write_once  # noqa: PLC0415
 
         now, by = run.environment.clock.unix(), instance(run.environment)
-        for of, read in unused[:_MOST_UNUSED]:
+        for of, read in unused[:_MAX_UNUSED]:
             held = (
                 "the cluster's policy holds alone"
                 if read.policy is None
@@ -200,7 +200,7 @@ class Source:
                     )
             except ClusterReadError as error:
                 run.notes.append(f"no Event says so there: {error}")
-        if (more := len(unused) - _MOST_UNUSED) > 0:
+        if (more := len(unused) - _MAX_UNUSED) > 0:
             run.notes.append(f"not used, or not whole: policies of {more} more namespaces")
 
     def _with_scheduler(self, client: Client) -> RunContext:
@@ -215,7 +215,7 @@ class Source:
         return replace(run, rules=run.rules.with_scheduler(configuration))
 
 
-_MOST_UNUSED = 20
+_MAX_UNUSED = 20
 """Policies of namespaces that a run speaks of: each takes a request."""
 _NO_POLICIES = (
     "a file holds no policies of namespaces (namespacePolicies): all pods go by this one alone"

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -195,10 +195,13 @@ class Listener(Process):
 
     def forget(self):
         """Let the time pass after which what was received is given to another process."""
+        sqs = self.cloud.client("sqs")
         for held in [*self.queue._held.values()]:
-            self.cloud.client("sqs").change_message_visibility(
-                QueueUrl=self.url, ReceiptHandle=held.receipt, VisibilityTimeout=0
-            )
+            # A process that was killed may have deleted a message, and not yet its own entry.
+            with suppress(sqs.exceptions.ReceiptHandleIsInvalid):
+                sqs.change_message_visibility(
+                    QueueUrl=self.url, ReceiptHandle=held.receipt, VisibilityTimeout=0
+                )
 
 
 @contextmanager
