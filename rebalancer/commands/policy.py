@@ -176,7 +176,7 @@ def _check(
     for warning in (*loaded.warnings, *loaded.of_strategies):
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"
-    write(sys.stdout, [f"{loaded.source}: fine ({names}; {loaded.policy.mode.value})\n"])
+    write(sys.stdout, [f"{loaded.source}: valid ({names}; {loaded.policy.mode.value})\n"])
     if against_cluster or snapshot_path is not None:
         check_on(options, system_environment())
 
