@@ -98,7 +98,7 @@ class NoticeKind(enum.StrEnum):
     SAID = "said"
     """What we do to it, said by a condition or left by a drain that has ended: nobody wants anything by it."""
     WORKED_ON = "worked-on"
-    """Somebody works on it alone, or has and left its cordon; nobody wants it empty by that."""
+    """A reboot, or a drain that has ended, cordoned this node alone. It does not ask that the pods leave."""
 
 
 class Announcement(NamedTuple):
@@ -177,7 +177,7 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
 
 
 def _work_on(annotations: Mapping[str, str]) -> Iterator[Announcement]:
-    """Yield who has cordoned just this node, without a wish that its pods leave for good."""
+    """Yield what has cordoned this node alone, and does not ask that its pods leave for good."""
     if DRAIN in annotations and not is_draining(annotations[DRAIN]):
         yield Announcement(NoticeKind.WORKED_ON, DRAIN, 0.0, "cordoned by a drain that has ended")
     if REBOOTING in annotations:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -31,6 +32,15 @@ keep a run from all others. Sums over the pods of a node stay within int64, and 
 DEFAULT_SCORED: Mapping[str, int] = {"cpu": 100, "memory": 200 * 1024 * 1024}
 # KEP-2837: the resources that may be set at pod level.
 _POD_LEVEL = ("cpu", "memory")
+
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+def version_numbers_of(text: str) -> tuple[int, int, int] | None:
+    """Parse a kubelet's version, such as ``v1.36.3-eks-1234``, without its suffix; None if the text is not a version."""
+    match = _VERSION.match(text)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
 
 
 def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None) -> Amounts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +14,7 @@ from rebalancer.snapshot.columns import Bools, Ints
 from rebalancer.snapshot.labels import MISSING, ZONE_KEYS
 from rebalancer.snapshot.leaving import CANDIDATE, LEAVING, NoticeKind
 from rebalancer.snapshot.model import Nodes, Snapshot
+from rebalancer.snapshot.nodes import version_numbers_of
 from rebalancer.wire.marks import NOT_BALANCED
 from rebalancer.wire.objects import (
     LabelSelectorRequirement,
@@ -28,13 +28,12 @@ ZONE = ZONE_KEYS[0]
 _FEWEST_CLOSED = 2
 """Closed nodes with pods that make a zone closed: one of several is a node that somebody works on."""
 _FEWEST_OPEN = 2
-"""Open nodes of a group that show that nobody closes its zone: one alone may have been overlooked."""
-_LEAST_REPLACED = 3
-"""Nodes about to go, or old ones, for each open node: where there are more, the open one is none of their replacements."""
+"""So many open nodes of a group show that its zone is not being closed; one may have been left out by mistake."""
+_MAX_REPLACED = 3
+"""Nodes about to go, or old ones, for each open node. Where there are more, the open nodes do not replace them."""
 _FEW_ZONES = 10
 """A region has no more. Where there are more, a zone is a rack or a node, and one closed node is work on a node."""
 _WORK = frozenset({NoticeKind.DRAIN, NoticeKind.SCALE_IN, NoticeKind.WORKED_ON})
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 class ZoneState(StrEnum):
@@ -106,8 +105,7 @@ def _with_nodes(snapshot: Snapshot) -> list[Zone]:
 class _Evidence:
     """What nodes that take no new pods say about their zone.
 
-    Work on single nodes says nothing: their pods serve until each has gone. So a zone is shut only where no one has
-    chosen among its nodes.
+    Work on single nodes says nothing, because their pods serve until each has gone.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -117,14 +115,14 @@ class _Evidence:
         leaving = nodes.leaving & ~(self._takes_most & _find_candidates(nodes))
         self._shut = nodes.unschedulable | ~nodes.ready | leaving
         self._worked_on = np.zeros(len(nodes), bool)
-        """(N,) a command empties or replaces them, scale-in removes them, or somebody reboots them."""
+        """(N,) nodes that a command empties or replaces, that scale-in removes, or that kured reboots."""
         self._worked_on[[nodes.index[one] for one in snapshot.ordered if one in nodes.index]] = True
         for row, notices in nodes.notices.items():
             self._worked_on[row] |= any(one.kind in _WORK for one in notices)
         left_out = nodes.labels.column(NOT_BALANCED) != MISSING
         self._going = leaving | (nodes.unschedulable & left_out)
         """(N,) announced to go, or closed for an upgrade."""
-        self._versions = [_version(text) for text in nodes.kubelet]
+        self._versions = _rank_versions(nodes.kubelet)
         self._groups = nodes.labels.groups()
 
     def shut_in(self, mine: Bools) -> Bools:
@@ -135,7 +133,7 @@ class _Evidence:
         opened = counted & ~self._shut & self._takes_most
         replaced = counted & nodes.ready & (self._going | self._find_outdated(opened))
         # Nodes may join a zone that is shut: it takes more of them to show that others are replaced, or removed, one by one.
-        if _LEAST_REPLACED * np.count_nonzero(opened) >= np.count_nonzero(replaced):
+        if _MAX_REPLACED * np.count_nonzero(opened) >= np.count_nonzero(replaced):
             counted &= ~replaced
         shut = counted & self._shut
         if _is_most(counted & ~nodes.ready, counted):
@@ -149,10 +147,9 @@ class _Evidence:
 
     def _find_outdated(self, opened: Bools) -> Bools:
         """Return the cordoned nodes (N,) whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
-        rows = np.flatnonzero(opened).tolist()
-        oldest = min((self._versions[row] for row in rows), default=())
-        older = np.array([() < version < oldest for version in self._versions], bool)
-        return older & self._nodes.unschedulable
+        oldest = self._versions[opened].min() if opened.any() else 0
+        known = self._versions > 0
+        return known & (self._versions < oldest) & self._nodes.unschedulable
 
     def _has_open_group(self, counted: Bools, opened: Bools) -> bool:
         """Return whether half of a node group in a zone takes pods, as it did when others there were closed.
@@ -185,10 +182,12 @@ def _keeps_away(taint: Taint) -> bool:
     return taint.effect in ("NoSchedule", "NoExecute")
 
 
-def _version(text: str) -> tuple[int, ...]:
-    """Return the version of a kubelet, such as ``v1.36.2-eks-1a2b``; empty if it is not known."""
-    match = _VERSION.match(text)
-    return tuple(map(int, match.groups())) if match else ()
+def _rank_versions(kubelets: Sequence[str]) -> Ints:
+    """Return the place (N,) of each kubelet's version among those of all, the oldest first; 0: it is not known."""
+    versions = [version_numbers_of(text) for text in kubelets]
+    known = sorted({version for version in versions if version is not None})
+    places = {version: place for place, version in enumerate(known, 1)}
+    return np.array([0 if of is None else places[of] for of in versions], np.int64)
 
 
 def _movable_on(snapshot: Snapshot) -> Ints:

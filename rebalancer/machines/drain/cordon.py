@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -30,7 +29,7 @@ from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.nodes import UNSCHEDULABLE
+from rebalancer.snapshot.nodes import UNSCHEDULABLE, version_numbers_of
 from rebalancer.wire import objects as o
 
 
@@ -222,9 +221,6 @@ def mask_of(snapshot: Snapshot, names: Sequence[str]) -> Bools:
     return mask
 
 
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-
-
 class Choice(Protocol):
     """A choice of nodes."""
 
@@ -328,7 +324,6 @@ def version_of(text: str) -> tuple[int, int, int]:
     Raises:
         PolicyError: the text is not a version.
     """
-    match = _VERSION.match(text)
-    if match is None:
+    if (numbers := version_numbers_of(text)) is None:
         raise PolicyError([f"{printable(text)} is no version; write 1.36 or v1.36.3"])
-    return int(match[1]), int(match[2]), int(match[3] or 0)
+    return numbers
