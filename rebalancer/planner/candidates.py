@@ -17,7 +17,7 @@ from rebalancer.core.views import view_of
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.problem import Pair, WeightedTerm, reluctance
+from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # The last of the pods that a term judges costs so much more than the first, when candidates are compared.
@@ -93,7 +93,7 @@ class CandidateRows:
         draft = self._draft
         later = _later(self._terms, len(draft.snapshot.pods))
         youth = 1.0 + _LATER * np.where(later < 1.0, later, 0.0)
-        cost = draft.problem.costs * reluctance(draft.snapshot) * youth
+        cost = draft.problem.costs * draft.problem.reluctance * youth
         rank = draft.view.rank_equals()
         first = np.lexsort((rank, cost, later >= 1.0))
         place = np.empty(len(first), np.int64)

@@ -144,7 +144,7 @@ class BudgetLimits:
         """The limit of each node in a run; empty: nodes have none."""
         self.of_owner = list[int]()
         """The limit of each owner in flight."""
-        self._waves_of_node: list[list[int]] = [[] for _ in range(len(self._snapshot.nodes))]
+        self._waves_of_nodes = list[Sequence[int]]()
 
     def limit_run(self) -> None:
         """Add the limits on all moves of a run."""
@@ -212,12 +212,11 @@ class BudgetLimits:
 
     def _put_nodes(self, of_node: Sequence[int]) -> None:
         self._table.put_under(self._table.of_node, of_node)
-        for node, limit in enumerate(of_node):
-            self._waves_of_node[node] += [limit] if limit >= 0 else []
+        self._waves_of_nodes.append(of_node)
 
-    def waves_of(self, node: int) -> Sequence[int]:
+    def waves_of(self, node: int) -> list[int]:
         """Return the limits in flight of a node, and of its zone."""
-        return self._waves_of_node[node]
+        return [limit for of_node in self._waves_of_nodes if (limit := of_node[node]) >= 0]
 
     def _add(self, most: int, words: str, *, of_run: bool = False) -> int:
         """Add a limit with a counter of its own."""

@@ -203,6 +203,11 @@ class Problem:
         object.__setattr__(self, "movable", selected & ~kept)
 
     @cached_property
+    def reluctance(self) -> Floats:
+        """(P,) see :func:`reluctance`; each search of a plan ranks by it."""
+        return reluctance(self.snapshot)
+
+    @cached_property
     def unready(self) -> Bools:
         """(P,) selected pods that are not Ready, without another protection, whose owners lack only Ready pods."""
         snapshot, pods = self.snapshot, self.snapshot.pods
