@@ -56,7 +56,7 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
         PolicyError: there is no such pod, or several namespaces have one.
     """
     namespace, name = _namespace_and_name(text)
-    pods, classes = snapshot.pods, snapshot.classes
+    pods = snapshot.pods
     if (pod := _row(snapshot, namespace, name)) is not None:
         return pod
     of_that_name = pods.name.rows_of({name}).tolist()
@@ -65,8 +65,8 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     if of_that_name:
         hint = _suggest(map(snapshot.pod_ref, of_that_name))
     else:
-        in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
-        known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
+        in_namespace = snapshot.in_namespace(namespace)[pods.cls]
+        known = [pods.name[pod] for pod in np.flatnonzero(in_namespace).tolist()]
         hint = _begun_by(snapshot, namespace, name) or _similar_pod(
             snapshot, namespace, name, known
         )

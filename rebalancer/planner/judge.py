@@ -179,8 +179,8 @@ class Judge:
         if code == _OTHER_SYSTEM:
             snapshot = self._view.snapshot
             cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-            differs = snapshot.difference_of(cls, prediction.nodes)
-            why = Why.OTHER_OS if differs == "operating system" else Why.OTHER_ARCHITECTURE
+            is_system = snapshot.has_other_system(cls, prediction.nodes)
+            why = Why.OTHER_OS if is_system else Why.OTHER_ARCHITECTURE
             return Refusal.of(why, share=newest.foreign, landing=prediction)
         if code == _LEAVING:
             return Refusal.of(Why.LEAVING_NODE, share=newest.leaving)

@@ -540,7 +540,7 @@ class Snapshot:
         """Return the nodes (N,) of another operating system than pods of ``cls`` run on; None if there are none.
 
         With ``same_architecture`` also those of another architecture. The scheduler may choose them nevertheless. The
-        array is shared and read-only.
+        array is read-only.
         """
         systems = self._operating_systems.foreign(cls)
         machines = self.other_architectures(cls) if self.same_architecture else None
@@ -548,12 +548,10 @@ class Snapshot:
             return machines if systems is None else systems
         return freeze(systems | machines)
 
-    def difference_of(self, cls: int, nodes: Int32s | int) -> str:
-        """Return what differs on the ``foreign_nodes`` among some: the operating system, or only the architecture."""
+    def has_other_system(self, cls: int, nodes: Int32s | int) -> bool:
+        """Return whether one of ``nodes`` (K,) has another operating system than pods of ``cls`` run on."""
         systems = self._operating_systems.foreign(cls)
-        return (
-            "operating system" if systems is not None and systems[nodes].any() else "architecture"
-        )
+        return systems is not None and bool(systems[nodes].any())
 
     def without_foreign(self, nodes: Bools, cls: int) -> Bools:
         """Return ``nodes`` (N,) without the ``foreign_nodes`` of ``cls``."""

@@ -298,7 +298,9 @@ def _why_none(packing: Packing, cls: int) -> str:
     if not others.any():
         return text
     row = int(others.argmax())
-    name, differs = packing.snapshot.nodes.names[row], packing.snapshot.difference_of(cls, row)
+    name = packing.snapshot.nodes.names[row]
+    is_system = packing.snapshot.has_other_system(cls, row)
+    differs = "operating system" if is_system else "architecture"
     return f"{name} has room for it, but is of another {differs} ({text})"
 
 
