@@ -222,6 +222,8 @@ def describe_narrowed(client: Client, loaded: LoadedPolicy, namespace: str) -> s
             read = read_namespace_policy(listed.text, namespace, loaded.policy, known)
             if read.policy is None:
                 raise PolicyError(list(map(str, read.problems)))
+            for problem in read.problems:
+                say(sys.stderr, f"warning: {problem}")
             document = read.document
     return describe_sum(loaded, document)
 
