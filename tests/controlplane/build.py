@@ -119,9 +119,8 @@ _LACKING = re.compile(r"(\S+@v\S+): reading ")
 def openapi(version: str) -> Any:
     """Return the OpenAPI document of the core API, as the source of a version has it."""
     with tempfile.TemporaryDirectory(prefix="controlplane-go-") as scratch:
-        module = f"k8s.io/kubernetes@v{version}"
-        found = json.loads(go(["mod", "download", "-json", module], Path(scratch)))
-    file = Path(found["Dir"]) / "api" / "openapi-spec" / "v3" / "api__v1_openapi.json"
+        parts = gomod.download(f"k8s.io/kubernetes@v{version}", Path(scratch), go)
+    file = Path(parts["Dir"]) / "api" / "openapi-spec" / "v3" / "api__v1_openapi.json"
     return json.loads(file.read_text())
 
 
@@ -175,8 +174,7 @@ def _tools(module_folder: str) -> Path:
 
 def module_files(tool: str, module: str) -> Path:
     """Return the folder with the sources of a module that a tool is built from."""
-    found = json.loads(go(["mod", "download", "-json", module], _HERE / TOOLS[tool].folder))
-    return Path(found["Dir"])
+    return Path(gomod.download(module, _HERE / TOOLS[tool].folder, go)["Dir"])
 
 
 def _digest(paths: Sequence[Path]) -> str:

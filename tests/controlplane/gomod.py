@@ -20,10 +20,15 @@ def version_flags(version: str) -> str:
     return " ".join(f"-X {package}.{name}={value}" for name, value in values.items())
 
 
+def download(module: str, folder: Path, go: Go) -> dict[str, str]:
+    """Download a module, ``path@version`` or one that the go.mod of ``folder`` requires; return where its parts are."""
+    parts: dict[str, str] = json.loads(go(["mod", "download", "-json", module], folder))
+    return parts
+
+
 def write(folder: Path, version: str, go: Go) -> None:
     """Write go.mod and go.sum for a Kubernetes version into a folder that holds main.go."""
-    module = json.loads(go(["mod", "download", "-json", f"k8s.io/kubernetes@v{version}"], folder))
-    upstream = Path(module["GoMod"]).read_text()
+    upstream = Path(download(f"k8s.io/kubernetes@v{version}", folder, go)["GoMod"]).read_text()
     (folder / "go.mod").write_text(render(upstream, version))
     go(["mod", "tidy"], folder)
 
