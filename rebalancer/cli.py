@@ -13,6 +13,7 @@ import click
 from rebalancer import __version__
 from rebalancer.base.output import say
 from rebalancer.commands.call import call
+from rebalancer.commands.panels import HELP_ALL, shows_all
 from rebalancer.core import INTERPRETED, is_compiled
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _GROUPS = {
         "policy": "Check, show and migrate policies.",
         "snapshot": "Write the cluster's state to a file, for run --snapshot.",
         "demo": "Tell the story in an embedded cluster.",
+        "options": "List the options that many commands take.",
         "completion": "Print a script that completes commands in a shell.",
         "schema": "Print the JSON schema of reports or of policies.",
     },
@@ -65,6 +67,20 @@ _GROUPS = {
 }
 """Heading -> command -> the first sentence of its help. Each is the object ``command`` of its module in
 ``rebalancer.commands``, with _ for -, which is imported when the command is called: ``--help`` needs none of them."""
+
+_RARE = {
+    "compare",
+    "history",
+    "uncordon",
+    "options",
+    "completion",
+    "schema",
+    "fleet",
+    "record",
+    "marks",
+    "node-agent",
+}
+"""Commands that ``--help`` leaves out; ``--help-all`` shows them."""
 
 _COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 
@@ -113,7 +129,12 @@ class _Commands(click.Group):
         return loaded
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, with the current names of commands."""
+        """Parse the arguments, with the current names of commands; ``--help-all`` is the help of any of them with all there is."""
+        own = args[: args.index("--")] if "--" in args else args
+        if HELP_ALL in own:
+            ctx.meta[HELP_ALL] = True
+            place = own.index(HELP_ALL)
+            args = [*args[:place], "--help", *args[place + 1 :]]
         return super().parse_args(ctx, _current_names(ctx, args) if args else args)
 
     def resolve_command(
@@ -140,11 +161,18 @@ class _Commands(click.Group):
             if name.startswith(incomplete)
         ]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        widest = max(map(len, _COMMANDS))
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = [name for name in _COMMANDS if shows_all(ctx) or name not in _RARE]
+        widest = max(map(len, shown))
         for heading, commands in _GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
+                formatter.write_dl(
+                    [(name.ljust(widest), text) for name, text in commands.items() if name in shown]
+                )
+        if not shows_all(ctx):
+            formatter.write_paragraph()
+            formatter.write_text(f"All commands: {ctx.command_path} {HELP_ALL}")
+        formatter.write_text(f"Options that many commands take: {ctx.command_path} options")
 
 
 @click.group(

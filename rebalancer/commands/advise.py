@@ -24,6 +24,7 @@ from rebalancer.commands.flags import (
     output_flag,
     takes,
 )
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.doctor.advice import Adviser
 from rebalancer.doctor.patches import (
     Advised,
@@ -54,6 +55,7 @@ from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
 
 @click.command(
     "advise",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer advise",
         "rebalancer advise --namespace shop --out advice",

@@ -13,13 +13,8 @@ from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import print_text
-from rebalancer.commands.flags import (
-    ACCESS,
-    POLICY,
-    examples,
-    output_flag,
-    takes,
-)
+from rebalancer.commands.flags import ACCESS, POLICY, examples, output_flag, takes
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.capacity.of_run import judge_machines
 from rebalancer.machines.capacity.report import capacity_data, format_capacity
 from rebalancer.planner.planning import make_plan
@@ -35,6 +30,7 @@ from rebalancer.snapshot.model import Snapshot
 
 @click.command(
     "capacity",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer capacity",
         "rebalancer capacity --snapshot cluster.zip -o json",

@@ -13,7 +13,8 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import print_text, say
-from rebalancer.commands.flags import PanelCommand, examples, takes
+from rebalancer.commands.flags import examples, takes
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.fleet.compare import Inputs, compare, list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry

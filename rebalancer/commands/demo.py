@@ -15,10 +15,8 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
-from rebalancer.commands.flags import (
-    CLUSTER,
-    examples,
-)
+from rebalancer.commands.flags import CLUSTER, examples
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import DRIFTS_PATH, LIVE, KeptError, keep_cluster, run_demo
 from rebalancer.kube.client import Client
@@ -84,7 +82,7 @@ def command(
     return int(run_demo(speed=speed, run=_run, report=report))
 
 
-@command.command("drift")
+@command.command("drift", cls=PanelCommand)
 @CLUSTER
 @click.argument("name", type=click.Choice(list(LIVE)))
 @click.pass_obj

@@ -11,13 +11,8 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import terminal_look, write
 from rebalancer.base.plain_text import WIDE, Paint
-from rebalancer.commands.flags import (
-    ACCESS,
-    POLICY,
-    examples,
-    output_flag,
-    takes,
-)
+from rebalancer.commands.flags import ACCESS, POLICY, examples, output_flag, takes
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.doctor.cluster import Seen, check_cluster
 from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, format_checks, not_judged
 from rebalancer.registry import Registry
@@ -34,6 +29,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
 
 @click.command(
     "doctor",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer doctor",
         "rebalancer doctor --policy policy.yaml",

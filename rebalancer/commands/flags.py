@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import timedelta
 from io import BytesIO
@@ -23,6 +23,7 @@ from rebalancer.base.durations import (
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.stop import Stop
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.run.options import FAIL_ON, ClusterFlags, Ending, Flag
 
 if TYPE_CHECKING:
@@ -274,67 +275,6 @@ def _names(context: click.Context, path: str) -> list[str]:
     except (RebalancerError, ValueError, KeyError, TypeError):
         # A prompt is no place for messages.
         return []
-
-
-_PANELS: Mapping[str, Sequence[str]] = {
-    "More of the policy": ("only", "mode", "select", "lift_budgets", "no_memory"),
-    "Access to the cluster": ("kubeconfig", "context_name", "request_timeout"),
-    "Progress, output and exit code": (
-        "whole",
-        "every_report",
-        "quiet",
-        "log_format",
-        "color",
-        "detailed_exitcode",
-        "fail_on",
-    ),
-    "Time, and what runs share": (
-        "deadline",
-        "lease",
-        "memory",
-        "machine_state",
-    ),
-    "Metrics and notices": (
-        "metrics_push",
-        "metrics_file",
-        "notify",
-        "notify_template",
-    ),
-    "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
-    "As kubectl drain": (
-        "force",
-        "ignore_daemonsets",
-        "delete_emptydir_data",
-        "grace_period",
-        "skip_wait_for_delete_timeout",
-        "reason",
-    ),
-}
-"""Heading in the help -> the flags below it, by parameter; all others come first, below ``Options``."""
-_PANEL_OF = {name: heading for heading, names in _PANELS.items() for name in names}
-
-
-class PanelCommand(click.Command):
-    """A command whose help begins with the flags that most calls need; the others follow in panels."""
-
-    def __init__(self, *args: Any, rare: Collection[str] = (), **kwargs: Any) -> None:
-        """``rare``: parameters that the help leaves out; their flags work as in other commands."""
-        super().__init__(*args, **kwargs)
-        for flag in self.params:
-            if isinstance(flag, click.Option) and flag.name in rare:
-                flag.hidden = True
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the flags by panel."""
-        panels: dict[str, list[tuple[str, str]]] = {"Options": []}
-        panels |= {heading: [] for heading in _PANELS}
-        for flag in self.get_params(ctx):
-            if isinstance(flag, click.Option) and (record := flag.get_help_record(ctx)) is not None:
-                panels[_PANEL_OF.get(flag.name or "", "Options")].append(record)
-        for heading, records in panels.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
 
 
 class KubectlFlags(PanelCommand):

@@ -27,6 +27,7 @@ from rebalancer.commands.flags import (
     reference,
     takes,
 )
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.fleet.clusters import (
     FILE,
     STATUS,
@@ -196,6 +197,7 @@ def command() -> None:
 
 @command.command(
     "observe",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer fleet observe --clusters fleet.yaml --kubeconfigs /kubeconfigs --status fleet/status"
     ),
@@ -217,7 +219,9 @@ def _observe(**flags: Any) -> int:
     return int(observe_member(of_fleet, RunOptions.of(**flags), system_environment()))
 
 
-@command.command("report", epilog=examples("rebalancer fleet report --fleet rebalancing/fleet"))
+@command.command(
+    "report", cls=PanelCommand, epilog=examples("rebalancer fleet report --fleet rebalancing/fleet")
+)
 @CLUSTER
 @click.option(
     "--fleet",

@@ -16,12 +16,8 @@ from rebalancer.base.plain_text import (
     WIDTH,
     count,
 )
-from rebalancer.commands.flags import (
-    CLUSTER,
-    examples,
-    output_flag,
-    takes,
-)
+from rebalancer.commands.flags import CLUSTER, examples, output_flag, takes
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.release import find_memory
 from rebalancer.report.document import FORMS, Block, Passage, ReportDocument, Table
@@ -65,6 +61,7 @@ def show_history(
 
 @click.command(
     "history",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer history",
         "rebalancer history --memory rebalancing/kube-rebalancer-memory -o json",

@@ -11,11 +11,8 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import print_text, say
 from rebalancer.base.plain_text import printable
-from rebalancer.commands.flags import (
-    CLUSTER,
-    examples,
-    output_flag,
-)
+from rebalancer.commands.flags import CLUSTER, examples, output_flag
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.writing import clear_state
 from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
@@ -97,6 +94,7 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
 
 @click.command(
     "marks",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer marks",
         "rebalancer marks --clear",

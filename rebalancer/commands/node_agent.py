@@ -11,11 +11,8 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, check_url
-from rebalancer.commands.flags import (
-    CLUSTER,
-    examples,
-    parse_with,
-)
+from rebalancer.commands.flags import CLUSTER, examples, parse_with
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.run.options import ClusterFlags
 
 _TIMEOUT = 5.0
@@ -50,6 +47,7 @@ def _address(text: str) -> str:
 
 @click.command(
     "node-agent",
+    cls=PanelCommand,
     epilog=examples("rebalancer node-agent --node ip-10-0-1-23.eu-west-1.compute.internal"),
 )
 @CLUSTER

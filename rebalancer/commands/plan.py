@@ -25,7 +25,6 @@ from rebalancer.run.options import RunOptions
 @click.command(
     "plan",
     cls=KubectlFlags,
-    rare=("deadline", "lease", "notify", "notify_template"),
     epilog=examples(
         "rebalancer plan",
         "rebalancer plan cluster.zip",

@@ -14,12 +14,8 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import create_file, say, write
 from rebalancer.base.plain_text import count
-from rebalancer.commands.flags import (
-    ACCESS,
-    POLICY,
-    examples,
-    takes,
-)
+from rebalancer.commands.flags import ACCESS, POLICY, examples, takes
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
 from rebalancer.migrate.source import read_source
 from rebalancer.migrate.uses import (
@@ -138,6 +134,7 @@ def command() -> None:
 
 @command.command(
     "check",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer policy check policy.yaml",
         "rebalancer policy check policy.yaml --against-cluster",
@@ -183,6 +180,7 @@ def _check(
 
 @command.command(
     "show",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer policy show > policy.yaml",
         "rebalancer policy show --policy policy.yaml -n shop",
@@ -243,6 +241,7 @@ def _strategies() -> None:
 
 @command.command(
     "migrate",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer policy migrate descheduler.yaml -o policy.yaml",
         "kubectl get configmap descheduler -n kube-system -o yaml | rebalancer policy migrate -",

@@ -12,6 +12,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.commands.flags import CLUSTER, REDACT, examples, parse_with
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.fleet.record import Recorded, Retention, hold, record
 from rebalancer.run.options import ClusterFlags
 from rebalancer.snapshot.redact import Redactor
@@ -78,6 +79,7 @@ def _bytes(text: str) -> int:
 
 @click.command(
     "record",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer record --to recorded/ --keep 7d --max-size 5Gi",
         "rebalancer record --to recorded/ --every 10m",

@@ -17,11 +17,11 @@ from rebalancer.commands.flags import (
     REQUESTS,
     SCOPE,
     STATE,
-    PanelCommand,
     examples,
     parse_with,
     takes,
 )
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.run.names import own_pod
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health, answer_requests, parse_address

@@ -16,10 +16,10 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import print_text
 from rebalancer.base.plain_text import FEW, and_more, did_you_mean
 from rebalancer.commands.flags import (
-    PanelCommand,
     examples,
     takes,
 )
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy

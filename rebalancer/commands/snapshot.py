@@ -11,11 +11,8 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
-from rebalancer.commands.flags import (
-    CLUSTER,
-    REDACT,
-    examples,
-)
+from rebalancer.commands.flags import CLUSTER, REDACT, examples
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.cluster import UsageSettings
 from rebalancer.registry import Registry
@@ -82,6 +79,7 @@ def save_snapshot(
 
 @click.command(
     "snapshot",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer snapshot -o cluster.zip",
         "rebalancer snapshot --usage -o - > cluster.zip",

@@ -10,12 +10,8 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import print_text, say
-from rebalancer.commands.flags import (
-    CLUSTER,
-    complete_nodes,
-    examples,
-    nodes_named,
-)
+from rebalancer.commands.flags import CLUSTER, complete_nodes, examples, nodes_named
+from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.drain.cordon import NO_NODE, open_node
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.run.options import ClusterFlags
@@ -46,7 +42,7 @@ def uncordon(access: ClusterFlags, nodes: Sequence[str], environment: Environmen
     return ExitCode.PARTIAL if closed else ExitCode.DONE
 
 
-@click.command("uncordon", epilog=examples("rebalancer uncordon node-a1"))
+@click.command("uncordon", cls=PanelCommand, epilog=examples("rebalancer uncordon node-a1"))
 @click.argument(
     "nodes",
     nargs=-1,

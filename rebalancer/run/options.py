@@ -146,12 +146,10 @@ class ClusterFlags:
         default=8,
         least=1,
         metavar="N",
-        hidden=True,
     )
     compress: bool = flag(
         "Ask for compressed lists: for slow or metered connections. Costs the API server more CPU.",
         default=False,
-        hidden=True,
     )
 
     def client(self, environment: Environment, stop: Stop) -> Client:

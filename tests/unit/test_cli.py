@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import rebalancer.commands
 from rebalancer.cli import _COMMANDS, _GROUPS, _RENAMED, main
-from rebalancer.commands.flags import _PANELS
+from rebalancer.commands.panels import _PANELS
 from tests.docs.pages import DOCS
 
 
@@ -53,14 +53,14 @@ def test_the_table_says_what_the_commands_own_help_says(name: str) -> None:
 
 
 def test_help_lists_each_command_whole() -> None:
-    printed = CliRunner().invoke(main, ["--help"]).output
+    printed = CliRunner().invoke(main, ["--help-all"]).output
     for name, sentence in _COMMANDS.items():
         assert f"{name:<10}" in printed
         assert sentence in printed
 
 
 def test_help_lists_commands_below_what_they_are_for() -> None:
-    printed = CliRunner().invoke(main, ["--help"]).output
+    printed = CliRunner().invoke(main, ["--help-all"]).output
     places = [printed.index(f"\n{heading}:\n") for heading in _GROUPS]
     assert places == sorted(places)
     for (heading, commands), place in zip(_GROUPS.items(), places, strict=True):
@@ -121,9 +121,9 @@ def test_a_plan_is_of_one_file() -> None:
     assert "name one file" in str(asked.exception)
 
 
-def sections(name: str) -> dict[str, list[str]]:
+def sections(name: str, asked: str = "--help-all") -> dict[str, list[str]]:
     """Return heading -> the flags of a command's help."""
-    printed = CliRunner().invoke(main, [*name.split(), "--help"]).output
+    printed = CliRunner().invoke(main, [*name.split(), asked]).output
     parts = re.split(r"^(\S[^:\n]*):$", printed, flags=re.MULTILINE)
     found = zip(parts[1::2], parts[2::2], strict=True)
     return {
@@ -138,6 +138,27 @@ def test_help_begins_with_the_few_flags_that_most_calls_need(name: str) -> None:
     assert len(first[1]) <= 9
     assert {"--policy", "--snapshot", "--output"} <= set(first[1])
     assert [head for head, _ in panels] == [head for head in _PANELS if head in dict(panels)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_some_of_the_options_and_says_how_to_see_the_others(name: str) -> None:
+    few, whole = sections(name, "--help"), sections(name)
+    assert few.items() <= whole.items()
+    printed = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="rebalancer").output
+    assert (f"All options: rebalancer {name} --help-all" in printed) is (few != whole)
+
+
+def test_help_shows_the_commands_that_most_people_need_and_says_how_to_see_the_others() -> None:
+    printed = CliRunner().invoke(main, ["--help"], prog_name="rebalancer").output
+    listed = set(re.findall(r"^  ([a-z][a-z-]+) ", printed, re.MULTILINE))
+    assert {"plan", "run", "drain", "policy"} <= listed < set(_COMMANDS)
+    assert "All commands: rebalancer --help-all" in printed
+
+
+def test_the_options_of_many_commands_are_listed_by_themselves() -> None:
+    printed = CliRunner().invoke(main, ["options"]).output
+    assert {"--kubeconfig", "--quiet", "--lease"} <= set(re.findall(r"--[\w-]+", printed))
+    assert "--policy" not in printed.split()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -161,7 +182,14 @@ def test_an_unknown_command_is_refused() -> None:
     assert "No such command 'rum'. Did you mean 'run'?" in done.output
 
 
-_NO_EXAMPLE = {"completion", "demo drift", "policy strategies", "schema policy", "schema report"}
+_NO_EXAMPLE = {
+    "completion",
+    "options",
+    "demo drift",
+    "policy strategies",
+    "schema policy",
+    "schema report",
+}
 """Commands that are called in one way only."""
 
 

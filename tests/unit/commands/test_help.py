@@ -1,4 +1,4 @@
-"""The help of every command, byte for byte: help.txt beside this file has it.
+"""The whole help of every command, and the short one of some, byte for byte: help.txt beside this file has it.
 
 ``python -m tests.unit.commands.test_help`` writes the file anew, after a change that was meant.
 """
@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from rebalancer.cli import main
 
+SHORT = ((), ("plan",), ("drain",))
+"""Commands whose help is in the file also as most people ask for it."""
 FILE = Path(__file__).with_name("help.txt")
 
 
@@ -29,10 +31,11 @@ def _paths(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ..
 
 def help_of_all() -> str:
     texts = []
-    for path in _paths(main):
-        done = CliRunner().invoke(main, [*path, "--help"], prog_name="rebalancer")
+    asked = [(*path, "--help-all") for path in _paths(main)]
+    for words in [*([*path, "--help"] for path in SHORT), *asked]:
+        done = CliRunner().invoke(main, words, prog_name="rebalancer")
         assert done.exit_code == 0, done.output
-        texts.append(f"$ {' '.join(('rebalancer', *path, '--help'))}\n{done.output}")
+        texts.append(f"$ {' '.join(('rebalancer', *words))}\n{done.output}")
     return "\n".join(texts)
 
 

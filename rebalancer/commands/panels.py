@@ -1,0 +1,97 @@
+"""The help of a command: the flags that most calls need, and all others in panels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+SHARED: Mapping[str, Sequence[str]] = {
+    "Access to the cluster": (
+        "kubeconfig",
+        "context_name",
+        "request_timeout",
+        "max_requests",
+        "compress",
+    ),
+    "Progress, output and exit code": (
+        "whole",
+        "every_report",
+        "quiet",
+        "log_format",
+        "color",
+        "detailed_exitcode",
+        "fail_on",
+    ),
+    "Time, and what runs share": (
+        "deadline",
+        "lease",
+        "memory",
+        "machine_state",
+    ),
+    "Metrics and notices": (
+        "metrics_push",
+        "metrics_file",
+        "notify",
+        "notify_template",
+    ),
+}
+"""Heading -> the flags that many commands take, by parameter; ``rebalancer options`` lists them."""
+_PANELS: Mapping[str, Sequence[str]] = {
+    "As kubectl drain": (
+        "force",
+        "ignore_daemonsets",
+        "delete_emptydir_data",
+        "grace_period",
+        "skip_wait_for_delete_timeout",
+        "reason",
+    ),
+    "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
+    "More of the policy": ("only", "mode", "select", "lift_budgets", "no_memory"),
+    "In special cases": (
+        "pod_selector",
+        "evict_batch",
+        "evict_gangs",
+        "without_landing",
+        "exclude_from_load_balancers",
+        "node_conditions",
+        "uncordon_on_failure",
+        "page_hosts",
+    ),
+    **SHARED,
+}
+"""Heading in the help -> the flags below it; all others come first, below ``Options``."""
+_PANEL_OF = {name: heading for heading, names in _PANELS.items() for name in names}
+_AT_ONCE = ("Options", "As kubectl drain", "As a simulation goes")
+"""What ``--help`` shows; ``--help-all`` shows the other panels, too."""
+HELP_ALL = "--help-all"
+
+
+def shows_all(ctx: click.Context) -> bool:
+    """Return whether the help is asked for with all commands and flags."""
+    return HELP_ALL in ctx.meta
+
+
+def list_panels(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Return heading -> the flags of a command, each with its help."""
+    panels: dict[str, list[tuple[str, str]]] = {"Options": []}
+    panels |= {heading: [] for heading in _PANELS}
+    for flag in command.get_params(ctx):
+        if isinstance(flag, click.Option) and (record := flag.get_help_record(ctx)) is not None:
+            panels[_PANEL_OF.get(flag.name or "", "Options")].append(record)
+    return {heading: records for heading, records in panels.items() if records}
+
+
+class PanelCommand(click.Command):
+    """A command whose help begins with the flags that most calls need; ``--help-all`` shows the others in panels."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags by panel."""
+        panels = list_panels(self, ctx)
+        for heading, records in panels.items():
+            if heading in _AT_ONCE or shows_all(ctx):
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+        if not shows_all(ctx) and any(heading not in _AT_ONCE for heading in panels):
+            formatter.write_paragraph()
+            formatter.write_text(f"All options: {ctx.command_path} {HELP_ALL}")
