@@ -178,7 +178,7 @@ def show_report(
         ClusterReadError: the list or the records could not be read.
         PolicyError: something is wrong in the list.
     """
-    from rebalancer.fleet.clusters_report import render_report, report_on  # noqa: PLC0415
+    from rebalancer.fleet.clusters import render_report, report_on  # noqa: PLC0415
 
     client = access.client(environment, environment.until_signal())
     namespace, name = where

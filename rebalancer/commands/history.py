@@ -18,8 +18,7 @@ from rebalancer.base.plain_text import (
 )
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, takes
 from rebalancer.commands.panels import PanelCommand
-from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.kube.release import find_memory
+from rebalancer.kube.config_map import ConfigMapStore, find_memory
 from rebalancer.report.document import FORMS, Block, Passage, ReportDocument, Table
 from rebalancer.run.memory.document import (
     ActingRun,

@@ -32,9 +32,8 @@ from rebalancer.machines.drain.replacing import (
     ReplaceOptions,
 )
 from rebalancer.machines.drain.rounds import EmptyingRounds
-from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import GroupNotes
-from rebalancer.machines.surge.replacement import SurgeReplacement
+from rebalancer.machines.surge.replacement import MachineChoice, SurgeReplacement
 from rebalancer.providers.contract import Outdated, ReplacingMachines
 from rebalancer.registry import Registry
 

@@ -20,7 +20,6 @@ from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.http import Faults, Server
 from rebalancer.embedded.apiserver.kinds import Json, Kind, condition, is_ready
 from rebalancer.embedded.apiserver.store import EmbeddedClock, Store, clone
-from rebalancer.embedded.controllers.budgets import DisruptionController
 from rebalancer.embedded.controllers.deployments import (
     DaemonSets,
     Deployments,
@@ -38,7 +37,7 @@ from rebalancer.embedded.controllers.kubelets import (
     PodKubelets,
 )
 from rebalancer.embedded.controllers.nodes import NodeLifecycle, PodCollector, TaintEviction
-from rebalancer.embedded.controllers.pods import is_terminating
+from rebalancer.embedded.controllers.pods import DisruptionController, is_terminating
 from rebalancer.embedded.controllers.scheduling import (
     MakePlacer,
     ModelPlacer,

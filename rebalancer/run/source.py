@@ -346,7 +346,7 @@ def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, str]:
 
     The text says why they are not known; empty if they are.
     """
-    from rebalancer.kube.release import lease_of, list_flags, list_memories  # noqa: PLC0415
+    from rebalancer.kube.config_map import lease_of, list_flags, list_memories  # noqa: PLC0415
 
     if state.memory is not None:
         return state, ""

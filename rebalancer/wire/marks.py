@@ -119,7 +119,7 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     excluded: bool = False
     """Whether it was us who labelled it so that load balancers leave it out."""
     empty: str = ""
-    """When it was first seen empty while something else was waited for, see ``rebalancer.machines.drain.delays``."""
+    """When it was first seen empty while something else was waited for, see ``rebalancer.machines.drain.remaining``."""
     release: str = ""
     """Namespace and name of the Lease under which it was written: another release leaves it alone. Empty: written without one."""
     why: str = ""

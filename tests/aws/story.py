@@ -10,10 +10,10 @@ from typing import Any
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.machines.aws.sqs import SqsParams, SqsSource
-from rebalancer.machines.interruption.listening import Listening
 from rebalancer.machines.interruption.pipeline_run import PlannedStep
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.plan.machines import PipelineOutcome
+from rebalancer.serve.interruptions import Listening
 from rebalancer.signals.model import FollowedNodes, Interruption, SignalError
 from rebalancer.signals.state import STATE
 from rebalancer.testing.objects import node

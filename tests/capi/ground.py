@@ -16,7 +16,7 @@ from rebalancer.kube.access import (
     config_map_rules,
 )
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.cluster_api.objects import DELETE, ENDS, MAX_SIZE, MIN_SIZE, NOTE
+from rebalancer.machines.cluster_api.api import DELETE, ENDS, MAX_SIZE, MIN_SIZE, NOTE
 from tests.capi.infrastructure import (
     CAPI,
     CLUSTER,

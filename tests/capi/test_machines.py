@@ -8,8 +8,8 @@ import pytest
 from rebalancer.kube.access import CONDITION_RULES
 from rebalancer.kube.client import connect
 from rebalancer.machines.cluster_api import api as cluster_api
+from rebalancer.machines.cluster_api.api import DELETE, ENDS, NOTE
 from rebalancer.machines.cluster_api.groups import ClusterApiParams, ClusterApiProvider
-from rebalancer.machines.cluster_api.objects import DELETE, ENDS, NOTE
 from rebalancer.providers.contract import Guarded, KnownNode
 from tests.capi.ground import STATUS
 from tests.capi.infrastructure import CLUSTER, MACHINES, NAMESPACE

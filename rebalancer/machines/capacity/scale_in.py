@@ -30,8 +30,7 @@ from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
 from rebalancer.machines.capacity.writing import change_state
-from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
-from rebalancer.machines.drain.remaining import describe_remaining
+from rebalancer.machines.drain.remaining import EXCLUDED, MAX_DELAY, delay_of, describe_remaining
 from rebalancer.node_record.tasks import GONE
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import GroupSizeError, NodeGroup

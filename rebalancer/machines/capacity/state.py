@@ -17,8 +17,7 @@ import msgspec
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.machines.capacity.codes import GroupCode, PodCode
-from rebalancer.machines.capacity.group_options import GroupOptions
-from rebalancer.machines.capacity.groups import Groups, Sizes, sizes_of
+from rebalancer.machines.capacity.groups import GroupOptions, Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import (
     GroupRefusal,

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.machines.cluster_api.api import ClusterApi
-from rebalancer.machines.cluster_api.objects import DELETE, ENDS, Machine, Raw, Scalable
+from rebalancer.machines.cluster_api.api import DELETE, ENDS, ClusterApi, Machine, Raw, Scalable
 from rebalancer.machines.cluster_api.view import OURS, ScalableGroup
 
 if TYPE_CHECKING:

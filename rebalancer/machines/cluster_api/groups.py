@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
-from rebalancer.machines.cluster_api.api import ClusterApi
-from rebalancer.machines.cluster_api.ending import MachineEnd, annotate, await_pending
-from rebalancer.machines.cluster_api.objects import (
+from rebalancer.machines.cluster_api.api import (
     CLUSTER,
     ENDS,
     NOTE,
     ApiObject,
+    ClusterApi,
     Machine,
     Raw,
     Scalable,
     read_path,
 )
+from rebalancer.machines.cluster_api.ending import MachineEnd, annotate, await_pending
 from rebalancer.machines.cluster_api.outdated import find_outdated, node_template
 from rebalancer.machines.cluster_api.view import PENDING, ScalableGroup
 from rebalancer.policy.values import ProviderParams

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.machines.cluster_api.api import ClusterApi
-from rebalancer.machines.cluster_api.objects import (
+from rebalancer.machines.cluster_api.api import (
     CLUSTER,
     GROUP,
     ApiObject,
+    ClusterApi,
     Machine,
     Raw,
     newest_template,

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rebalancer.base.plain_text import and_more
-from rebalancer.machines.cluster_api.objects import (
+from rebalancer.machines.cluster_api.api import (
     NO_CREATION,
     NOTE,
     TOPOLOGY,

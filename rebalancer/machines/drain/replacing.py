@@ -15,8 +15,8 @@ from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.machines.drain.cordon import Choice, enter, let_go, order_of
-from rebalancer.machines.drain.delays import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.drain.draining import Drain
+from rebalancer.machines.drain.remaining import EXCLUDED, MAX_DELAY, delay_of
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
 from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
 from rebalancer.policy.windows import is_open

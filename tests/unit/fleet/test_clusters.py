@@ -6,8 +6,13 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.fleet.clusters import ClusterRecord, load_fleet, read_fleet
-from rebalancer.fleet.clusters_report import render_report, report_on
+from rebalancer.fleet.clusters import (
+    ClusterRecord,
+    load_fleet,
+    read_fleet,
+    render_report,
+    report_on,
+)
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.sources import PolicyChanges
 from rebalancer.registry import Registry

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.machines.capacity.group_options import GroupOptions, read_options
-from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.groups import GroupOptions, Groups, read_options
 from rebalancer.machines.capacity.state import GroupState, GroupStates, ScaleOutTimes
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.machines.capacity.conftest import Given, group

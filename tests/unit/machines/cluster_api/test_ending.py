@@ -6,9 +6,8 @@ from contextlib import suppress
 import pytest
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.machines.cluster_api.api import ClusterApi
+from rebalancer.machines.cluster_api.api import DELETE, ENDS, PAUSED, ClusterApi
 from rebalancer.machines.cluster_api.groups import MachineGroups
-from rebalancer.machines.cluster_api.objects import DELETE, ENDS, PAUSED
 from rebalancer.providers.contract import Guarded
 from tests.unit.machines.cluster_api.world import World, name_of, template
 

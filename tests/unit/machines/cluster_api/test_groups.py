@@ -3,17 +3,17 @@
 import pytest
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.machines.cluster_api.api import ClusterApi
-from rebalancer.machines.cluster_api.groups import (
-    ClusterApiParams,
-    ClusterApiProvider,
-    MachineGroups,
-)
-from rebalancer.machines.cluster_api.objects import (
+from rebalancer.machines.cluster_api.api import (
     NO_CREATION,
     OPTIONS,
     PAUSED,
     TOPOLOGY,
+    ClusterApi,
+)
+from rebalancer.machines.cluster_api.groups import (
+    ClusterApiParams,
+    ClusterApiProvider,
+    MachineGroups,
 )
 from rebalancer.providers.contract import Guarded, KnownNode, Outdated
 from tests.support.contracts import check_provider

@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer.kube.failures import TransportError, refusal
 from rebalancer.kube.transport import Response
-from rebalancer.machines.cluster_api.objects import DELETE, MAX_SIZE, MIN_SIZE, NO_CREATION
+from rebalancer.machines.cluster_api.api import DELETE, MAX_SIZE, MIN_SIZE, NO_CREATION
 from rebalancer.wire.times import rfc3339
 
 API = "/apis/cluster.x-k8s.io"

@@ -10,13 +10,13 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
-from rebalancer.machines.interruption import listening
-from rebalancer.machines.interruption.listening import Listening
 from rebalancer.machines.interruption.model import DONE
 from rebalancer.machines.interruption.pipeline_run import PipelineRun
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.plan.machines import Result
 from rebalancer.policy.interruption import InterruptionPolicy
+from rebalancer.serve import interruptions as listening
+from rebalancer.serve.interruptions import Listening
 from rebalancer.signals.model import HEARTBEAT, SignalError
 from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, encode_state
 from tests.support.clocks import NOON, HandClock
