@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, RebalancerError
-from rebalancer.base.plain_text import WIDTH, Paint, dress, printable_lines
+from rebalancer.base.plain_text import WIDTH, printable_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,17 +188,6 @@ def terminal_look(environment: Environment, color: str) -> Look:
         forced or (terminal and environ.get("TERM") != "dumb")
     )
     return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")
-
-
-def print_text(environment: Environment, text: str, form: str = "table") -> None:
-    """Write a finished text; one for people is fitted to the terminal, see :func:`rebalancer.base.plain_text.dress`."""
-    if form not in ("table", "text"):
-        write(environment.out, [text])
-        return
-    look = terminal_look(environment, "auto")
-    bound = environment.out.isatty() or "COLUMNS" in environment.environ
-    width = look.width if bound else sys.maxsize
-    write(environment.out, [dress(text, width, Paint(look.color))])
 
 
 def _whole(text: str | None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import heapq
 import json
-import re
 import textwrap
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -100,56 +99,6 @@ def wrap(text: str, indent: str = "", hanging: str | None = None, width: int = W
         break_long_words=False,
         break_on_hyphens=False,
     ) or [indent.rstrip()]
-
-
-def lines_of(
-    text: str, indent: str = "", hanging: str | None = None, width: int = WIDE
-) -> list[str]:
-    """Wrap ``text`` into lines of ``width`` characters, which :func:`dress` fits to a narrower terminal.
-
-    Each line but the last ends in a space, as in RFC 3676: it says that the text goes on in the next one.
-    """
-    *lines, last = wrap(text, indent, hanging, width)
-    return [*(f"{line} " for line in lines), last]
-
-
-_HEADS = re.compile(r"(?: *[A-Z][A-Z/ -]+[A-Z](?:  |$))+")
-_WARNS = re.compile(r" *Warning: |rebalancer: ")
-
-
-def dress(text: str, width: int, paint: Paint) -> str:
-    """Fit a finished text to a terminal: its first line bold, heads of tables dim, warnings yellow.
-
-    A line that is wider than ``width`` goes on below, a little further right; no word is broken. A text that
-    :func:`lines_of` has wrapped is wrapped again as a whole.
-    """
-    lines: list[str] = []
-    for paragraph in _paragraphs(text.split("\n")):
-        first = paragraph[0]
-        style = "dim" if _HEADS.fullmatch(first) else "" if lines else "bold"
-        style = "yellow" if _WARNS.match(first) else style
-        lines += [paint(part, style) for part in _fit(paragraph, width)]
-    return "\n".join(lines)
-
-
-def _paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield lines with those in which their text goes on, see :func:`lines_of`."""
-    paragraph: list[str] = []
-    for line in lines:
-        paragraph.append(line.rstrip(" "))
-        if not line.rstrip(" ") or not line.endswith(" "):
-            yield paragraph
-            paragraph = []
-    if paragraph:
-        yield paragraph
-
-
-def _fit(paragraph: list[str], width: int) -> list[str]:
-    if max(map(len, paragraph)) <= width:
-        return paragraph
-    indents = [line[: len(line) - len(line.lstrip())] for line in paragraph]
-    hanging = indents[1] if len(indents) > 1 else f"{indents[0]}    "
-    return wrap(" ".join(line.lstrip() for line in paragraph), indents[0], hanging, width)
 
 
 def more(number: int, indent: str = "  ") -> Iterator[str]:

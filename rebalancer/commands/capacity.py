@@ -12,7 +12,6 @@ import click
 from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import print_text
 from rebalancer.commands.flags import ACCESS, POLICY, examples, output_flag, takes
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.capacity.of_run import judge_machines
@@ -69,8 +68,7 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         report = judge_machines(run, source, reading.snapshot)
         report = replace(report, moves=_moves(run, reading.snapshot))
     data = {**_head(run, source, reading.snapshot), **capacity_data(report)}
-    form = options.ending.output
-    print_text(environment, ReportDocument(format_capacity(report), data).write(form), form)
+    ReportDocument(format_capacity(report), data).print_to(environment, options.ending.output)
     return ExitCode.DONE
 
 

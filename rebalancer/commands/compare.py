@@ -12,7 +12,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import print_text, say
+from rebalancer.base.output import say
 from rebalancer.commands.flags import examples, takes
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.fleet.compare import Inputs, compare, list_snapshots
@@ -81,7 +81,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         RebalancerError: a policy, a snapshot or a flag is wrong.
     """
     # What a worker needs is needed here to read the policies only.
-    from rebalancer.fleet.comparison_report import render_comparison  # noqa: PLC0415
+    from rebalancer.fleet.comparison_report import document_of  # noqa: PLC0415
     from rebalancer.fleet.work import as_rules, play_all  # noqa: PLC0415
 
     registry = Registry.installed()
@@ -100,8 +100,8 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     play = partial(play_all, jobs=options.jobs)
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
         comparison = compare(inputs, play, journal_path=options.resume, reached=reached)
-    text = render_comparison(comparison, options.output, options.judge)
-    print_text(environment, text, options.output)
+    document = document_of(comparison, options.output, options.judge)
+    document.print_to(environment, options.output)
     failed = len(comparison.failures)
     return report_failures(environment, failed, failed + len(comparison.rows))
 

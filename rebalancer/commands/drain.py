@@ -10,7 +10,6 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.base.output import print_text
 from rebalancer.commands.flags import (
     ACCESS,
     KubectlFlags,
@@ -129,7 +128,7 @@ def end_report(
         warnings=emptying.base.notes,
         kind=kind,
     )
-    print_text(emptying.environment, report.render(options.output), options.output)
+    report.document.print_to(emptying.environment, options.output)
     return code
 
 

@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem
 from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, ProviderError
-from rebalancer.base.output import print_text
 from rebalancer.base.plain_text import WIDTH, closest, did_you_mean
 from rebalancer.commands.flags import (
     ACCESS,
@@ -158,7 +157,7 @@ class Explaining:
     ) -> ExitCode:
         """Write the explanation."""
         document = ReportDocument(blocks, {**_head(kind, report), **data})
-        print_text(self._run.environment, document.write(self._output), self._output)
+        document.print_to(self._run.environment, self._output)
         return ExitCode.DONE
 
 
@@ -469,4 +468,4 @@ def _code(code: str | None, output: str) -> None:
     document = ReportDocument(
         format_codes(codes), {**head, "codes": [asdict(one) for one in codes]}
     )
-    print_text(system_environment(), document.write(output), output)
+    document.print_to(system_environment(), output)

@@ -11,7 +11,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, RebalancerError
-from rebalancer.base.output import print_text, say
+from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
 from rebalancer.commands.flags import (
     ACCESS,
@@ -178,7 +178,7 @@ def show_report(
         ClusterReadError: the list or the records could not be read.
         PolicyError: something is wrong in the list.
     """
-    from rebalancer.fleet.clusters import render_report, report_on  # noqa: PLC0415
+    from rebalancer.fleet.clusters import document_of, report_on  # noqa: PLC0415
 
     client = access.client(environment, environment.until_signal())
     namespace, name = where
@@ -186,7 +186,7 @@ def show_report(
     fleet = read_fleet(data.get(FILE, "").encode(), f"ConfigMap {namespace}/{name}: {FILE}")
     records = StatusMap(client, namespace, f"{name}{STATUS}").read()
     report = report_on(fleet, records, environment.clock.unix())
-    print_text(environment, render_report(report, output), output)
+    document_of(report).print_to(environment, output)
     return ExitCode.PARTIAL if report.is_incomplete else ExitCode.DONE
 
 

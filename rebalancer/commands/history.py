@@ -11,7 +11,7 @@ import msgspec
 from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import print_text, say
+from rebalancer.base.output import say
 from rebalancer.base.plain_text import (
     WIDTH,
     count,
@@ -53,8 +53,7 @@ def show_history(
     document, flaw = decode(known.data)
     if flaw is not None:
         say(environment.err, f"rebalancer: {flaw.message}")
-    text = render_history(document, environment.clock.unix(), output)
-    print_text(environment, text, output)
+    document_of(document, environment.clock.unix()).print_to(environment, output)
     return ExitCode.DONE
 
 
@@ -85,9 +84,9 @@ def command(memory: tuple[str, str] | None, output: str, **cluster: Any) -> int:
     return int(show_history(access, memory, output, system_environment()))
 
 
-def render_history(document: Document, now: float, output: str) -> str:
-    """Return the memory in a form, one of ``FORMS``."""
-    return ReportDocument(_blocks(document, now), as_data(document, now)).write(output)
+def document_of(document: Document, now: float) -> ReportDocument:
+    """Return the memory in all its forms."""
+    return ReportDocument(_blocks(document, now), as_data(document, now))
 
 
 def as_data(document: Document, now: float) -> dict[str, Any]:

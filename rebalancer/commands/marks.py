@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import print_text, say
+from rebalancer.base.output import say
 from rebalancer.base.plain_text import printable
 from rebalancer.commands.flags import CLUSTER, examples, output_flag
 from rebalancer.commands.panels import PanelCommand
@@ -42,7 +42,7 @@ def show_marks(
             left.add(mark)
     now = environment.clock.unix()
     states = [_state(mark, now, cleared=clear and mark not in left) for mark in marks]
-    print_text(environment, _render(marks, states, output), output)
+    _document_of(marks, states).print_to(environment, output)
     return ExitCode.PARTIAL if left else ExitCode.DONE
 
 
@@ -68,14 +68,14 @@ def _state(mark: NodeMark, now: float, *, cleared: bool) -> str:
     return "expired" if said.expires <= now else "standing"
 
 
-def _render(marks: Sequence[NodeMark], states: Sequence[str], output: str) -> str:
+def _document_of(marks: Sequence[NodeMark], states: Sequence[str]) -> ReportDocument:
     rows = [_row(mark, state) for mark, state in zip(marks, states, strict=True)]
     blocks: list[Block] = ["No node carries a mark."]
     if rows:
         heads = [key.upper() for key in rows[0]]
         cells = [[printable(text or "-") for text in row.values()] for row in rows]
         blocks = [Table([heads, *cells], "", range(len(heads)))]
-    return ReportDocument(blocks, {"marks": rows}).write(output)
+    return ReportDocument(blocks, {"marks": rows})
 
 
 def _row(mark: NodeMark, state: str) -> dict[str, str]:

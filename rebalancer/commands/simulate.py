@@ -13,7 +13,6 @@ import numpy as np
 
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import print_text
 from rebalancer.base.plain_text import FEW, and_more, did_you_mean
 from rebalancer.commands.flags import (
     examples,
@@ -170,7 +169,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     data = as_data(simulation, change, source=source, policy=named)
     edits = options.edits()
     title = f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do"
-    print_text(environment, ReportDocument(blocks, data, title=title).write(form), form)
+    ReportDocument(blocks, data, title=title).print_to(environment, form)
     return ExitCode.DONE
 
 

@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import print_text, say
+from rebalancer.base.output import say, write
 from rebalancer.commands.flags import CLUSTER, complete_nodes, examples, nodes_named
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.drain.cordon import NO_NODE, open_node
@@ -36,7 +36,7 @@ def uncordon(access: ClusterFlags, nodes: Sequence[str], environment: Environmen
             warn(f"node {name} is not opened: {why}")
             continue
         conditions.show(client, name)
-        print_text(environment, f"node {name} is open\n")
+        write(environment.out, [f"node {name} is open\n"])
     if all(closed.get(name) == NO_NODE for name in nodes):
         return ExitCode.USAGE
     return ExitCode.PARTIAL if closed else ExitCode.DONE

@@ -321,9 +321,9 @@ def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
 _HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "MOVES", "ZONE LOSS", "EXIT", "OBSERVED")
 
 
-def render_report(report: FleetReport, form: str) -> str:
-    """Return the page in a form, one of ``rebalancer.report.document.FORMS``."""
-    return ReportDocument(list(_blocks(report)), as_data(report)).write(form)
+def document_of(report: FleetReport) -> ReportDocument:
+    """Return the report in all its forms."""
+    return ReportDocument(list(_blocks(report)), as_data(report))
 
 
 def _blocks(report: FleetReport) -> Iterator[Block]:

@@ -28,11 +28,10 @@ _MAX_NAMES = 3
 _MAX_FAILURES = 20
 
 
-def render_comparison(comparison: Comparison, form: str, judge: str) -> str:
-    """Return the comparison in a form, one of ``rebalancer.report.document.FORMS``; ``judge``: the policy that scored what is left."""
+def document_of(comparison: Comparison, form: str, judge: str) -> ReportDocument:
+    """Return the comparison, with its page if that is the ``form``; ``judge``: the policy that scored what is left."""
     page = as_html(comparison, judge) if form == "html" else None
-    blocks = list(_blocks(comparison, judge))
-    return ReportDocument(blocks, as_data(comparison, judge), page).write(form)
+    return ReportDocument(list(_blocks(comparison, judge)), as_data(comparison, judge), page)
 
 
 def _blocks(comparison: Comparison, judge: str) -> Iterator[Block]:

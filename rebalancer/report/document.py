@@ -6,22 +6,23 @@ An unindented plain line above a list or a table is a heading.
 
 from __future__ import annotations
 
+import enum
+import html
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import pairwise
 from typing import Any
 
 from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.plain_text import (
-    WIDE,
-    Paint,
-    columns,
-    lines_of,
-    printable,
-    printable_lines,
-    wrap,
-)
+from rebalancer.base.environment import Environment
+from rebalancer.base.output import terminal_look, write
+from rebalancer.base.plain_text import WIDE, Paint, columns, printable, wrap
+
+UNBOUND = sys.maxsize
+"""A width at which no line is broken."""
 
 FORMS = ("table", *DATA_FORMS, "html", "markdown")
 """The forms of every document; ``table`` is for a terminal."""
@@ -39,17 +40,47 @@ class Passage:
     label: str = ""
     """A word before the text, within the indent of its first line."""
     style: str = ""
-    """Of the label, or of the text without one."""
-
-    @property
-    def lead(self) -> str:
-        """The spaces before the first line."""
-        return self.indent[: len(self.indent) - len(self.indent.lstrip(" "))]
+    """Of the label, or of the text without one; empty: see :func:`_style_of`."""
 
     @property
     def whole(self) -> str:
-        """The label and the text in one line."""
-        return f"{self.label}: {self.text}" if self.label else self.text
+        """The label and the text in one line, after the spaces before them."""
+        lead = self.indent[: len(self.indent) - len(self.indent.lstrip(" "))]
+        return f"{lead}{self.label}: {self.text}" if self.label else f"{lead}{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A name on the left, and a word at the right margin of the terminal."""
+
+    left: str
+    right: str = ""
+    style: str = ""
+    """Of the word."""
+
+    @property
+    def whole(self) -> str:
+        """Both in one line."""
+        return f"  {self.left}: {self.right}" if self.right else f"  {self.left}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A section that Markdown shows on demand."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+class Fit(enum.Enum):
+    """What becomes of the lines of a table that are wider than the terminal."""
+
+    LINES = enum.auto()
+    """They go on below."""
+    CELLS = enum.auto()
+    """Each cell does, but for the first of a row."""
+    CUT = enum.auto()
+    """The last cell is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +95,9 @@ class Table:
     """The first row is as the others."""
     notes: Mapping[int, Sequence[Block]] | None = None
     """Number of a row (the first below the heads is 0) -> what stands below it."""
+    styles: Mapping[int, str] | None = None
+    """Number of a row -> its style."""
+    fit: Fit = Fit.LINES
 
     @property
     def parts(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
@@ -76,9 +110,7 @@ class Table:
         return () if self.notes is None else self.notes.get(row, ())
 
 
-Block = str | Passage | Table
-
-_INDENT_OF_LABEL = "  "
+Block = str | Passage | Sides | Table | Fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +125,8 @@ class ReportDocument:
     title: str = ""
     """The headline in HTML and Markdown, where the first block is none."""
 
-    def write(self, form: str) -> str:
-        """Return the report in a form, one of ``FORMS``."""
+    def show(self, form: str, width: int = UNBOUND, paint: Paint = Paint(color=False)) -> str:  # noqa: B008
+        """Return the report in a form, one of ``FORMS``; ``width`` and ``paint`` are a terminal's."""
         if form in DATA_FORMS:
             return data_text(self.data, form)
         titled = [self.title, *self.blocks] if self.title else self.blocks
@@ -102,13 +134,14 @@ class ReportDocument:
             return "\n".join(_markdown(titled)).strip() + "\n"
         if form == "html":
             return self.page or _html(titled)
-        return printable_lines(text_of(self.blocks))
+        return "\n".join(_terminal(self.blocks, width, paint)) + "\n"
 
-    def show(self, form: str, width: int, paint: Paint) -> str:
-        """Return the report in a form; for a terminal in this width, with its labels in colour."""
-        if form != "table":
-            return self.write(form)
-        return "\n".join(_paint_lines(self.blocks, width, paint)) + "\n"
+    def print_to(self, environment: Environment, form: str) -> None:
+        """Write the report to standard output, in the width of a terminal."""
+        look = terminal_look(environment, "auto")
+        bound = environment.out.isatty() or "COLUMNS" in environment.environ
+        text = self.show(form, look.width if bound else UNBOUND, Paint(look.color))
+        write(environment.out, [text])
 
 
 def join_sections(*sections: Iterable[Block]) -> list[Block]:
@@ -119,39 +152,131 @@ def join_sections(*sections: Iterable[Block]) -> list[Block]:
     return joined
 
 
-def text_of(blocks: Iterable[Block]) -> str:
-    """Return blocks as text, ending in a newline."""
-    return "\n".join(text_lines(blocks)) + "\n"
+# -- a terminal ----------------------------------------------------------------------------------------
+
+_INDENT = "  "
+"""Of labels, and of a table whose cells are fitted."""
+_LEAST = 20
+"""Characters of a last cell that are shown however long those before it are."""
+_WIDEST = 2_000
+"""Columns that rich lays a table out in at most."""
+_MARGIN = re.compile(r" +((?:\x1b\[0m)?)$")
+"""What rich fills a table up with on the right."""
+_WARNS = re.compile(r" *Warning: |rebalancer: ")
 
 
-def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
-    """Yield the lines of blocks, which fit to a terminal later: see ``rebalancer.base.plain_text.dress``."""
+def _terminal(
+    blocks: Iterable[Block], width: int, paint: Paint, *, first: bool = True
+) -> Iterator[str]:
+    """Yield the lines of blocks; no word is broken. ``first``: whether the first one is a headline."""
     for block in blocks:
-        if isinstance(block, str):
-            yield block
-        elif isinstance(block, Passage):
-            yield from lines_of(block.text, block.indent, block.hanging, block.width)
+        if isinstance(block, Passage):
+            yield from _passage(block, min(width, block.width), paint, first=first)
+        elif isinstance(block, Fold):
+            yield from _terminal([block.title, *block.blocks], width, paint)
+        elif isinstance(block, Table):
+            yield from _table_lines(block, width, paint)
+        elif isinstance(block, Sides):
+            left, right = printable(block.left), printable(block.right)
+            gap = " " * max(2, width - 2 - len(left) - len(right)) if right else ""
+            yield f"  {paint(left, 'bold')}{gap}{paint(right, block.style)}"
         else:
-            for number, line in enumerate(
-                columns(block.rows, block.indent, block.left), 0 if block.headless else -1
-            ):
-                yield line
-                yield from text_lines(block.notes_of(number))
+            style = _style_of(block, first=first)
+            yield from (
+                paint(part, style) for line in block.split("\n") for part in _fit(line, width)
+            )
+        first = False
 
 
-def _paint_lines(blocks: Sequence[Block], width: int, paint: Paint) -> Iterator[str]:
-    for block in blocks:
-        if not isinstance(block, Passage):
-            yield from map(printable, text_lines([block]))
-            continue
-        first, *rest = wrap(block.text, block.indent, block.hanging, width)
-        if block.label:
-            start = len(_INDENT_OF_LABEL) + len(block.label)
-            first = f"{_INDENT_OF_LABEL}{paint(block.label, block.style)}{first[start:]}"
-        else:
-            first = paint(first, block.style)
-        yield first
-        yield from rest
+def _style_of(text: str, *, first: bool) -> str:
+    """Return the style of a line that has none of its own: the first one is bold, and warnings are yellow."""
+    return "yellow" if _WARNS.match(text) else "bold" if first else ""
+
+
+def _passage(block: Passage, width: int, paint: Paint, *, first: bool) -> Iterator[str]:
+    lines = wrap(block.text, block.indent, block.hanging, width)
+    style = block.style or _style_of(block.text, first=first)
+    if block.label:
+        start = len(_INDENT) + len(block.label)
+        lines[0] = f"{_INDENT}{paint(block.label, block.style)}{lines[0][start:]}"
+        style = ""
+    yield from (paint(line, style) for line in lines)
+
+
+def _fit(line: str, width: int) -> list[str]:
+    """Return a line as it is, or on several lines that are a little further right from the second one on."""
+    line = printable(line)
+    if len(line) <= width:
+        return [line]
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    return wrap(text, indent, f"{indent}    ", width)
+
+
+def _table_lines(table: Table, width: int, paint: Paint) -> Iterator[str]:
+    lay_out = {Fit.LINES: _whole_rows, Fit.CELLS: _fitted_rows, Fit.CUT: _cut_rows}
+    for number, lines in enumerate(
+        lay_out[table.fit](table, width, paint), 0 if table.headless else -1
+    ):
+        yield from lines
+        yield from _terminal(table.notes_of(number), width, paint, first=False)
+
+
+_Rows = Iterator[Sequence[str]]
+"""The lines of each row, that of the heads first."""
+
+
+def _row_style(table: Table, number: int) -> str:
+    if not table.headless and number == 0:
+        return "dim"
+    return (table.styles or {}).get(number if table.headless else number - 1, "")
+
+
+def _whole_rows(table: Table, width: int, paint: Paint) -> _Rows:
+    for number, line in enumerate(columns(table.rows, table.indent, table.left)):
+        yield [paint(part, _row_style(table, number)) for part in _fit(line, width)]
+
+
+def _fitted_rows(table: Table, width: int, paint: Paint) -> _Rows:
+    # Few reports have such a table.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table as Grid  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    heads, rows = table.parts
+    first = max(len(printable(row[0])) for row in rows)
+    grid = Grid(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for index, head in enumerate(heads):
+        least = first if index == 0 else None
+        grid.add_column(Text(head), header_style="dim", no_wrap=index == 0, min_width=least)
+    for number, row in enumerate(rows, 1):
+        grid.add_row(
+            *(Text(printable(cell)) for cell in row), style=_row_style(table, number) or None
+        )
+    stream = StringIO()
+    console = Console(
+        file=stream,
+        width=min(max(width - len(_INDENT), _LEAST), _WIDEST),
+        force_terminal=paint.color,
+        color_system="standard" if paint.color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(grid, crop=False)
+    yield [_MARGIN.sub(r"\1", f"{_INDENT}{line}") for line in stream.getvalue().splitlines()]
+
+
+def _cut_rows(table: Table, width: int, paint: Paint) -> _Rows:
+    rows = [[printable(cell) for cell in row] for row in table.rows]
+    starts = columns([row[:-1] for row in rows], table.indent, table.left)
+    widest = max(map(len, starts))
+    for number, (start, row) in enumerate(zip(starts, rows, strict=True)):
+        room, text = max(width - widest - 2, _LEAST), row[-1]
+        text = text if len(text) <= room else f"{text[: room - 3]}..."
+        yield [paint(f"{start:<{widest}}  {text}".rstrip(), _row_style(table, number))]
 
 
 # -- what HTML and Markdown have in common ---------------------------------------------------------------
@@ -166,26 +291,34 @@ class _Line:
     """Whether it is a heading where a list or a table follows."""
 
 
-def _flat(blocks: Iterable[Block]) -> list[_Line | Table]:
-    """Return the lines with their depths, and the tables; without empty lines."""
-    flat: list[_Line | Table] = []
+_Part = _Line | Table | Fold
+
+
+def _flat(blocks: Iterable[Block]) -> list[_Part]:
+    """Return the lines with their depths, the tables and the folds; without empty lines."""
+    flat: list[_Part] = []
     above: list[int] = []
     for block in blocks:
-        if isinstance(block, Table):
+        if isinstance(block, Table | Fold):
             flat.append(block)
             above = []
             continue
-        text = block if isinstance(block, str) else f"{block.lead}{block.whole}"
+        text = block if isinstance(block, str) else block.whole
         indent = len(text) - len(text.lstrip(" "))
         if text.strip():
             above = [one for one in above if one < indent] + [indent] * (indent > 0)
-            short = isinstance(block, str) or bool(block.style)
-            flat.append(_Line(len(above), printable(" ".join(text.split())), short))
+            short = isinstance(block, str) or block.style not in ("", "dim")
+            line = printable(" ".join(text.split())).removeprefix("- ")
+            flat.append(_Line(len(above), line, short))
     return flat
 
 
-def _is_heading(line: _Line, following: _Line | Table) -> bool:
-    below = isinstance(following, Table) or following.depth > 0
+def _is_in_list(part: _Part) -> bool:
+    return isinstance(part, _Line) and part.depth > 0
+
+
+def _is_heading(line: _Line, following: _Part) -> bool:
+    below = isinstance(following, Table) or _is_in_list(following)
     return line.depth == 0 and line.may_head and below
 
 
@@ -197,17 +330,20 @@ def escape_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\1", printable(text)).replace("\\@", "@\u2060")
 
 
-def _markdown(blocks: Iterable[Block]) -> Iterator[str]:
-    flat = _flat(blocks)
-    for number, (one, following) in enumerate(pairwise([*flat, _Line(0, "")])):
+def _markdown(blocks: Iterable[Block], *, titled: bool = True) -> Iterator[str]:
+    for one, following in pairwise([*_flat(blocks), _Line(0, "")]):
         if isinstance(one, Table):
             yield from _markdown_table(one)
+        elif isinstance(one, Fold):
+            yield from (f"<details><summary>{html.escape(one.title)}</summary>", "")
+            yield from (*_markdown(one.blocks, titled=False), "</details>", "")
         elif one.depth:
             yield f"{'  ' * (one.depth - 1)}- {escape_markdown(one.text)}"
-            if isinstance(following, Table) or not following.depth:
+            if not _is_in_list(following):
                 yield ""
-        elif number == 0:
+        elif titled:
             yield from (f"### {escape_markdown(one.text)}", "")
+            titled = False
         elif _is_heading(one, following):
             yield from (f"**{escape_markdown(one.text)}**", "")
         else:
@@ -238,7 +374,7 @@ def _html(blocks: Iterable[Block]) -> str:
     # The templates are loaded for HTML only.
     from rebalancer.report.html_parts import render_page  # noqa: PLC0415
 
-    title, *flat = _flat(blocks)
+    title, *flat = _flat(_unfold(blocks))
     parts: list[dict[str, Any]] = []
     depth = 0
     for one, following in pairwise([*flat, _Line(0, "")]):
@@ -249,7 +385,14 @@ def _html(blocks: Iterable[Block]) -> str:
     return render_page("document.html.j2", ["report.css"], title=text, parts=parts, depth=depth)
 
 
-def _html_part(one: _Line | Table, following: _Line | Table) -> dict[str, Any]:
+def _unfold(blocks: Iterable[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield from [block.title, *block.blocks] if isinstance(block, Fold) else [block]
+
+
+def _html_part(one: _Part, following: _Part) -> dict[str, Any]:
+    if isinstance(one, Fold):
+        raise TypeError("a fold within a fold")
     if isinstance(one, _Line):
         kind = "item" if one.depth else "heading" if _is_heading(one, following) else "text"
         return {"kind": kind, "text": one.text, "depth": one.depth}

@@ -113,12 +113,12 @@ def render(
 
             return as_html(report)
         case "markdown":
-            from rebalancer.report.as_markdown import as_markdown  # noqa: PLC0415
+            from rebalancer.report.as_text import as_markdown  # noqa: PLC0415
 
             return (as_markdown(report),)
         case "csv":
             return as_csv(report)
-    from rebalancer.report.as_table import as_table  # noqa: PLC0415
+    from rebalancer.report.as_text import as_table  # noqa: PLC0415
 
     return (as_table(report, color=color, width=width, wide=output == "wide"),)
 
@@ -153,7 +153,7 @@ def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
     if output == "csv":
         return f"{','.join(HEAD)}\n"
     form = "table" if output in TABLES else output
-    return ReportDocument([report.line], _as_data(report)).write(form)
+    return ReportDocument([report.line], _as_data(report)).show(form)
 
 
 def _as_data(report: LeaseTakenReport) -> dict[str, Any]:

@@ -45,9 +45,10 @@ class DrainReport:
         """Whether the pre-flight check forbids the drain."""
         return refuses(self.checks)
 
-    def render(self, form: str) -> str:
-        """Return the report in a form, one of ``rebalancer.report.document.FORMS``."""
-        return ReportDocument(list(self._lines()), self.data()).write(form)
+    @property
+    def document(self) -> ReportDocument:
+        """The report in all its forms."""
+        return ReportDocument(list(self._lines()), self.data())
 
     def data(self) -> dict[str, Any]:
         """Return the report as plain data."""

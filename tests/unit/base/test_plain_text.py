@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.base.plain_text import Paint, dress, lines_of, printable, printable_json
+from rebalancer.base.plain_text import printable, printable_json
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,3 @@ def test_json_stays_the_same_json(text: str, ascii_only: bool) -> None:
     shown = printable_json(json.dumps({text: [text]}, ensure_ascii=ascii_only, indent=1))
     assert shown.replace("\n", "").isprintable()
     assert json.loads(shown) == json.loads(json.dumps({text: [text]}))
-
-
-def test_a_finished_text_is_fitted_to_the_terminal_without_breaking_words():
-    text = "Head\n\nNODE  WHY\nnode-a1  because of this and that\n  Warning: careful here\nname-that-is-long\n"
-    assert dress(text, 20, Paint(color=False)) == (
-        "Head\n\nNODE  WHY\nnode-a1  because of\n    this and that\n  Warning: careful\n      here\nname-that-is-long\n"
-    )
-    assert dress(text, 200, Paint(color=False)) == text
-    painted = dress(text, 20, Paint(color=True)).split("\n")
-    assert painted[0] == "\x1b[1mHead\x1b[0m"
-    assert painted[2] == "\x1b[2mNODE  WHY\x1b[0m"
-    assert painted[5:7] == ["\x1b[33m  Warning: careful\x1b[0m", "\x1b[33m      here\x1b[0m"]
-
-
-def test_a_wrapped_text_is_wrapped_again_as_a_whole():
-    words = "one two three four five six seven eight nine ten"
-    text = "\n".join(["Head", *lines_of(words, "  ", "    ", 30), "  next"])
-    narrow = dress(text, 20, Paint(color=False))
-    assert narrow == ("Head\n  one two three four\n    five six seven\n    eight nine ten\n  next")
-    wide = dress(text, 80, Paint(color=False))
-    assert wide == "Head\n  one two three four five six\n    seven eight nine ten\n  next"

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.base.output import print_text, terminal_look
+from rebalancer.base.output import terminal_look
 from rebalancer.report.progress import bars_on
 from tests.docs.pages import ROOT
 from tests.support.cli import program
@@ -95,17 +95,3 @@ def test_without_a_terminal_width_and_colour_can_be_asked_for():
     assert look(piped, FORCE_COLOR="1").color
     assert not look(piped, FORCE_COLOR="0").color
     assert not look(piped, FORCE_COLOR="1", NO_COLOR="1").color
-
-
-@pytest.mark.parametrize(
-    ("environ", "form", "shown"),
-    [
-        ({}, "table", "a table of words"),
-        ({"COLUMNS": "40", "FORCE_COLOR": "1"}, "table", "\x1b[1ma table of words\x1b[0m"),
-        ({"COLUMNS": "40", "FORCE_COLOR": "1"}, "json", "a table of words"),
-    ],
-)
-def test_a_text_for_people_is_dressed_where_it_is_wanted(environ, form, shown):
-    out = io.StringIO()
-    print_text(Environment(SystemClock(), environ, out, io.StringIO()), "a table of words", form)
-    assert out.getvalue() == shown

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.base.plain_text import WIDE, Paint, dress
+from rebalancer.base.plain_text import WIDE
 from rebalancer.explain.find import find_node, find_workload
 from rebalancer.explain.node import NodeRecorder, format_node, node_data, node_facts
 from rebalancer.explain.workload import (
@@ -19,7 +19,7 @@ from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
-from rebalancer.report.document import text_of
+from rebalancer.report.document import ReportDocument
 from rebalancer.report.model import RunReport
 from rebalancer.run.ending import outcomes_of
 from rebalancer.snapshot.model import Snapshot
@@ -27,9 +27,9 @@ from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 
 
-def _shown(table):
+def _shown(blocks):
     """As a terminal shows it that is wide enough."""
-    return dress(table, 2 * WIDE, Paint(color=False))
+    return ReportDocument(blocks, {}).show("table", 2 * WIDE)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Explaining:
             objects, lambda snapshot: NodeRecorder(snapshot, find_node(snapshot, name)), **options
         )
         facts = node_facts(report, watched)
-        return Explained(node_data(facts), _shown(text_of(format_node(report, facts))), report)
+        return Explained(node_data(facts), _shown(format_node(report, facts)), report)
 
     def workload(self, ref, objects, **options):
         report, watched = self.plan(
@@ -94,9 +94,7 @@ class Explaining:
             **options,
         )
         facts = workload_facts(report, watched)
-        return Explained(
-            workload_data(facts), _shown(text_of(format_workload(report, facts))), report
-        )
+        return Explained(workload_data(facts), _shown(format_workload(report, facts)), report)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.explain.workload import find_moved, format_gone
 from rebalancer.kube.events import MoveEvent
-from rebalancer.report.document import text_of
+from rebalancer.report.document import ReportDocument
 from rebalancer.run.memory.document import ActingRun, Document, MoveRecord
 
 AT = 1_800_000_000
@@ -70,7 +70,7 @@ def test_an_outcome_of_a_newer_program_is_no_error():
 def test_what_came_of_it_is_said(move, says):
     moved = find_moved("till-a", document((move,)), [])
     assert moved is not None
-    text = " ".join(text_of(format_gone(moved, None)).split())
+    text = " ".join(ReportDocument(format_gone(moved, None), {}).show("table").split())
     assert says in text
     assert "by mover-1 moved it at 2027-01-15T08:00:00Z off n1" in text
     assert "Why: duplicates: 2 on n1." in text

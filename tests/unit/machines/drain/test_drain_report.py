@@ -12,7 +12,7 @@ def report(objects, *names, method="evict", **more):
 
 def test_each_node_has_a_verdict_and_what_is_in_the_way_is_named():
     objects = [*NODES, *workload("web", ["n1", "n2"]), budget("b", "web", 0, 2, 2, 2)]
-    text = report(objects, "n1", "n3").render("table")
+    text = report(objects, "n1", "n3").document.show("table")
     assert text == (
         "Drain of 2 nodes (dry run)\n"
         "cluster.zip, Kubernetes 1.36, 2027-01-15T08:00:00Z\n"
@@ -28,19 +28,19 @@ def test_each_node_has_a_verdict_and_what_is_in_the_way_is_named():
 
 def test_many_pods_in_one_situation_are_counted():
     objects = [node("n1"), node("n2", cpu="10m"), *workload("web", ["n1"] * 7)]
-    text = report(objects, "n1").render("table")
+    text = report(objects, "n1").document.show("table")
     assert "default/web-4 and 2 more" in text
 
 
 def test_how_it_ended_is_one_sentence():
-    assert report(NODES, "n1").render("table").endswith("this is a dry run.\n")
-    done = report(NODES, "n1", ended="the run's deadline has passed").render("table")
+    assert report(NODES, "n1").document.show("table").endswith("this is a dry run.\n")
+    done = report(NODES, "n1", ended="the run's deadline has passed").document.show("table")
     assert done.endswith("Not empty: the run's deadline has passed.\n")
 
 
 def test_a_dry_run_says_how_a_single_replica_goes():
     def line(objects, method):
-        text = report([*NODES[:2], *objects], "n1", method=method).render("table")
+        text = report([*NODES[:2], *objects], "n1", method=method).document.show("table")
         return next(line.strip() for line in text.splitlines() if "->" in line)
 
     goes = "default/web-0 -> n2 100%"

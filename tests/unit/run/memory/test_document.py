@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.commands.history import render_history
+from rebalancer.commands.history import document_of
 from rebalancer.plan.plan import Totals, with_moves, with_run
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
@@ -243,7 +243,7 @@ def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(data):
     recall_streaks(without_old(kept, NOW))
     kept = msgspec.structs.replace(kept, totals=with_run(with_moves(kept.totals, [well()]), 0))
     for form in ("table", "json", "yaml"):
-        text = render_history(document, NOW, form)
+        text = document_of(document, NOW).show(form)
         assert text.replace("\n", "").isprintable()
     if flaw is None or not flaw.hour_unknown:
         assert count_last_hour(kept, NOW) >= 1

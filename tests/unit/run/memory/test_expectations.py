@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.commands.history import render_history
+from rebalancer.commands.history import document_of
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import make_plan
@@ -61,8 +61,8 @@ def test_where_the_overload_went_along_the_owner_rests():
     assert (term(document).hopes, term(document).vain) == ((), 1)
     why = describe_cooling(document, NOW + 120)[WEB]
     assert "n1, where it went, is over-used now" in why
-    assert "1 move (1 as predicted, 1 without effect)" in render_history(
-        document, NOW + 120, "table"
+    assert "1 move (1 as predicted, 1 without effect)" in document_of(document, NOW + 120).show(
+        "table"
     )
     assert describe_cooling(document, NOW + 121 + FIRST_COOL_DOWN) == {}
 

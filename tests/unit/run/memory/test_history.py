@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from rebalancer.commands.history import render_history
+from rebalancer.commands.history import document_of
 from rebalancer.run.memory.document import Document, StreakMemory
 from rebalancer.run.memory.remember import remember, with_history
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
@@ -14,7 +14,7 @@ DOCUMENT = remember(Document(), cluster(), [badly(), well(owner=API, pod="api-0"
 
 
 def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
-    text = render_history(DOCUMENT, NOW, "table")
+    text = document_of(DOCUMENT, NOW).show("table")
     assert text.splitlines() == [
         "2 evictions in the last hour.",
         "",
@@ -37,22 +37,22 @@ def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
 
 def test_the_last_day_is_in_order_over_all_workloads():
     later = remember(DOCUMENT, cluster(), [well(owner=API, pod="api-1")], NOW + 3600)
-    lines = render_history(later, NOW + 7200, "table").splitlines()
+    lines = document_of(later, NOW + 7200).show("table").splitlines()
     rows = [line for line in lines if line.startswith("  2027-01-15 ")]
     assert [row.split()[:3] for row in rows] == [
         ["2027-01-15", "09:00", API],
         ["2027-01-15", "08:00", WEB],
     ]
-    assert "last 24 hours" not in render_history(later, NOW + 2 * 86_400, "table")
+    assert "last 24 hours" not in document_of(later, NOW + 2 * 86_400).show("table")
 
 
 def test_an_empty_memory_says_so():
-    assert "Nothing is remembered" in render_history(Document(), NOW, "table")
+    assert "Nothing is remembered" in document_of(Document(), NOW).show("table")
 
 
 def test_json_and_yaml_hold_the_same_with_all_fields():
-    data = json.loads(render_history(DOCUMENT, NOW, "json"))
-    assert data == yaml.safe_load(render_history(DOCUMENT, NOW, "yaml"))
+    data = json.loads(document_of(DOCUMENT, NOW).show("json"))
+    assert data == yaml.safe_load(document_of(DOCUMENT, NOW).show("yaml"))
     assert (data["kind"], data["evictionsLastHour"]) == ("History", 2)
     fine, resting = data["owners"]
     assert (fine["owner"], fine["resting"], fine["until"]) == (API, False, None)
@@ -65,15 +65,15 @@ def test_json_and_yaml_hold_the_same_with_all_fields():
 def test_what_was_seen_on_nodes_is_reported_with_its_runs():
     seen = {"low-utilisation": StreakMemory(NOW, {"n1": 2, "n0": 3}), "none": StreakMemory(NOW)}
     document = Document(streaks=seen)
-    assert render_history(document, NOW, "table").splitlines() == [
+    assert document_of(document, NOW).show("table").splitlines() == [
         "0 evictions in the last hour. Nothing is remembered of any workload.",
         "",
         "low-utilisation: nodes, and in how many runs in a row it applied; last 2027-01-15T08:00:00Z",
         "  n0: 3",
         "  n1: 2",
     ]
-    data = json.loads(render_history(document, NOW, "json"))
-    assert data == yaml.safe_load(render_history(document, NOW, "yaml"))
+    data = json.loads(document_of(document, NOW).show("json"))
+    assert data == yaml.safe_load(document_of(document, NOW).show("yaml"))
     at = "2027-01-15T08:00:00Z"
     assert data["streaks"] == [
         {"strategy": "low-utilisation", "node": "n0", "runs": 3, "at": at},
@@ -85,7 +85,7 @@ def test_runs_that_tried_moves_are_first_with_pod_landing_and_reason():
     document = Document()
     for hour, outcome in enumerate((well(owner=API, pod="api-0"), badly())):
         document = with_history(document, f"run{hour}", "mover-1", [outcome], NOW + 3600 * hour)
-    lines = render_history(document, NOW + 7200, "table").splitlines()
+    lines = document_of(document, NOW + 7200).show("table").splitlines()
     start = lines.index("Runs that tried moves, newest first (UTC)")
     api, web = well(owner=API, pod="api-0").move, badly().move
     assert lines[start + 1 : start + 7] == [
@@ -96,8 +96,8 @@ def test_runs_that_tried_moves_are_first_with_pod_landing_and_reason():
         f"    {api.ref}: n0 -> n1, as predicted",
         f"      {api.strategy}: {api.reason}",
     ]
-    data = json.loads(render_history(document, NOW, "json"))
-    assert data == yaml.safe_load(render_history(document, NOW, "yaml"))
+    data = json.loads(document_of(document, NOW).show("json"))
+    assert data == yaml.safe_load(document_of(document, NOW).show("yaml"))
     assert [run["run"] for run in data["runs"]] == ["run1", "run0"]
     assert [run["moves"][0]["pod"] for run in data["runs"]] == [web.ref, api.ref]
 
@@ -106,6 +106,6 @@ def test_a_long_run_is_cut_in_the_table_and_says_how_many_are_left():
     outcomes = [well(owner=API, pod=f"api-{number}") for number in range(120)]
     document = with_history(Document(), "run", "", outcomes, NOW)
     assert (len(document.history[0].moves), document.history[0].more) == (100, 20)
-    text = render_history(document, NOW, "table")
+    text = document_of(document, NOW).show("table")
     assert "120 moves, run run" in text
     assert "... and 100 more" in text
