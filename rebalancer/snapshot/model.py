@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
 from rebalancer.wire.quantity import parse as parse_quantity
 from rebalancer.wire.times import rfc3339
+
+T = TypeVar("T")
 
 GangKey = tuple[str, str]
 """The namespace of a gang, and the gang in words."""
@@ -503,6 +506,17 @@ class Snapshot:
     """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
     same_architecture: bool = False
     """Whether the policy keeps pods on the architecture where those of their template are Ready."""
+
+    def once(self, make: Callable[[Snapshot], T]) -> T:
+        """Return ``make`` of this snapshot, computed the first time only: a snapshot never changes."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: T = self._made[make]
+        return made
+
+    @cached_property
+    def _made(self) -> dict[Callable[[Snapshot], Any], Any]:
+        return {}
 
     @cached_property
     def class_index(self) -> ClassIndex:

@@ -70,10 +70,10 @@ class Zone:
 def list_zones(snapshot: Snapshot) -> tuple[Zone, ...]:
     """Return all zones by name, with their states."""
     empty = (Zone(name, ZoneState.EMPTY) for name in zones_without_nodes(snapshot))
-    return tuple(sorted([*_with_nodes(snapshot), *empty], key=lambda zone: zone.name))
+    return tuple(sorted([*snapshot.once(_judge_zones), *empty], key=lambda zone: zone.name))
 
 
-def _with_nodes(snapshot: Snapshot) -> list[Zone]:
+def _judge_zones(snapshot: Snapshot) -> list[Zone]:
     """Return the zones that have nodes, by name.
 
     A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
@@ -199,7 +199,7 @@ def _movable_on(snapshot: Snapshot) -> Ints:
 
 def closed_nodes(snapshot: Snapshot) -> Bools:
     """Return the nodes (N,) of closed zones, whose pods are taken not to serve."""
-    closed = {zone.name for zone in _with_nodes(snapshot) if zone.state is ZoneState.CLOSED}
+    closed = {zone.name for zone in snapshot.once(_judge_zones) if zone.state is ZoneState.CLOSED}
     zone_of, names = snapshot.nodes.labels.zones()
     return np.isin(zone_of, [index for index, name in enumerate(names) if name in closed])
 
@@ -207,7 +207,7 @@ def closed_nodes(snapshot: Snapshot) -> Bools:
 def owners_to_refill(snapshot: Snapshot) -> Bools:
     """Return the owners (O,) with several pods, all of them in one zone, while a zone is back: they are most at risk."""
     owners = np.zeros(len(snapshot.owners), bool)
-    if not any(zone.state is ZoneState.BACK for zone in _with_nodes(snapshot)):
+    if not any(zone.state is ZoneState.BACK for zone in snapshot.once(_judge_zones)):
         return owners
     pods, (zone_of, _) = snapshot.pods, snapshot.nodes.labels.zones()
     living = np.flatnonzero(pods.living & ~snapshot.per_node)
@@ -223,7 +223,7 @@ def owners_to_refill(snapshot: Snapshot) -> Bools:
 
 def closed_zones(snapshot: Snapshot) -> str:
     """Return a sentence on the zones that are closed while pods are there; empty if there are none."""
-    closed = [str(zone) for zone in _with_nodes(snapshot) if zone.state is ZoneState.CLOSED]
+    closed = [str(zone) for zone in snapshot.once(_judge_zones) if zone.state is ZoneState.CLOSED]
     if not closed:
         return ""
     zones_are, are = ("zone", "is") if len(closed) == 1 else ("zones", "are")
