@@ -23,8 +23,8 @@ _EPILOG = """\b
 Exit codes:
   0    done, nothing to do, standing still, or stopped by a PodDisruptionBudget, a budget or another run
   1    an error in the program itself
-  2    the policy, a flag or a file is wrong, an eviction lacks a yes, or the output could not be written
-  3    the cluster could not be read, or refused us before the first eviction
+  2    the policy, a flag or a file is wrong, an eviction was not confirmed (--yes), or the output could not be written
+  3    the cluster could not be read, or denied access before the first eviction
   4    partly executed: something planned failed or was cut off, or was done and could not be reported
   10   with --detailed-exitcode: a dry run plans moves
   11   with --fail-on: the run ended in a state that was named there
@@ -62,7 +62,7 @@ _GROUPS = {
         "fleet": "Observe several clusters, and report on all of them.",
         "record": "Keep snapshots of the cluster in a directory, for compare.",
         "marks": "Show the marks that runs have set on nodes, or remove them.",
-        "node-agent": "Say on this node that its EC2 instance will go.",
+        "node-agent": "Announce on this node that its EC2 instance will go.",
     },
 }
 """Heading -> command -> the first sentence of its help. Each is the object ``command`` of its module in

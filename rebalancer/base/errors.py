@@ -2,7 +2,7 @@
 
     RebalancerError           1  our fault, unless a subclass says otherwise
     |- PolicyError            2  the policy, a flag or a file given on the command line is wrong
-    |- ClusterReadError       3  the cluster could not be read, or refused us before the first eviction
+    |- ClusterReadError       3  the cluster could not be read, or denied access before the first eviction
     |  `- MarksError         3  marks could not be removed from nodes, or set; a run goes on without, and ends with 4
     |- ProviderError          3  the provider of machines cannot be asked, or its answer is none
     |- PluginError            2  a strategy could not be loaded or broke its contract

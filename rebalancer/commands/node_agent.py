@@ -75,7 +75,7 @@ def _address(text: str) -> str:
     help="When to look again.",
 )
 def command(node: str | None, address: str, every: float, **cluster: Any) -> int:
-    """Say on this node that its EC2 instance will go.
+    """Announce on this node that its EC2 instance will go.
 
     It looks at the instance metadata (IMDSv2) for Spot interruptions, rebalance recommendations, scheduled events and
     the end of an instance in its Auto Scaling group, and writes the annotation rebalancer/notice of its own node, which

@@ -33,7 +33,12 @@ from rebalancer.run.options import RunOptions
     ),
 )
 @click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
-@takes(RunOptions, f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole", dry_run={"hidden": True})
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole",
+    dry_run={"hidden": True},
+    snapshot_path={"help": "Plan on a snapshot file ('-': standard input), without a cluster."},
+)
 @ALL_NAMESPACES
 @WATCH
 def command(every_report: float | None, file: str | None, **flags: Any) -> int:
