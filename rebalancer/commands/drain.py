@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.commands.flags import (
     ACCESS,
     KubectlFlags,
@@ -19,13 +19,9 @@ from rebalancer.commands.flags import (
     nodes_named,
     takes,
 )
+from rebalancer.machines.drain.command import EmptyingOptions, NodeCommand
 from rebalancer.machines.drain.cordon import NodeChoice
 from rebalancer.machines.drain.draining import Drain
-from rebalancer.machines.drain.preflight import refuses
-from rebalancer.machines.drain.report import DrainReport
-from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
-from rebalancer.machines.drain.triage import Orders
-from rebalancer.run.names import own_pod
 from rebalancer.run.options import flag
 
 
@@ -60,76 +56,16 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     """
     if bool(options.nodes) == (options.selector is not None):
         raise PolicyError(["name nodes, or select them with -l: one of the two"])
-    orders = orders_of(options, environment, options.pod_selector)
-    emptying = EmptyingRounds.of(options, environment, orders)
-    preflight = emptying.preflight(NodeChoice(options.nodes, options.selector))
-    refused = refuses(preflight.checks)
-    if options.dry or refused:
-        code = ExitCode.UNREADABLE if refused else ExitCode.DONE
-        return end_report(emptying, preflight, options, code)
-    environment.committed.set()
-    draining = Drain(
-        emptying,
-        emptying.client,
-        preflight.uids,
-        uncordon_on_failure=options.uncordon_on_failure,
-    )
-    why = draining.run(options.wait_batch)
-    return end_report(emptying, preflight, options, exit_code(emptying, preflight, why), why)
+    selector = label_selector("--pod-selector", options.pod_selector or "")
+    ordered = NodeCommand.of(options, environment, selector)
+    preflight = ordered.preflight(NodeChoice(options.nodes, options.selector))
 
+    def empty() -> str | None:
+        failing = options.uncordon_on_failure
+        draining = Drain(ordered, ordered.client, preflight.uids, uncordon_on_failure=failing)
+        return draining.run(options.wait_batch)
 
-def exit_code(emptying: EmptyingRounds, preflight: Preflight, why: str | None) -> ExitCode:
-    """Return the exit code once nodes were emptied, or were not for the reason ``why``; note the gangs that are not back."""
-    if why is not None:
-        return ExitCode.PARTIAL
-    try:
-        missing = emptying.find_missing(preflight.snapshot)
-    except ClusterReadError as error:
-        missing = [f"whether the gangs that left are back is not known: {error}"]
-    emptying.base.notes.extend(missing)
-    return ExitCode.PARTIAL if missing else ExitCode.DONE
-
-
-def orders_of(
-    options: EmptyingOptions, environment: Environment, pod_selector: str | None = None
-) -> Orders:
-    """Return the orders about single pods from the flags."""
-    return Orders(
-        skip_wait_for_delete=float(options.skip_wait_for_delete_timeout),
-        force=options.force,
-        delete_emptydir_data=options.delete_emptydir_data,
-        ignore_daemonsets=options.ignore_daemonsets,
-        pod_selector=label_selector("--pod-selector", pod_selector or ""),
-        # Else once that time is over.
-        evict_batch=options.evict_batch and options.wait_batch <= 0,
-        evict_gangs=options.evict_gangs,
-        own_pod="/".join(own) if (own := own_pod(environment)) else None,
-    )
-
-
-def end_report(
-    emptying: EmptyingRounds,
-    preflight: Preflight,
-    options: EmptyingOptions,
-    code: ExitCode,
-    why: str | None = None,
-    *,
-    kind: str = "DrainReport",
-) -> ExitCode:
-    """Write the report; return the exit code."""
-    report = DrainReport(
-        source=preflight.source,
-        dry_run=options.dry,
-        snapshot=preflight.snapshot,
-        checks=preflight.checks,
-        exit_code=int(code),
-        outcomes=emptying.outcomes,
-        ended=why,
-        warnings=emptying.base.notes,
-        kind=kind,
-    )
-    report.document.print_to(emptying.environment, options.output)
-    return code
+    return ordered.carry_out(preflight, empty)
 
 
 EMPTYING = (

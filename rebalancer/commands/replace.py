@@ -11,10 +11,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.commands.drain import (
     EMPTYING,
     NOT_OF_A_RUN,
-    end_report,
-    exit_code,
     exit_codes,
-    orders_of,
 )
 from rebalancer.commands.flags import (
     KubectlFlags,
@@ -23,15 +20,15 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.kube.access import read_cluster_uid
 from rebalancer.machines.capacity.of_run import open_provider
+from rebalancer.machines.drain.command import NodeCommand
 from rebalancer.machines.drain.cordon import NodeChoice, version_of
-from rebalancer.machines.drain.preflight import Missing, missing_nodes, refuses
+from rebalancer.machines.drain.preflight import Missing, missing_nodes
 from rebalancer.machines.drain.replacing import (
     NodeReplacement,
     ReplaceHook,
     ReplacementPace,
     ReplaceOptions,
 )
-from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.machines.surge.replacement import MachineChoice, SurgeReplacement
 from rebalancer.providers.contract import Outdated, ReplacingMachines
@@ -46,41 +43,32 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     """
     nodes = _choice(options)
     hook = None if options.then is None else ReplaceHook.parse(options.then)
-    emptying = EmptyingRounds.of(options, environment, orders_of(options, environment))
-    choice = _machine_choice(options, nodes, emptying) if _has_surge(options) else nodes
-    preflight = emptying.preflight(choice)
+    ordered = NodeCommand.of(options, environment)
+    choice = _machine_choice(options, nodes, ordered) if _has_surge(options) else nodes
+    preflight = ordered.preflight(choice)
     of_groups = choice if isinstance(choice, MachineChoice) else None
-    left = None
-    if of_groups is not None:
-        emptying.base.notes.extend(of_groups.notes)
-        left = of_groups.without_node or None
-    if not preflight.names and not (of_groups and of_groups.old):
-        text = "no replacement is under way" if options.take_back else "no node is old"
-        emptying.base.notes.append(f"{text}: there is nothing to replace")
-        if left is not None and options.dry:
-            emptying.base.notes.append(left)
-            left = None
-        code = ExitCode.DONE if left is None else ExitCode.PARTIAL
-        return end_report(emptying, preflight, options, code, left, kind="ReplaceReport")
+    ordered.base.notes.extend([] if of_groups is None else of_groups.notes)
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
-        emptying.base.notes.append(text_of_missing(missing))
-    refused = refuses(preflight.checks)
-    if options.dry or refused:
-        if left is not None:
-            emptying.base.notes.append(left)
-        code = ExitCode.UNREADABLE if refused else ExitCode.DONE
-        return end_report(emptying, preflight, options, code, kind="ReplaceReport")
-    environment.committed.set()
-    if of_groups is not None:
-        replacement: NodeReplacement = SurgeReplacement(emptying, of_groups, options)
-    else:
-        wait = options.wait_batch
-        replacement = NodeReplacement(emptying, nodes, preflight.uids, hook, wait)
-    pace = ReplacementPace(options.max_unavailable, options.pause, 0.0, options.pause_after)
-    why = replacement.run(pace) or left
-    code = exit_code(emptying, preflight, why)
-    return end_report(emptying, preflight, options, code, why, kind="ReplaceReport")
+        ordered.base.notes.append(text_of_missing(missing))
+    is_needed = bool(preflight.names or (of_groups and of_groups.old))
+    if not is_needed:
+        text = "no replacement is under way" if options.take_back else "no node is old"
+        ordered.base.notes.append(f"{text}: there is nothing to replace")
+
+    def replace() -> str | None:
+        if not is_needed:
+            return None
+        if of_groups is not None:
+            replacement: NodeReplacement = SurgeReplacement(ordered, of_groups, options)
+        else:
+            wait = options.wait_batch
+            replacement = NodeReplacement(ordered, nodes, preflight.uids, hook, wait)
+        pace = ReplacementPace(options.max_unavailable, options.pause, 0.0, options.pause_after)
+        return replacement.run(pace)
+
+    left = None if of_groups is None else of_groups.without_node or None
+    return ordered.carry_out(preflight, replace, left)
 
 
 def text_of_missing(missing: Missing) -> str:
@@ -125,7 +113,7 @@ def _choice(options: ReplaceOptions) -> NodeChoice:
 
 
 def _machine_choice(
-    options: ReplaceOptions, nodes: NodeChoice, emptying: EmptyingRounds
+    options: ReplaceOptions, nodes: NodeChoice, ordered: NodeCommand
 ) -> MachineChoice:
     """Return the choice of nodes by the groups of the policy's provider.
 
@@ -134,19 +122,19 @@ def _machine_choice(
         ProviderError: a prerequisite is missing.
         ClusterReadError: the cluster cannot be identified.
     """
-    name, machines = open_provider(emptying.base, Registry.installed().providers, emptying.client)
+    name, machines = open_provider(ordered.base, Registry.installed().providers, ordered.client)
     if not isinstance(machines, ReplacingMachines):
         raise PolicyError(
             [
                 f"the provider {name} replaces no machines; name one that does in the policy (--policy), such as aws or cluster-api"
             ]
         )
-    notes = GroupNotes(read_cluster_uid(emptying.client))
+    notes = GroupNotes(read_cluster_uid(ordered.client))
     return MachineChoice(
         nodes,
         machines,
         notes,
-        emptying.base.loaded.policy.capacity,
+        ordered.base.loaded.policy.capacity,
         None if options.outdated is None else Outdated(options.outdated),
         all_of_notes=options.take_back,
     )

@@ -15,9 +15,9 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import read_node
+from rebalancer.machines.drain.command import NodeCommand
 from rebalancer.machines.drain.cordon import cordon, finish, give_up, let_go, order_of
 from rebalancer.machines.drain.remaining import RemainingPods, list_remaining, name_few
-from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.wire.times import unix_seconds
 
 _PAUSE = 5.0
@@ -33,7 +33,7 @@ class Drain:
 
     def __init__(
         self,
-        emptying: EmptyingRounds,
+        command: NodeCommand,
         client: Client,
         uids: Mapping[str, str],
         *,
@@ -46,10 +46,10 @@ class Drain:
         ``keeps_record``: nodes that are empty keep the record, until their machines are gone. ``replaces``: that they
         are to be replaced is recorded, too.
         """
-        self._emptying, self._uids, self._names = emptying, uids, list(uids)
+        self._command, self._uids, self._names = command, uids, list(uids)
         self._uncordon, self._keeps, self._replaces = uncordon_on_failure, keeps_record, replaces
         self._client = client
-        self._order = emptying.order(replaces=replaces)
+        self._order = command.order(replaces=replaces)
         self._reported: object = None
         self._most = 0
         """Pods that were in the way at once, at most."""
@@ -66,8 +66,8 @@ class Drain:
         text = names[0] if len(names) == 1 else count(len(names), "node")
         why: str | None = "it was cut off"
         try:
-            with self._emptying.progress.course(f"emptying {text}", "pods") as self._reached:
-                why = empty(self, self._emptying.stop, self.cordon_all() + wait_batch)
+            with self._command.progress.course(f"emptying {text}", "pods") as self._reached:
+                why = empty(self, self._command.stop, self.cordon_all() + wait_batch)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -78,7 +78,7 @@ class Drain:
         """Return a drain of only the nodes ``names``."""
         uids = {name: self._uids[name] for name in names}
         return Drain(
-            self._emptying,
+            self._command,
             self._client,
             uids,
             uncordon_on_failure=self._uncordon,
@@ -95,13 +95,13 @@ class Drain:
         for name in self._names:
             node = cordon(self._client, name, replace_record(self._order, uid=self._uids[name]))
             if node is None:
-                self._emptying.progress.note("gone", f"gone     {name}", node=name)
+                self._command.progress.note("gone", f"gone     {name}", node=name)
                 continue
-            self._emptying.conditions.show(self._client, name)
+            self._command.conditions.show(self._client, name)
             order = order_of(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
-            self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
-        clock = self._emptying.environment.clock
+            self._command.progress.note("cordoned", f"cordoned {name}", node=name)
+        clock = self._command.environment.clock
         return clock.now() - max(0.0, clock.unix() - newest)
 
     def end(self, *, empty: bool) -> str | None:
@@ -112,7 +112,7 @@ class Drain:
         if empty and self._keeps:
             return None
         client, by = self._client.last_words, self._order.by
-        conditions = self._emptying.conditions
+        conditions = self._command.conditions
 
         def write(name: str) -> str | None:
             try:
@@ -127,12 +127,12 @@ class Drain:
                     give_up(client, name, by)
                 conditions.show(client, name)
             except ClusterReadError as error:
-                say(self._emptying.environment.err, f"rebalancer: {error}")
+                say(self._command.environment.err, f"rebalancer: {error}")
                 return f"what the drain wrote on node {name} could not be changed: {error}"
             return None
 
         # Some at once: the last words of a command have seconds.
-        with ThreadPoolExecutor(self._emptying.options.cluster.max_requests, "end") as pool:
+        with ThreadPoolExecutor(self._command.options.cluster.max_requests, "end") as pool:
             return next((why for why in pool.map(write, self._names) if why is not None), None)
 
     # -- steps -------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ class Drain:
         pods = read_node_pods(
             self._client,
             self._there(),
-            clock=self._emptying.environment.clock.unix,
+            clock=self._command.environment.clock.unix,
             version=self._version,
         )
-        left = list_remaining(pods, self._emptying.orders)
+        left = list_remaining(pods, self._command.orders)
         self._most = max(self._most, left.pods)
         self._reached(self._most - left.pods, self._most)
         return left
@@ -154,8 +154,8 @@ class Drain:
         """Plan and evict once; return what prevents progress, or None."""
         there = self._there()
         for name in there:
-            self._emptying.conditions.show(self._client, name)
-        return self._emptying.evict({name: self._uids[name] for name in there})
+            self._command.conditions.show(self._client, name)
+        return self._command.evict({name: self._uids[name] for name in there})
 
     def _there(self) -> list[str]:
         """Return the nodes, without names that another Node has now, whose pods must not be touched.
@@ -167,9 +167,9 @@ class Drain:
 
     def end_of_batch(self) -> bool:
         """End the wait for batch work; return whether it is evicted from now on."""
-        if not self._emptying.options.evict_batch:
+        if not self._command.options.evict_batch:
             return False
-        self._emptying.evict_batch()
+        self._command.evict_batch()
         return True
 
     def report_remaining(self, left: RemainingPods, why: str | None) -> None:
@@ -177,7 +177,7 @@ class Drain:
         if (left, why) != self._reported:
             self._reported = (left, why)
             text = left.text() + (f" ({why})" if why else "")
-            self._emptying.progress.note("left", f"left     {text}")
+            self._command.progress.note("left", f"left     {text}")
 
 
 def empty(steps: Drain, stop: Stop, batch_until: float) -> str | None:

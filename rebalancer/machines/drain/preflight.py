@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,16 +13,21 @@ import numpy as np
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, Restart, evict
 from rebalancer.machines.drain.triage import Fate, Triaged
-from rebalancer.plan.plan import Code, Method, Move, Plan, Skip
+from rebalancer.plan.plan import Code, Cost, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.gangs import unit_of
+from rebalancer.planner.problem import Problem
 from rebalancer.planner.refusal import Refusal, Why
-from rebalancer.snapshot.columns import Bools, Ints
+from rebalancer.scheduler.explain import reasons
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import GangKey, PodClass, Snapshot
 from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
+from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
 
+STRATEGY = "leaving"
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
-"""What keeps a pod for a time only."""
+"""What keeps a pod for a time only: the next round asks again."""
 
 
 class DrainVerdict(enum.StrEnum):
@@ -397,3 +403,131 @@ def _rehearse_restart(client: Client, snapshot: Snapshot, pod: int) -> EvictionA
         ordered=True,
         dry_run=True,
     ).ask()
+
+
+def with_refusals(
+    checks: Sequence[NodeCheck], problem: Problem, moves: Sequence[Move], stays: Bools
+) -> list[NodeCheck]:
+    """Return ``checks`` with the scheduler's reason for each pod that no node takes after ``moves``.
+
+    ``stays`` (N,): the nodes that are not emptied.
+    """
+    if not any(_lacks(one) for of in checks for one in of.pods):
+        return list(checks)
+    state = _after(problem, moves)
+    refusals = _Refusals(problem, state, stays)
+    return [
+        replace(
+            of, pods=tuple(refusals.with_reason(one) if _lacks(one) else one for one in of.pods)
+        )
+        for of in checks
+    ]
+
+
+def _lacks(check: PodCheck) -> bool:
+    return check.code == Code.NO_ROOM.value and check.move is None
+
+
+def _after(problem: Problem, moves: Sequence[Move]) -> ClusterState:
+    """Return the state with the pods of ``moves`` on their most probable nodes."""
+    snapshot, state = problem.snapshot, ClusterState(problem.snapshot)
+    rows = {
+        snapshot.pods.uid[row]: row for row in snapshot.pods.uid.rows_of({m.uid for m in moves})
+    }
+    for move in moves:
+        if (row := rows.get(move.uid)) is not None and move.landings:
+            likely = max(move.landings, key=lambda one: one.probability).node
+            state.evict(row)
+            cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
+            state.place(row, cls, snapshot.nodes.index[likely])
+    state.reap()
+    return state
+
+
+class _Refusals:
+    """Runs the scheduler's filters for single pods."""
+
+    def __init__(self, problem: Problem, state: ClusterState, stays: Bools) -> None:
+        self._problem, self._state, self._stays = problem, state, stays
+
+    def with_reason(self, check: PodCheck) -> PodCheck:
+        """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
+        names = self._problem.snapshot.nodes.names
+        model = self._problem.scheduler
+        with self._landing(check.pod) as cls:
+            evaluation = model.evaluate(self._state, cls)
+            why = list(reasons(model, self._state, cls, evaluation))
+            full = model.full(self._state, cls) & self._stays
+            full = self._problem.snapshot.without_foreign(full, cls)
+        counts = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
+        said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
+        message = f"{check.message}: {said}" if said else check.message
+        return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))
+
+    @contextmanager
+    def _landing(self, pod: int) -> Iterator[int]:
+        snapshot = self._problem.snapshot
+        with self._problem.scheduler.pending.before_landing(self._state, pod):
+            yield snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+
+
+def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
+    """Return moves without a landing, for pods that may leave although the plan cannot move them.
+
+    They have no replacement, or one that fits on no node; or they are not Ready, so that the API evicts them
+    although their PodDisruptionBudget allows no disruption.
+    """
+    disruptions = DisruptionBudgets(snapshot)
+
+    def is_forbidden(pod: int) -> bool:
+        cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+        return disruptions.forbidden(cls, node) is not None
+
+    leaving = [
+        one.pod
+        for check in checks
+        for one in check.pods
+        if one.fate is Fate.EVICT
+        and one.verdict is DrainVerdict.DRAINABLE
+        and one.code not in _LIMITS
+        and not (one.move is not None and one.move.of_gang)
+        and (one.move is None or is_forbidden(one.pod))
+    ]
+    # With one pod of a rollout go all, wherever they are: once each, and one after the other.
+    every = dict.fromkeys(
+        pod for one in leaving for pod in (one, *_fellows_of(snapshot, one).tolist())
+    )
+    return [_unforeseen(snapshot, pod, disruptions) for pod in every]
+
+
+def _fellows_of(snapshot: Snapshot, pod: int) -> Int32s:
+    """Return all pods that the restart of a pod's rollout replaces; none if it goes by itself."""
+    of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
+    if not of_class.membership.surge:
+        return np.zeros(0, np.int32)
+    return snapshot.gangs[of_class.namespace, of_class.gang]
+
+
+def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) -> Move:
+    cls = int(snapshot.pods.cls[pod])
+    of_class = snapshot.classes[cls]
+    unit = unit_of((of_class.namespace, of_class.gang)) if of_class.membership.surge else ""
+    owner = snapshot.owner_of(cls)
+    node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
+    return Move(
+        namespace=of_class.namespace,
+        pod=snapshot.pods.name[pod],
+        uid=snapshot.pods.uid[pod],
+        owner=owner.ref if owner else "",
+        node=node,
+        landings=(),
+        strategy=STRATEGY,
+        reason=f"{node} must be empty: it is drained",
+        method=Method.RESTART if of_class.restarts else Method.EVICT,
+        unit=unit,
+        gang=unit,
+        gain=Cost(hard=1.0),
+        cost=1.0,
+        wave=1,
+        budgets=disruptions.refs(pod),
+    )

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import msgspec
 
@@ -14,10 +15,10 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView, read_node
+from rebalancer.machines.drain.command import EmptyingOptions, NodeCommand
 from rebalancer.machines.drain.cordon import Choice, enter, let_go, order_of
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.remaining import EXCLUDED, MAX_DELAY, delay_of
-from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
 from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
 from rebalancer.policy.windows import is_open
 from rebalancer.providers.contract import Outdated
@@ -112,6 +113,8 @@ class ReplacementPace:
 class ReplaceOptions(EmptyingOptions):
     """The flags of ``replace``."""
 
+    report_kind: ClassVar[str] = "ReplaceReport"
+
     selector: str | None = flag(
         "Old nodes: with these labels, as kubectl takes them: pool=old.",
         "-l",
@@ -181,18 +184,18 @@ class NodeReplacement:
 
     def __init__(
         self,
-        emptying: EmptyingRounds,
+        command: NodeCommand,
         choice: Choice,
         uids: Mapping[str, str],
         hook: ReplaceHook | None,
         wait_batch: float,
     ) -> None:
-        self._emptying, self._choice, self._hook = emptying, choice, hook
+        self._command, self._choice, self._hook = command, choice, hook
         self._uids = dict(uids)
         self._wait_batch = wait_batch
-        self._client = emptying.client
-        self._by = instance(emptying.base.environment)
-        self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False, replaces=True)
+        self._client = command.client
+        self._by = instance(command.base.environment)
+        self._drain = Drain(command, self._client, uids, uncordon_on_failure=False, replaces=True)
         self._batch_until = math.inf
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
@@ -204,19 +207,17 @@ class NodeReplacement:
             self._batch_until = self._drain.cordon_all() + self._wait_batch
             why = self._replace(pace)
         except ClusterReadError as error:
-            why = self._emptying.stop.reason() or str(error)
+            why = self._command.stop.reason() or str(error)
         finally:
             if why is not None:
                 self._drain.end(empty=False)
         return why
 
     def _replace(self, pace: ReplacementPace) -> str | None:
-        emptying = self._emptying
+        command = self._command
         pace = replace(pace, batch_until=self._batch_until)
-        with emptying.progress.course("replacing", "nodes") as self._reached:
-            return replace_each(
-                self, pace, emptying.stop, self._by, emptying.environment.clock.unix
-            )
+        with command.progress.course("replacing", "nodes") as self._reached:
+            return replace_each(self, pace, command.stop, self._by, command.environment.clock.unix)
 
     def nodes(self) -> Mapping[str, str]:
         """Return name -> uid of the nodes to be replaced."""
@@ -260,18 +261,18 @@ class NodeReplacement:
         """Return whether another process may be removing a machine: its hook has ended after a time at the latest."""
         if stage is None or stage.phase is not ReplacePhase.REMOVING or self._hook is None:
             return False
-        return self._emptying.environment.clock.unix() - stage.at < SECONDS
+        return self._command.environment.clock.unix() - stage.at < SECONDS
 
     def leave_out(self, name: str, why: str) -> None:
         """Give back a node that is not replaced, and whose machine does not end."""
         if let_go(self._client, name, self._by, stays=True):
-            self._emptying.conditions.show(self._client, name)
+            self._command.conditions.show(self._client, name)
             self.note_left_out(name, why)
 
     def note_left_out(self, name: str, why: str) -> None:
         """Report a node that was given back."""
-        self._emptying.base.notes.append(f"node {name} is {why}: it was given back")
-        self._emptying.progress.note("left out", f"left out {name}", node=name)
+        self._command.base.notes.append(f"node {name} is {why}: it was given back")
+        self._command.progress.note("left out", f"left out {name}", node=name)
 
     def leave_rest(self, begun: Collection[str]) -> None:
         """Give back the nodes that are not in ``begun``."""
@@ -302,12 +303,12 @@ class NodeReplacement:
 
         entered = self.write(name, self._stage_at(name, phase), may)
         if entered:
-            self._emptying.conditions.show(self._client, name)
-            self._emptying.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
+            self._command.conditions.show(self._client, name)
+            self._command.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
         return entered
 
     def _stage_at(self, name: str, phase: ReplacePhase) -> Stage:
-        now = self._emptying.environment.clock.unix()
+        now = self._command.environment.clock.unix()
         return Stage(phase, self._by, now, self.nodes().get(name, ""))
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
@@ -316,9 +317,9 @@ class NodeReplacement:
 
     def works(self, name: str) -> str | None:
         """Return the batch work on a node; None if there is none."""
-        emptying = self._emptying
-        if emptying.stop.now() >= self._batch_until and emptying.options.evict_batch:
-            emptying.evict_batch()
+        command = self._command
+        if command.stop.now() >= self._batch_until and command.options.evict_batch:
+            command.evict_batch()
             return None
         left = self.drain_of([name]).look()
         return f"{name}: {left.text()}" if left.batch or left.unread else None
@@ -334,7 +335,7 @@ class NodeReplacement:
 
     def await_delays(self, names: Sequence[str]) -> str | None:
         """Wait for what delays the end of these empty nodes' machines, a time at most; return why it was stopped, or None."""
-        stop = self._emptying.stop
+        stop = self._command.stop
         until = stop.now() + MAX_DELAY
         for name in names:
             while (why := self._why_delayed(name)) is not None:
@@ -354,14 +355,14 @@ class NodeReplacement:
             return None
         order = order_of(node)
         if order is not None and order.excluded:
-            closed = self._emptying.environment.clock.unix() - unix_seconds(order.at)
+            closed = self._command.environment.clock.unix() - unix_seconds(order.at)
             if closed < EXCLUDED:
                 return f"load balancers use it still, since it was closed at {order.at}"
         return delay_of(self._client, name, self._note)
 
     def _note(self, text: str) -> None:
         """Add a sentence to the report, once."""
-        notes = self._emptying.base.notes
+        notes = self._command.base.notes
         if text not in notes:
             notes.append(text)
 
@@ -370,19 +371,19 @@ class NodeReplacement:
         node = self._read(name)
         if self._hook is None or node is None:
             return None
-        return self._hook.call(name, node.provider_id, self._emptying.environment.environ)
+        return self._hook.call(name, node.provider_id, self._command.environment.environ)
 
     def why_closed(self) -> str | None:
         """Return why no further node may be started now (a closed window of the policy), or None."""
-        now = self._emptying.environment.clock.unix()
-        open_ = is_open(self._emptying.base.loaded.policy.windows, now)
+        now = self._command.environment.clock.unix()
+        open_ = is_open(self._command.base.loaded.policy.windows, now)
         return None if open_ else "the policy's window is closed"
 
     def waits(self, why: str) -> None:
         """Report what is awaited when it changes."""
         if why != self._said:
             self._said = why
-            self._emptying.progress.note("waiting", f"waiting  for {why}")
+            self._command.progress.note("waiting", f"waiting  for {why}")
 
 
 def replace_each(

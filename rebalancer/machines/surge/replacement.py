@@ -18,6 +18,7 @@ from rebalancer.base.errors import (
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity.groups import Groups, known_nodes, zone_of
+from rebalancer.machines.drain.command import NodeCommand
 from rebalancer.machines.drain.cordon import NodeChoice, enter, give_back, order_of
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.remaining import describe_remaining
@@ -26,7 +27,6 @@ from rebalancer.machines.drain.replacing import (
     ReplacementPace,
     ReplaceOptions,
 )
-from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.surge.note import GroupNote, GroupNotes, author
 from rebalancer.machines.surge.surging import Surge, SurgeOptions
 from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
@@ -208,10 +208,10 @@ class SurgeReplacement(NodeReplacement):
     """A replacement with machines of the provider: a node is closed once there is more than enough without it."""
 
     def __init__(
-        self, emptying: EmptyingRounds, choice: MachineChoice, options: ReplaceOptions
+        self, command: NodeCommand, choice: MachineChoice, options: ReplaceOptions
     ) -> None:
-        super().__init__(emptying, choice, {}, None, options.wait_batch)
-        clock = emptying.environment.clock
+        super().__init__(command, choice, {}, None, options.wait_batch)
+        clock = command.environment.clock
         self._surge = Surge(
             choice.machines,
             choice.group_notes,
@@ -223,7 +223,7 @@ class SurgeReplacement(NodeReplacement):
                 outdated=choice.outdated,
                 startup_taints=choice.settings.startup_taints,
             ),
-            emptying.stop,
+            command.stop,
             clock.unix,
             choice.old,
             choice.under_way,
@@ -234,21 +234,21 @@ class SurgeReplacement(NodeReplacement):
 
     def run(self, pace: ReplacementPace) -> str | None:
         """Replace the machines, and restore their groups; return None when done, else why not."""
-        self._batch_until = self._emptying.stop.now() + self._wait_batch
+        self._batch_until = self._command.stop.now() + self._wait_batch
         try:
             with self._surge.alive():
                 why = self._replace(pace)
         except (ClusterReadError, ProviderError) as error:
-            why = self._emptying.stop.reason() or str(error)
+            why = self._command.stop.reason() or str(error)
         if why is None:
             why = self._surge.trouble or (None if self._taking_back else self._surge.reason)
         for name in self._surge.groups_left():
-            self._emptying.base.notes.append(
+            self._command.base.notes.append(
                 f"{name} is not restored: call this again to go on, or with --take-back instead"
             )
         for name, nodes in self._surge.groups_not_begun().items():
             text = f"{count(nodes, 'old node')} of {name}: its replacement was not begun"
-            self._emptying.base.notes.append(f"{text}; call this again")
+            self._command.base.notes.append(f"{text}; call this again")
         return why
 
     # -- of the loop -------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class SurgeReplacement(NodeReplacement):
                 if left > 1
                 else "1 old node is left to a later call"
             )
-            self._emptying.base.notes.append(text)
+            self._command.base.notes.append(text)
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
         """Write a stage; the first one with the cordon, in one write."""
@@ -295,7 +295,7 @@ class SurgeReplacement(NodeReplacement):
             return self.give_back(name, stage.uid)
         if stage.phase is not ReplacePhase.EMPTYING:
             return super().write(name, stage, may)
-        order = replace_record(self._emptying.order(), uid=stage.uid)
+        order = replace_record(self._command.order(), uid=stage.uid)
         entered = enter(self._client, name, stage, may=may, order=order)
         if entered:
             self._surge.note_closed(name)
@@ -306,7 +306,7 @@ class SurgeReplacement(NodeReplacement):
         nodes = self.nodes()
         uids = {name: nodes[name] for name in names if name in nodes}
         return Drain(
-            self._emptying, self._client, uids, uncordon_on_failure=False, keeps_record=True
+            self._command, self._client, uids, uncordon_on_failure=False, keeps_record=True
         )
 
     def empty(self, names: Sequence[str]) -> str | None:
@@ -323,10 +323,10 @@ class SurgeReplacement(NodeReplacement):
         stage = self.stage(name)
         early = (ReplacePhase.EMPTYING, ReplacePhase.EMPTY)
         if stage is not None and stage.by != self._by and stage.phase in early:
-            order = replace_record(self._emptying.order(), uid=stage.uid)
+            order = replace_record(self._command.order(), uid=stage.uid)
             ours = replace_record(stage, by=self._by)
             enter(self._client, name, ours, may=lambda _, before: before == stage, order=order)
-            self._emptying.conditions.show(self._client, name)
+            self._command.conditions.show(self._client, name)
 
     def _is_dead(self, name: str) -> bool:
         """Return whether a new node never became useful, and has no pods but those that nothing could end there."""
@@ -335,14 +335,14 @@ class SurgeReplacement(NodeReplacement):
         return not describe_remaining(
             self._client,
             name,
-            clock=self._emptying.environment.clock.unix,
+            clock=self._command.environment.clock.unix,
             version=(0, 0),
             ready=False,
         )
 
     def remove(self, name: str) -> str | None:
         """Have the machine of a node ended; return why that failed, or None."""
-        began = self._emptying.stop.now()
+        began = self._command.stop.now()
         return self._surge.end(name, lambda: self._why_not_end(name, began))
 
     def _why_not_end(self, name: str, began: float) -> str | None:
@@ -355,21 +355,21 @@ class SurgeReplacement(NodeReplacement):
             return "another process has taken it over"
         if not node.unschedulable:
             return "another client has uncordoned it"
-        late = self._emptying.stop.now() - began > _MAX_LAG
+        late = self._command.stop.now() - began > _MAX_LAG
         return f"it took more than {_MAX_LAG:.0f} s to ask the provider" if late else None
 
     # -- of the surge ------------------------------------------------------------------------------
 
     def look(self) -> tuple[Snapshot, float]:
         """Return the state of the cluster, and the seconds by which its clock is ahead."""
-        return self._emptying.look()
+        return self._command.look()
 
     def give_back(self, name: str, uid: str) -> bool:
         """Open a node that the replacement has closed; False if its machine may be ending."""
         given = give_back(self._client, name, uid)
-        self._emptying.conditions.show(self._client, name)
+        self._command.conditions.show(self._client, name)
         return given
 
     def say(self, code: str, text: str) -> None:
         """Report a step."""
-        self._emptying.progress.note(code, text)
+        self._command.progress.note(code, text)

@@ -15,7 +15,8 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.machines.drain import cordon, draining, rounds
+from rebalancer.machines.drain import command as node_command
+from rebalancer.machines.drain import cordon, draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
@@ -420,7 +421,7 @@ def test_a_signal_ends_it_in_good_order():
 
 @pytest.mark.parametrize("minutes", [1, 60])
 def test_who_holds_the_lease_is_said_once_and_that_it_may_be_a_serve(minutes, monkeypatch):
-    monkeypatch.setattr(rounds, "_TURN", 0.1)
+    monkeypatch.setattr(node_command, "_TURN", 0.1)
     with embedded_nodes("n1", "n2") as cluster:
         now = cluster.clock.now()
         spec = {
@@ -443,7 +444,7 @@ def test_who_holds_the_lease_is_said_once_and_that_it_may_be_a_serve(minutes, mo
 
 
 def test_the_time_of_a_drain_is_over_also_while_another_process_has_the_lease(monkeypatch):
-    monkeypatch.setattr(rounds, "_TURN", 0.1)
+    monkeypatch.setattr(node_command, "_TURN", 0.1)
     with embedded_nodes("n1", "n2") as cluster:
         spec = {
             "holderIdentity": "host-7",

@@ -7,7 +7,8 @@ import pytest
 from rebalancer.embedded.apiserver.kinds import is_ready
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
-from rebalancer.machines.drain import draining, rounds
+from rebalancer.machines.drain import command as node_command
+from rebalancer.machines.drain import draining
 from rebalancer.machines.drain.preflight import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
@@ -172,7 +173,7 @@ def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatc
             cluster.settle()
             return ask_server(client, snapshot, checks)
 
-        monkeypatch.setattr(rounds, "ask_server", changed)
+        monkeypatch.setattr(node_command, "ask_server", changed)
         done = drained(cluster, "n1", settings=RESTART, dry_run="server")
         assert (done.verdicts, done.codes) == ({"n1": "blocked"}, {"CannotSurge"})
         assert restarts(cluster) is None

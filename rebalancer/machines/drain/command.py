@@ -1,32 +1,40 @@
-"""Shared code of ``drain`` and ``replace``: rounds that empty nodes with the planner and executor of every run."""
+"""The command that ``drain`` and ``replace`` are: rounds that empty nodes with the planner and executor of every run."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from rebalancer.base.environment import Environment, Timings
-from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
+from rebalancer.base.errors import (
+    ClusterReadError,
+    ExitCode,
+    PolicyError,
+    RebalancerError,
+    StoppedError,
+)
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop
 from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.kube.client import Client
 from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
 from rebalancer.machines.drain.preflight import (
-    DrainVerdict,
+    STRATEGY,
     NodeCheck,
-    PodCheck,
     ask_server,
     check,
+    refuses,
+    unforeseen,
+    with_refusals,
     without_budgets,
 )
+from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.triage import (
     Fate,
     Orders,
@@ -38,13 +46,11 @@ from rebalancer.machines.drain.triage import (
 )
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.node_record.records import Order
-from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome, Status
-from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.plan.plan import Outcome, Status
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
-from rebalancer.planner.problem import Problem
 from rebalancer.planner.rules import NO_HISTORY, RunRules
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
@@ -53,7 +59,7 @@ from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import RunContext, refuse_flags, say_on
-from rebalancer.run.names import instance, name_in_marks
+from rebalancer.run.names import instance, name_in_marks, own_pod
 from rebalancer.run.one_run import act, plan_run
 from rebalancer.run.options import (
     ClusterFlags,
@@ -64,84 +70,16 @@ from rebalancer.run.options import (
     flag,
 )
 from rebalancer.run.source import Reading, Source, open_source
-from rebalancer.scheduler.explain import reasons
-from rebalancer.snapshot.columns import Bools, Int32s, freeze
+from rebalancer.snapshot.columns import Int32s, freeze
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import BY_GANG, BY_ROLLOUT, BY_UNIT, Scope, protect
-from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire import objects as o
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.kube.lease import LeaseTaken
 
 
-def with_refusals(
-    checks: Sequence[NodeCheck], problem: Problem, moves: Sequence[Move], stays: Bools
-) -> list[NodeCheck]:
-    """Return ``checks`` with the scheduler's reason for each pod that no node takes after ``moves``.
-
-    ``stays`` (N,): the nodes that are not emptied.
-    """
-    if not any(_lacks(one) for of in checks for one in of.pods):
-        return list(checks)
-    state = _after(problem, moves)
-    refusals = _Refusals(problem, state, stays)
-    return [
-        replace(
-            of, pods=tuple(refusals.with_reason(one) if _lacks(one) else one for one in of.pods)
-        )
-        for of in checks
-    ]
-
-
-def _lacks(check: PodCheck) -> bool:
-    return check.code == Code.NO_ROOM.value and check.move is None
-
-
-def _after(problem: Problem, moves: Sequence[Move]) -> ClusterState:
-    """Return the state with the pods of ``moves`` on their most probable nodes."""
-    snapshot, state = problem.snapshot, ClusterState(problem.snapshot)
-    rows = {
-        snapshot.pods.uid[row]: row for row in snapshot.pods.uid.rows_of({m.uid for m in moves})
-    }
-    for move in moves:
-        if (row := rows.get(move.uid)) is not None and move.landings:
-            likely = max(move.landings, key=lambda one: one.probability).node
-            state.evict(row)
-            cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
-            state.place(row, cls, snapshot.nodes.index[likely])
-    state.reap()
-    return state
-
-
-class _Refusals:
-    """Runs the scheduler's filters for single pods."""
-
-    def __init__(self, problem: Problem, state: ClusterState, stays: Bools) -> None:
-        self._problem, self._state, self._stays = problem, state, stays
-
-    def with_reason(self, check: PodCheck) -> PodCheck:
-        """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
-        names = self._problem.snapshot.nodes.names
-        model = self._problem.scheduler
-        with self._landing(check.pod) as cls:
-            evaluation = model.evaluate(self._state, cls)
-            why = list(reasons(model, self._state, cls, evaluation))
-            full = model.full(self._state, cls) & self._stays
-            full = self._problem.snapshot.without_foreign(full, cls)
-        counts = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
-        said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
-        message = f"{check.message}: {said}" if said else check.message
-        return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))
-
-    @contextmanager
-    def _landing(self, pod: int) -> Iterator[int]:
-        snapshot = self._problem.snapshot
-        with self._problem.scheduler.pending.before_landing(self._state, pod):
-            yield snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-
-
-STRATEGY = "leaving"
 _ALL = Limit.parse("100%")
 
 
@@ -214,71 +152,7 @@ class OrderedProtections:
         return triage_pods(snapshot, mask_of(snapshot, self._nodes), self._orders)
 
 
-def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
-    """Return moves without a landing, for pods that may leave although the plan cannot move them.
-
-    They have no replacement, or one that fits on no node; or they are not Ready, so that the API evicts them
-    although their PodDisruptionBudget allows no disruption.
-    """
-    disruptions = DisruptionBudgets(snapshot)
-
-    def is_forbidden(pod: int) -> bool:
-        cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
-        return disruptions.forbidden(cls, node) is not None
-
-    leaving = [
-        one.pod
-        for check in checks
-        for one in check.pods
-        if one.fate is Fate.EVICT
-        and one.verdict is DrainVerdict.DRAINABLE
-        and one.code not in _LATER
-        and not (one.move is not None and one.move.of_gang)
-        and (one.move is None or is_forbidden(one.pod))
-    ]
-    # With one pod of a rollout go all, wherever they are: once each, and one after the other.
-    every = dict.fromkeys(
-        pod for one in leaving for pod in (one, *_fellows_of(snapshot, one).tolist())
-    )
-    return [_unforeseen(snapshot, pod, disruptions) for pod in every]
-
-
-def _fellows_of(snapshot: Snapshot, pod: int) -> Int32s:
-    """Return all pods that the restart of a pod's rollout replaces; none if it goes by itself."""
-    of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
-    if not of_class.membership.surge:
-        return np.zeros(0, np.int32)
-    return snapshot.gangs[of_class.namespace, of_class.gang]
-
-
-def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) -> Move:
-    cls = int(snapshot.pods.cls[pod])
-    of_class = snapshot.classes[cls]
-    unit = unit_of((of_class.namespace, of_class.gang)) if of_class.membership.surge else ""
-    owner = snapshot.owner_of(cls)
-    node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
-    return Move(
-        namespace=of_class.namespace,
-        pod=snapshot.pods.name[pod],
-        uid=snapshot.pods.uid[pod],
-        owner=owner.ref if owner else "",
-        node=node,
-        landings=(),
-        strategy=STRATEGY,
-        reason=f"{node} must be empty: it is drained",
-        method=Method.RESTART if of_class.restarts else Method.EVICT,
-        unit=unit,
-        gang=unit,
-        gain=Cost(hard=1.0),
-        cost=1.0,
-        wave=1,
-        budgets=disruptions.refs(pod),
-    )
-
-
 _NO_PODS = freeze(np.zeros(0, np.int32))
-_LATER = frozenset({Code.BUDGET.value, Code.PDB.value})
-"""What holds for a time only: the next round asks again."""
 
 
 _ROUND = 600.0
@@ -292,6 +166,8 @@ _LONG = 300.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyingOptions(Grouped):
     """The flags of both ``drain`` and ``replace``."""
+
+    report_kind: ClassVar[str] = "DrainReport"
 
     policy: PolicyFlags = field(default_factory=PolicyFlags)
     cluster: ClusterFlags = field(default_factory=ClusterFlags)
@@ -374,17 +250,34 @@ class EmptyingOptions(Grouped):
         """Whether this is a dry run."""
         return self.dry_run != "none" or self.cluster.snapshot_path is not None
 
+    def orders(self, pod_selector: o.LabelSelector | None, own: tuple[str, str] | None) -> Orders:
+        """Return the orders about single pods; ``own``: namespace and name of the pod that this process lives in."""
+        return Orders(
+            skip_wait_for_delete=float(self.skip_wait_for_delete_timeout),
+            force=self.force,
+            delete_emptydir_data=self.delete_emptydir_data,
+            ignore_daemonsets=self.ignore_daemonsets,
+            pod_selector=pod_selector,
+            # Else once that time is over.
+            evict_batch=self.evict_batch and self.wait_batch <= 0,
+            evict_gangs=self.evict_gangs,
+            own_pod="/".join(own) if own else None,
+        )
+
 
 @dataclass
-class EmptyingRounds:
-    """Rounds that empty nodes under the orders of one command."""
+class NodeCommand:
+    """A command of a person to empty nodes: what was ordered, and its one way from the pre-flight to the report.
+
+    What is done in between differs: nodes are drained, or replaced one after the other. Pods leave in rounds of the
+    planner and the executor of every run.
+    """
 
     options: EmptyingOptions
     environment: Environment
     stop: Stop
     """Of the whole command."""
     orders: Orders
-    without_landing: bool
     progress: Progress
     base: RunContext
     """Of which every round is a copy, with a time and a policy of its own."""
@@ -398,9 +291,12 @@ class EmptyingRounds:
 
     @classmethod
     def of(
-        cls, options: EmptyingOptions, environment: Environment, orders: Orders
-    ) -> EmptyingRounds:
-        """Return the rounds for these flags and orders.
+        cls,
+        options: EmptyingOptions,
+        environment: Environment,
+        pod_selector: o.LabelSelector | None = None,
+    ) -> NodeCommand:
+        """Return the command of these flags; ``pod_selector``: of the pods that are to leave; None: all.
 
         Raises:
             PolicyError: a flag or the policy is invalid.
@@ -433,8 +329,7 @@ class EmptyingRounds:
             options=options,
             environment=environment,
             stop=stop,
-            orders=orders,
-            without_landing=options.without_landing,
+            orders=options.orders(pod_selector, own_pod(environment)),
             progress=progress,
             base=base,
             conditions=NodeConditions(
@@ -522,6 +417,41 @@ class EmptyingRounds:
             self.progress.note("lease", said, holder=taken.holder, until=until)
         return held + hint
 
+    # -- the whole ---------------------------------------------------------------------------------
+
+    def carry_out(
+        self, preflight: Preflight, act: Callable[[], str | None], left: str | None = None
+    ) -> ExitCode:
+        """Do ``act``, unless the pre-flight refuses it or this is a dry run; report, and return the exit code.
+
+        ``act`` returns None when done, else why not. ``left``: what is left undone in any case, in words.
+        """
+        refused = refuses(preflight.checks)
+        if self.options.dry or refused:
+            self.base.notes.extend([] if left is None else [left])
+            return self._report(preflight, ExitCode.UNREADABLE if refused else ExitCode.DONE)
+        self.environment.committed.set()
+        why = act() or left
+        missing = [] if why is not None else self._find_missing(preflight.snapshot)
+        self.base.notes.extend(missing)
+        done = why is None and not missing
+        return self._report(preflight, ExitCode.DONE if done else ExitCode.PARTIAL, why)
+
+    def _report(self, preflight: Preflight, code: ExitCode, why: str | None = None) -> ExitCode:
+        report = DrainReport(
+            source=preflight.source,
+            dry_run=self.options.dry,
+            snapshot=preflight.snapshot,
+            checks=preflight.checks,
+            exit_code=int(code),
+            outcomes=self.outcomes,
+            ended=why,
+            warnings=self.base.notes,
+            kind=self.options.report_kind,
+        )
+        report.document.print_to(self.environment, self.options.output)
+        return code
+
     # -- before anything is changed ----------------------------------------------------------------
 
     def preflight(self, choice: Choice) -> Preflight:
@@ -575,7 +505,7 @@ class EmptyingRounds:
             names,
             protections.triage_pods(cordoned),
             room,
-            without_landing=self.without_landing,
+            without_landing=self.options.without_landing,
             together=(problem.protected & BY_GANG) != 0,
             fellows=protections.triage_fellows(cordoned),
         )
@@ -653,12 +583,8 @@ class EmptyingRounds:
         failed = [one for one in execution.outcomes if not one.status.may_have_evicted]
         return failed[0].message if failed else None
 
-    def find_missing(self, before: Snapshot) -> list[str]:
-        """Return a sentence for each gang that has left and has fewer pods now than ``before``.
-
-        Raises:
-            ClusterReadError: the cluster could not be read.
-        """
+    def _find_missing(self, before: Snapshot) -> list[str]:
+        """Return a sentence for each gang that has left and has fewer pods now than ``before``."""
         left = {
             outcome.move.gang
             for outcome in self.outcomes.values()
@@ -668,7 +594,10 @@ class EmptyingRounds:
         gangs = [gang for gang in before.gangs if unit_of(gang) in left]
         if not gangs:
             return []
-        now, _ = self.look()
+        try:
+            now, _ = self.look()
+        except ClusterReadError as error:
+            return [f"whether the gangs that left are back is not known: {error}"]
         living = now.pods.living
         missing = {gang: int(living[now.gangs.get(gang, _NO_PODS)].sum()) for gang in gangs}
         return [
