@@ -30,13 +30,15 @@ from rebalancer.embedded.controllers.deployments import (
     ResourceQuotas,
     StatefulSets,
 )
-from rebalancer.embedded.controllers.kubelets import (
+from rebalancer.embedded.controllers.nodes import (
     NODE_LOST,
     NODE_NOT_READY,
     NodeKubelets,
+    NodeLifecycle,
+    PodCollector,
     PodKubelets,
+    TaintEviction,
 )
-from rebalancer.embedded.controllers.nodes import NodeLifecycle, PodCollector, TaintEviction
 from rebalancer.embedded.controllers.pods import DisruptionController, is_terminating
 from rebalancer.embedded.controllers.scheduling import (
     MakePlacer,

@@ -26,7 +26,7 @@ from rebalancer.machines.aws.outdated import INSTANCES, MEDDLING, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.replacing import ReplaceOptions
 from rebalancer.machines.surge import note as group_note
-from rebalancer.machines.surge import requests, surging
+from rebalancer.machines.surge import surging
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
@@ -361,8 +361,8 @@ def test_a_group_that_stays_away_is_said_not_to_be_restored(cloud, tmp_path, mon
 def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(
     cloud, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(requests, "_SETTLED", 0.3)
-    monkeypatch.setattr(requests, "_POLL_INTERVAL", 0.1)
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
     with grounded(cloud, tmp_path) as ground:
         cloud.refuses[ACTS[1]] = 500
         read, terminate = AutoScalingGroups.group_named, AutoScalingGroups.terminate
@@ -596,7 +596,7 @@ def test_a_label_that_new_machines_have_too_does_not_make_them_old(cloud, tmp_pa
 
 
 def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
     with grounded(cloud, tmp_path, zones="a") as ground:
         inner = cloud.after_call
 
@@ -620,7 +620,7 @@ def test_who_increases_the_group_right_before_the_replacement_does_keeps_that(
     cloud, tmp_path, monkeypatch, more
 ):
     """Between the note of the larger size and the request for it: the group has that size, and it is not the replacement's."""
-    monkeypatch.setattr(requests, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
     with grounded(cloud, tmp_path, zones="a") as ground:
         inner, asked = cloud.after_call, list[int]()
 
@@ -642,8 +642,8 @@ def test_who_increases_the_group_right_before_the_replacement_does_keeps_that(
 
 
 def test_a_request_that_fails_is_asked_for_again_by_the_next_call(cloud, tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "_SETTLED", 0.3)
-    monkeypatch.setattr(requests, "_POLL_INTERVAL", 0.1)
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
     with grounded(cloud, tmp_path) as ground:
         cloud.refuses[ACTS[1]] = 500
         done = ground.replace()
@@ -788,7 +788,7 @@ def test_who_increases_the_group_to_the_size_that_was_requested_last_keeps_it(
     cloud, tmp_path, monkeypatch
 ):
     """With one old machine left the group is smaller than its replacement had asked for at first."""
-    monkeypatch.setattr(requests, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
     with grounded(cloud, tmp_path, zones="a") as ground:
 
         class Err(io.StringIO):

@@ -13,7 +13,7 @@ from rebalancer.base.errors import ProviderError
 from rebalancer.machines.aws.groups import ACTS, AutoScalingGroups
 from rebalancer.machines.aws.outdated import TAG
 from rebalancer.machines.drain import replacing
-from rebalancer.machines.surge import requests, surging
+from rebalancer.machines.surge import surging
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 from tests.aws.test_surge import (
     SIZE,
@@ -163,8 +163,8 @@ class Storm:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_machine_is_ended_that_should_live(cloud, tmp_path, monkeypatch, seed):
     monkeypatch.setattr(surging, "STALE", 0.0)
-    monkeypatch.setattr(requests, "_SETTLED", 0.3)
-    monkeypatch.setattr(requests, "_POLL_INTERVAL", 0.1)
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
     monkeypatch.setattr(replacing, "SECONDS", 0.0)
     with grounded(cloud, tmp_path) as ground:
         storm = Storm(seed, ground, monkeypatch)

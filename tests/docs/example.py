@@ -13,7 +13,7 @@ from rebalancer.embedded import demo
 from rebalancer.embedded.apiserver.kinds import POD
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.controllers.kubelets import NEVER_READY
+from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node, spread
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect

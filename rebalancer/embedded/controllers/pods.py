@@ -143,7 +143,10 @@ _DELETION_TIMEOUT = 120.0
 
 
 class DisruptionController(Controller):
-    """Keeps the status of every PodDisruptionBudget."""
+    """Keeps the status of every PodDisruptionBudget.
+
+    Source: ``k8s.io/kubernetes/pkg/controller/disruption/disruption.go``.
+    """
 
     def observe(self, change: Change) -> None:
         """Queue a budget when it changed, or a pod or a workload of its namespace did."""

@@ -35,7 +35,11 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """The options of a group; None: as the policy says."""
+    """What a group says of its own scaling, in the place of the policy; None: as the policy says.
+
+    The names and forms of the options are Cluster Autoscaler's (``config/const.go``; ``aws_manager.go: GetAsgOptions``,
+    ``clusterapi_nodegroup.go: GetOptions``): what cannot be read does not count, and is warned of.
+    """
 
     threshold: float | None = None
     """Share from which on a node stays if as much of it is requested; with 0 all nodes stay."""

@@ -18,10 +18,9 @@ from rebalancer.machines.capacity.announcements import (
 )
 from rebalancer.machines.capacity.codes import RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
-from rebalancer.machines.capacity.missing import find_missing
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
-from rebalancer.machines.capacity.report import CapacityReport
+from rebalancer.machines.capacity.report import CapacityReport, find_missing
 from rebalancer.machines.capacity.scale_in import NodeScaleIn, ScaleInMemory
 from rebalancer.machines.capacity.scale_out import GroupScaleOut
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan, plan_scale_out

@@ -1,4 +1,8 @@
-"""The objects of Cluster API, and requests for them: lists, single objects, and guarded changes."""
+"""The objects of Cluster API, and requests for them: lists, single objects, and guarded changes.
+
+The objects are read in the versions v1beta2 and v1beta1, as far as node groups need them; where the two differ, both
+places are read. Source: the API types of sigs.k8s.io/cluster-api 1.14.
+"""
 
 from __future__ import annotations
 

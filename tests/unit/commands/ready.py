@@ -4,7 +4,7 @@ from typing import Any
 
 from rebalancer.embedded.apiserver.kinds import is_ready
 from rebalancer.embedded.apiserver.store import Change
-from rebalancer.embedded.controllers.kubelets import NEVER_READY
+from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.testing.objects import EmbeddedCluster
 
 

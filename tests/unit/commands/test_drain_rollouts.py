@@ -5,7 +5,7 @@ import io
 import pytest
 
 from rebalancer.embedded.apiserver.kinds import is_ready
-from rebalancer.embedded.controllers.kubelets import NEVER_READY
+from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import command as node_command
 from rebalancer.machines.drain import draining

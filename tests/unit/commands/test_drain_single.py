@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from rebalancer.embedded.controllers.kubelets import NEVER_READY
+from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, pdb, statefulset

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
-from rebalancer.embedded.controllers.kubelets import NEVER_READY
+from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command

@@ -11,7 +11,7 @@ from rebalancer.embedded.apiserver.eviction import evict
 from rebalancer.embedded.apiserver.kinds import ApiError, condition, is_ready
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.controllers.kubelets import (
+from rebalancer.embedded.controllers.nodes import (
     COMPLETE_AFTER,
     FAILS,
     NEVER_ENDS,

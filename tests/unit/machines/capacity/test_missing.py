@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.machines.capacity.missing import _spread_over, find_missing
+from rebalancer.machines.capacity.report import _spread_over, find_missing
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rules import NO_HISTORY, History
 from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
