@@ -29,8 +29,9 @@ from rebalancer.machines.drain.replacing import (
     ReplacementPace,
     ReplaceOptions,
 )
+from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import GroupNotes
-from rebalancer.machines.surge.replacement import MachineChoice, SurgeReplacement
+from rebalancer.machines.surge.replacement import SurgeReplacement
 from rebalancer.providers.contract import Outdated, ReplacingMachines
 from rebalancer.registry import Registry
 

@@ -47,7 +47,7 @@ _LAST_HEARTBEATS = 10.0
 
 @dataclass
 class Listening:
-    """Listens to one source, until ``stop``."""
+    """Listens to one source with two threads, until ``stop``: one receives, one sends heartbeats, so that none is delayed."""
 
     name: str
     receiver: Receiver

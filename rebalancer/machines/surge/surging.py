@@ -15,21 +15,25 @@ long ago.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.groups import Groups, known_nodes
-from rebalancer.machines.surge.note import STALE, GroupNote, GroupNotes, HeldNote
+from rebalancer.machines.drain.command import NodeCommand
+from rebalancer.machines.drain.cordon import give_back
+from rebalancer.machines.drain.replacing import ReplaceOptions
+from rebalancer.machines.surge.choice import MachineChoice
+from rebalancer.machines.surge.note import STALE, GroupNote, HeldNote, author
 from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView, Newcomers, OldGroups
-from rebalancer.providers.contract import Guarded, NodeGroup, Outdated, ReplacingMachines
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.providers.contract import Guarded, NodeGroup, ReplacingMachines
+from rebalancer.run.names import instance
 
 _SETTLED = 60.0
 """Seconds until a size that was requested, or the end of a machine, is known: DescribeAutoScalingGroups may lag behind."""
@@ -37,7 +41,7 @@ _POLL_INTERVAL = 5.0
 
 
 class SurgeRequests:
-    """Requests about the group that a process works on."""
+    """What was requested about the group that a process works on, and until when that is not known to be done."""
 
     def __init__(
         self, machines: ReplacingMachines, stop: Stop, say: Callable[[str, str], None]
@@ -141,33 +145,6 @@ _FAILURES = 10
 """Number of looks that may fail in a row."""
 
 
-class Cluster(Protocol):
-    """What is asked of the cluster."""
-
-    def look(self) -> tuple[Snapshot, float]:
-        """Return the state of the cluster, and the seconds by which its clock is ahead; raises ClusterReadError."""
-
-    def give_back(self, name: str, uid: str) -> bool:
-        """Open a node that the replacement has closed; False if its machine may be ending; raises ClusterReadError."""
-
-    def say(self, code: str, text: str) -> None:
-        """Report a step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurgeOptions:
-    """How groups grow."""
-
-    surge: int
-    """Most machines above the size of a group, but for zones: see :meth:`Surge._grow_again`."""
-    ready_within: timedelta
-    """Within which a new machine must be useful."""
-    by: str
-    """The process, as its notes name it."""
-    outdated: Outdated | None = None
-    startup_taints: Collection[str] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class _Look:
     """A group as it is."""
@@ -205,22 +182,19 @@ class Surge:
     """The groups of a replacement, one after the other."""
 
     def __init__(
-        self,
-        machines: ReplacingMachines,
-        notes: GroupNotes,
-        cluster: Cluster,
-        options: SurgeOptions,
-        stop: Stop,
-        unix: Callable[[], float],
-        old: Mapping[str, Mapping[str, str]],
-        under_way: Collection[str] = (),
+        self, command: NodeCommand, choice: MachineChoice, options: ReplaceOptions
     ) -> None:
-        """``old``: group -> name of each of its old nodes -> its uid; ``under_way``: those that have a note already."""
-        self._machines, self._cluster, self._options = machines, cluster, options
-        self._notes = notes
-        self._stop, self._unix = stop, unix
-        self._groups = OldGroups(old, under_way)
-        self._requests = SurgeRequests(machines, stop, cluster.say)
+        self._command, self._machines, self._notes = command, choice.machines, choice.group_notes
+        self._outdated, self._startup_taints = choice.outdated, choice.settings.startup_taints
+        self._most = options.surge or 1
+        """Most machines above the size of a group, but for zones: see :meth:`_grow_again`."""
+        self._ready_within = timedelta(seconds=options.ready_within)
+        """Within which a new machine must be useful."""
+        self._by = author(instance(command.environment))
+        """This process, as its notes name it."""
+        self._stop, self._unix = command.stop, command.environment.clock.unix
+        self._groups = OldGroups(choice.old, choice.under_way)
+        self._requests = SurgeRequests(self._machines, self._stop, self._say)
         self._more: dict[str, str] = {}
         """Name -> uid of new nodes that are ended, too, since they are more than there were."""
         self._at: _Look | None = None
@@ -229,11 +203,11 @@ class Surge:
         """Nodes that were being emptied or whose machines were ending, at that look."""
         self._closed: set[str] = set()
         """Nodes that were closed since that look."""
-        self._newcomers = Newcomers(options.ready_within)
-        self._ahead = unix() - stop.now()
+        self._newcomers = Newcomers(self._ready_within)
+        self._ahead = self._unix() - self._stop.now()
         """Unix seconds by the API server's clock, less those of a clock that nobody sets."""
         self._failures = 0
-        self._note = HeldNote(machines, notes, options.by, self._now, stop.now)
+        self._note = HeldNote(self._machines, self._notes, self._by, self._now, self._stop.now)
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
         self._seen: dict[tuple[str, str], int] = {}
@@ -256,7 +230,7 @@ class Surge:
     def is_old(self, name: str, provider_id: str) -> bool:
         """Return whether the provider still says that a machine is outdated, if it is asked for that."""
         at = self._at
-        if self._options.outdated is None or at is None or name in self._more:
+        if self._outdated is None or at is None or name in self._more:
             return True
         return (provider_id or name) in at.outdated
 
@@ -328,6 +302,15 @@ class Surge:
         """Return a context in which the note shows that this process lives."""
         return self._note.alive()
 
+    def give_back(self, name: str, uid: str) -> bool:
+        """Open a node that the replacement has closed; False if its machine may be ending; raises ClusterReadError."""
+        given = give_back(self._command.client, name, uid)
+        self._command.conditions.show(self._command.client, name)
+        return given
+
+    def _say(self, code: str, text: str) -> None:
+        self._command.progress.note(code, text)
+
     # -- steps on a group --------------------------------------------------------------------------
 
     def _step(self, busy: Collection[str]) -> str | None:
@@ -337,7 +320,7 @@ class Surge:
         at = self._look(name)
         if at is None:
             return self._next(name)
-        if at.note.by != self._options.by:
+        if at.note.by != self._by:
             self._at = None
             self._note.leave(name)
             self._groups.noted.discard(name)
@@ -345,7 +328,7 @@ class Surge:
             if abs(at.now - at.note.seen) < STALE:
                 return self._wait_for_other(name, at.note)
             self._groups.noted.add(name)
-            self._write(at, by=self._options.by)
+            self._write(at, by=self._by)
             self._is_fresh = True
         if self._is_fresh:
             # Tags are written without a condition: of two that write at once, both see at the next look whose note stands.
@@ -373,13 +356,13 @@ class Surge:
         """Wait for the process that is at work on a group; where nothing of it is ours, only until that is known to live."""
         lives = self._seen.setdefault((name, note.by), note.seen) != note.seen
         if lives and not self._groups.nodes(name):
-            self._cluster.say("other", f"other    {name}: {note.by} is at work on it")
+            self._say("other", f"other    {name}: {note.by} is at work on it")
             return self._next(name)
         return f"another replacement of {name}, by {note.by}"
 
     def _look(self, name: str) -> _Look | None:
         """Return the group as it is, with its note; None if there is nothing to do on it."""
-        snapshot, skew = self._cluster.look()
+        snapshot, skew = self._command.look()
         self._ahead = self._unix() + skew - self._stop.now()
         nodes = known_nodes(snapshot)
         group = self._machines.group_named(name, nodes)
@@ -399,7 +382,7 @@ class Surge:
                 f"the note of this replacement on {name} is gone: another client has removed it, or the provider's"
                 " answers are old"
             )
-        groups = Groups(snapshot, [group], self._options.startup_taints)
+        groups = Groups(snapshot, [group], self._startup_taints)
         note = self._notes.parse(name, group.note)
         if note is None and (self.reason or not self._groups.nodes(name) or not group.is_sized):
             self._groups.noted.discard(name)
@@ -411,8 +394,8 @@ class Surge:
         if note is None:
             note = self._begin(GroupView.of(snapshot, groups, group, launches), now)
         outdated: frozenset[str] = frozenset()
-        if self._options.outdated is not None:
-            outdated = self._machines.find_outdated(group, self._options.outdated)
+        if self._outdated is not None:
+            outdated = self._machines.find_outdated(group, self._outdated)
         view = GroupView.of(snapshot, groups, group, launches, note.at)
         self._newcomers.look(view, now)
         self._groups.note_instances(view)
@@ -432,10 +415,10 @@ class Surge:
             since=int(now),
             zones=view.zones(),
             suspended=view.group.meddling,
-            by=self._options.by,
+            by=self._by,
             seen=int(now),
         )
-        self._cluster.say("begun", f"begun    {view.group.name}: {size} machines")
+        self._say("begun", f"begun    {view.group.name}: {size} machines")
         self._is_fresh = True
         # Before it is written: the answer may be lost.
         self._groups.noted.add(view.group.name)
@@ -459,13 +442,13 @@ class Surge:
     def _suspend(self, at: _Look) -> None:
         running = [one for one in at.note.suspended if one in at.group.meddling]
         if running:
-            self._cluster.say("suspended", f"suspend  {at.group.name}: {', '.join(running)}")
+            self._say("suspended", f"suspend  {at.group.name}: {', '.join(running)}")
             self._machines.suspend(at.group, running)
 
     def _give_back(self, name: str) -> bool:
         """Open the old nodes that are closed, but for those whose machines may be ending; return whether there were any."""
         nodes = self._groups.nodes(name)
-        given = [node for node, uid in nodes.items() if self._cluster.give_back(node, uid)]
+        given = [node for node, uid in nodes.items() if self.give_back(node, uid)]
         for node in given:
             self._groups.forget(node)
         return bool(given)
@@ -478,14 +461,14 @@ class Surge:
             if one.uid
             and names.get(one.node) == one.uid
             and one.instance not in self._requests.ended
-            and (self._options.outdated is None or one.instance in at.outdated)
+            and (self._outdated is None or one.instance in at.outdated)
         ]
 
     # -- growing -----------------------------------------------------------------------------------
 
     def _grow(self, at: _Look, old: list[MachineView], busy: Collection[str]) -> str:
         note, maximum = at.note, at.group.maximum or 0
-        want = min(at.target + min(self._options.surge, len(old), at.target), maximum)
+        want = min(at.target + min(self._most, len(old), at.target), maximum)
         if want <= at.target and not busy:
             return self._fail(
                 at, f"{at.group.name} may have {maximum} machines and has {at.target}"
@@ -508,7 +491,7 @@ class Surge:
         One in each other zone may be needed until the zone of an old one comes.
         """
         zones = len(set(at.group.zones) | set(at.note.zones))
-        most = at.target + min(self._options.surge, at.target) + max(0, zones - 1)
+        most = at.target + min(self._most, at.target) + max(0, zones - 1)
         if at.desired >= min(most, at.group.maximum or 0):
             return self._fail(at, f"no old node may go without {held}")
         return self._increase(at, at.desired + 1)
@@ -517,7 +500,7 @@ class Surge:
         if not self._requests.is_known():
             # The answer may be older than the last request, and a smaller size would end machines of the provider's choice.
             size = max(size, min(at.note.size, at.group.maximum or size))
-        self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
+        self._say("grown", f"grow     {at.group.name} to {size} machines")
         # Where nothing that was requested may still be unknown, a larger size than was seen is that of others.
         is_sure = at.desired == at.note.size and (
             self._requests.is_known() or at.note.size == at.note.desired
@@ -531,8 +514,8 @@ class Surge:
 
     def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
         """Return (what is awaited of new machines, why that has failed); None and None once all are useful."""
-        within = self._options.ready_within.total_seconds()
-        after = f"after {format_duration(self._options.ready_within)}"
+        within = self._ready_within.total_seconds()
+        after = f"after {format_duration(self._ready_within)}"
         missing = at.desired - len(at.group.instances)
         if missing > 0:
             text = f"{missing} of the {at.desired} machines of {at.group.name} are not there yet"
@@ -548,7 +531,7 @@ class Surge:
         return lacks, lacks if late else None
 
     def _fail(self, at: _Look, why: str) -> str:
-        self._cluster.say("back", f"back     {at.group.name}: {why}")
+        self._say("back", f"back     {at.group.name}: {why}")
         self.reason = why
         self._at = self._write(at, back=why)
         return f"taking {at.group.name} back: {why}"
@@ -568,7 +551,7 @@ class Surge:
         if len(at.group.instances) < at.desired:
             size = self._requests.decrease_to_existing(name, target, at.note.size)
             if size is not None:
-                self._cluster.say("shrunk", f"shrink   {name} to {size} machines")
+                self._say("shrunk", f"shrink   {name} to {size} machines")
             return f"launches of {name} to end"
         return self._end_surplus(at, busy)
 
@@ -587,7 +570,7 @@ class Surge:
         if not surplus and not going:
             self._kept_since = min(self._kept_since, at.now)
             text = f"{name} has {at.desired} machines: none of the new ones can go"
-            if at.now - self._kept_since <= self._options.ready_within.total_seconds():
+            if at.now - self._kept_since <= self._ready_within.total_seconds():
                 return text
             self.trouble = text
             return self._next(name)
@@ -603,7 +586,7 @@ class Surge:
         """Return what asks, directly before its end is requested, whether a machine without a node has joined."""
 
         def why_not() -> str | None:
-            snapshot, _ = self._cluster.look()
+            snapshot, _ = self._command.look()
             joined = {*snapshot.nodes.provider_id, *snapshot.nodes.names}
             return "it has joined" if one.instance in joined else None
 
@@ -613,11 +596,11 @@ class Surge:
         """Resume what was suspended, and remove the note."""
         name, suspended = at.group.name, at.note.suspended
         for node, uid in self._more.items():
-            self._cluster.give_back(node, uid)
+            self.give_back(node, uid)
         self._machines.resume(at.group, suspended)
         self._note_left(at)
         self._note.remove(at.group)
-        self._cluster.say("restored", f"restored {name}: {at.desired} machines")
+        self._say("restored", f"restored {name}: {at.desired} machines")
         self._groups.noted.discard(name)
         return self._next(name)
 
