@@ -190,7 +190,6 @@ def pod_data(facts: PodFacts) -> dict[str, Any]:
         "owner": facts.owner,
         "ready": facts.ready,
         "terminating": facts.terminating,
-        "responders": [{"name": one.name, "priority": one.priority} for one in facts.responders],
         **decision_data(facts),
     }
 
@@ -207,6 +206,7 @@ def decision_data(facts: PodFacts) -> dict[str, Any]:
     return {
         "mayMove": facts.may_move,
         "forbiddenBy": forbidden,
+        "responders": [{"name": one.name, "priority": one.priority} for one in facts.responders],
         "breaks": [breach_data(breach) for breach in facts.breaches],
         "plan": {
             "verdict": facts.decision.value,
