@@ -249,6 +249,7 @@ _OWN: dict[str, Schema] = {
             "deletePods": _FLAG,
             "deletionCosts": _FLAG,
             "events": _FLAG,
+            "evictionRequests": _FLAG,
             "create": _FLAG,
             "marks": _FLAG,
             "namespacePolicies": _FLAG,

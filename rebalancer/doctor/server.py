@@ -27,6 +27,7 @@ from rebalancer.kube.access import (
 )
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.eviction_requests import LIST_REQUESTS
 from rebalancer.kube.failures import name_values
 from rebalancer.kube.lease import Lease, holder_of
 from rebalancer.kube.metrics import UsageSource, read_metrics
@@ -148,6 +149,8 @@ def _reads(
         yield "read CapacityBuffers (capacity.buffers)", BUFFER_RULES
     if run.loaded.policy.namespace_policies:
         yield "read policies of namespaces (namespacePolicies)", NAMESPACE_POLICY_RULES
+    if run.requests:
+        yield "see what EvictionRequests ask for (method.evictionRequests)", LIST_REQUESTS
     if run.rules.makes_room:
         yield "see for which pods a machine is coming (make-room)", SCALE_OUT_RULES
 
@@ -160,7 +163,12 @@ def _features(
         yield feature, Grade.PROBLEM, rules
     if run.loaded.policy.mode is not Mode.ENFORCE:
         return
-    moves = act_rules(run.rules.namespace, restarts=run.restarts, writes_costs=run.writes_costs)
+    moves = act_rules(
+        run.rules.namespace,
+        restarts=run.restarts,
+        requests=run.requests,
+        writes_costs=run.writes_costs,
+    )
     yield "evict pods (mode: enforce)", Grade.PROBLEM, moves
     yield "follow the cluster between waves", Grade.NOTE, FOLLOW_RULES
     yield "write events", Grade.NOTE, EVENT_RULES

@@ -14,7 +14,7 @@ import numpy as np
 
 from rebalancer.base.data_text import plain_number
 from rebalancer.cost.term import Candidates, Entry, Term
-from rebalancer.plan.plan import Cause, Move, Outcome, Skip
+from rebalancer.plan.plan import Cause, Method, Move, Outcome, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.problem import Pair, WeightedTerm
@@ -24,8 +24,9 @@ from rebalancer.report.as_json import move_data
 from rebalancer.report.document import Block
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.protect import find_done
+from rebalancer.wire.objects import EvictionResponder
 
 _NOT_DONE = "its controller is not done with it, or something may still read what it has left"
 _NOT_ASKED = "no strategy asks for it: its age, reason or exit code is another"
@@ -69,6 +70,10 @@ class PodFacts:
     message: str
     """Why it stays, or why its move is not carried out."""
     move: Outcome | None
+    responders: tuple[EvictionResponder, ...] = ()
+    """What ends it after an EvictionRequest, the first to be asked first."""
+    asked: bool = False
+    """Whether runs ask them, and do not evict it."""
     room: tuple[Outcome, ...] = ()
     """The moves that make room for it, in order."""
 
@@ -141,8 +146,15 @@ def _facts(
         code=skip.code.value if skip is not None and move is None else None,
         message=message,
         move=move,
+        responders=_responders(snapshot.classes[cls]),
+        asked=snapshot.method_of(cls, together=False) is Method.REQUEST,
         room=room,
     )
+
+
+def _responders(of_class: PodClass) -> tuple[EvictionResponder, ...]:
+    named = of_class.spec.eviction_responders or ()
+    return tuple(sorted(named, key=lambda one: (-(one.priority or 0), one.name)))
 
 
 def _room_of(report: RunReport, pod: int) -> tuple[Outcome, ...]:
@@ -194,6 +206,7 @@ def decision_data(facts: PodFacts) -> dict[str, Any]:
     return {
         "mayMove": facts.may_move,
         "forbiddenBy": forbidden,
+        "responders": [{"name": one.name, "priority": one.priority} for one in facts.responders],
         "breaks": [breach_data(breach) for breach in facts.breaches],
         "plan": {
             "verdict": facts.decision.value,

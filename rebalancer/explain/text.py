@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rebalancer.base.plain_text import WIDTH, count, more, percent, printable
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import Breach, PodDecision, PodFacts
-from rebalancer.plan.plan import Code, Method, Outcome, Status
+from rebalancer.plan.plan import Code, Outcome, Status
 from rebalancer.report import words
 from rebalancer.report.document import Block, Passage, join_sections
 from rebalancer.report.model import RunReport
@@ -138,8 +138,13 @@ def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ())
     # The reason of a pod that stays or waits names its protections already.
     if not facts.may_move and facts.decision not in _WITH_PROTECTIONS:
         yield f"may not move: {forbidden_words(facts)}"
+    if facts.responders:
+        names = ", ".join(f"{one.name} ({one.priority})" for one in facts.responders)
+        how = "runs ask them by an EvictionRequest" if facts.asked else _NOT_ASKED
+        yield f"responders by priority: {names}; {how}"
 
 
+_NOT_ASKED = "runs evict it (method.evictionRequests is not set, or the API is not served)"
 _WITH_PROTECTIONS = (PodDecision.STAYS, PodDecision.ROOM, PodDecision.NOTHING)
 
 
@@ -189,7 +194,7 @@ def outcome_of(report: RunReport, outcome: Outcome) -> str:
     for_pod = move.makes_way_for and move.room is None
     what = "changes places with another pod" if move.exchanges else "makes room for another move"
     way = f"; {what}" if for_pod else ""
-    way += "; by a restart of its rollout" if move.method is Method.RESTART else ""
+    way += words.method_words(move.method)
     way += f"; steered, {count(len(move.marks), 'node')} marked" if move.marks else ""
     return (
         f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "

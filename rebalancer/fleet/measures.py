@@ -97,7 +97,7 @@ def _waves(played: Played) -> Iterator[list[Outcome]]:
     for cycle in played.simulation.cycles:
         waves: dict[int, list[Outcome]] = {}
         for outcome in cycle.outcomes:
-            if outcome.status.is_carried_out and outcome.move.method is Method.EVICT:
+            if outcome.status.is_carried_out and outcome.move.method is not Method.RESTART:
                 waves.setdefault(outcome.move.wave, []).append(outcome)
         yield from waves.values()
 

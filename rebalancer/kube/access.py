@@ -16,6 +16,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.kube.evict import RESTART_RULES
+from rebalancer.kube.eviction_requests import REQUEST_RULES
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import READ_DAEMON_SET
 from rebalancer.kube.nodes import CHANGE_CONDITIONS, CHANGE_NODE, READ_NODE
@@ -64,19 +65,24 @@ ACT_RULES = (
 
 
 def act_rules(
-    namespace: str | None, *, restarts: bool = False, writes_costs: bool = False
+    namespace: str | None,
+    *,
+    restarts: bool = False,
+    requests: bool = False,
+    writes_costs: bool = False,
 ) -> tuple[AccessRule, ...]:
-    """Return ACT_RULES, plus RESTART_RULES for a run that ``restarts``, and CHANGE_POD for one that ``writes_costs``.
+    """Return ACT_RULES, plus RESTART_RULES for a run that ``restarts``, REQUEST_RULES for one that ``requests`` evictions, and CHANGE_POD for one that ``writes_costs``.
 
     If the run is limited to ``namespace``, the right to move and change pods is needed only there.
     """
     costs = (CHANGE_POD,) if writes_costs else ()
-    rules = (*ACT_RULES, *(RESTART_RULES if restarts else ()), *costs)
+    methods = (*(RESTART_RULES if restarts else ()), *(REQUEST_RULES if requests else ()))
+    rules = (*ACT_RULES, *methods, *costs)
     if namespace is None:
         return rules
     return tuple(
         replace(rule, namespace=namespace)
-        if rule.resource.endswith("/eviction") or rule in (*RESTART_RULES, CHANGE_POD)
+        if rule.resource.endswith("/eviction") or rule in (*methods, CHANGE_POD)
         else rule
         for rule in rules
     )

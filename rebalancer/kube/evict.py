@@ -49,6 +49,8 @@ class AnswerKind(enum.Enum):
     """The pod is terminating now (with ``dry_run``: it would be)."""
     RESTARTED = "restarted"
     """The rollout has been restarted."""
+    REQUESTED = "requested"
+    """The responders of the pod are asked to end it."""
     DROPPED = "dropped"
     """Not asked for: as the Deployment is now, a restart would leave a gap."""
     BLOCKED = "blocked"

@@ -28,6 +28,9 @@ _VALUES = {
     ("list", "autoscaling.x-k8s.io", "capacitybuffers"): "rbac.capacityBuffers: true",
     ("get", "", "podtemplates"): "rbac.capacityBuffers: true",
     ("list", "", "configmaps"): "rbac.namespacePolicies: true",
+    ("list", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
+    ("create", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
+    ("patch", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
     ("list", "storage.k8s.io", "volumeattachments"): "rbac.volumeAttachments: true",
 }
 """(verb, group, resource) -> the value; rights that the chart always grants have none."""

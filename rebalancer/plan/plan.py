@@ -88,6 +88,8 @@ class Method(enum.StrEnum):
     """The pod is evicted, and its controller creates another."""
     RESTART = "restart"
     """The rollout of its Deployment is restarted: the new pod is Ready before the old one goes."""
+    REQUEST = "request"
+    """The responders that the pod names are asked by an EvictionRequest: they end it in their own way and time."""
 
 
 class Cause(enum.StrEnum):
@@ -423,6 +425,8 @@ class Status(enum.StrEnum):
     """The pod was evicted."""
     RESTARTED = "restarted"
     """The rollout of the pod's Deployment was restarted."""
+    REQUESTED = "requested"
+    """An EvictionRequest asks the pod's responders to end it; until they have, it is in flight."""
     BLOCKED = "blocked"
     """A PodDisruptionBudget allowed no disruption, up to the deadline."""
     CHANGED = "changed"
@@ -453,8 +457,13 @@ class Status(enum.StrEnum):
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether the API server accepted the move, an eviction or a restart."""
-        return self in (Status.EVICTED, Status.RESTARTED)
+        """Whether the API server accepted the move: an eviction, a restart, or a request for an eviction."""
+        return self in (Status.EVICTED, Status.RESTARTED, Status.REQUESTED)
+
+    @property
+    def ends_pod(self) -> bool:
+        """Whether the move was carried out and the pod ends at once: responders that are asked take their time."""
+        return self.is_carried_out and self is not Status.REQUESTED
 
     @property
     def may_have_evicted(self) -> bool:

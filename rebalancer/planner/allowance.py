@@ -21,6 +21,7 @@ from rebalancer.planner.limit_table import (
 )
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
+from rebalancer.snapshot.in_flight import pods_asked_for
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
 # What comes before the evictions is in the time of a run, too: lists of 150,000 pods take 7 to 10 s, and a move
@@ -177,7 +178,7 @@ class Allowance:
         self._seen, self._without = self._seen.copy(), self._without.copy()
 
     def _seen_in_flight(self) -> None:
-        """Count the moves of earlier runs in flight: terminating pods, and young pods that are not Ready.
+        """Count the moves of earlier runs in flight: terminating pods, young pods that are not Ready, and open EvictionRequests.
 
         A pod that should have been gone for so long as a pod may start is stuck, and not in flight. A victim and its
         replacement are one move, unless the owner creates the replacement only after the victim is gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
@@ -208,6 +209,12 @@ class Allowance:
         self._starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
+        for pod in pods_asked_for(snapshot).tolist():
+            of, node = int(owner_of[pod]), int(pods.node[pod])
+            if of >= 0 and node >= 0 and pods.uid[pod] not in self._planned:
+                self._starting_in[snapshot.owners[of].namespace] += 1
+                self._used[[IN_FLIGHT, 1 + of]] += 1
+                self._use_node(node)
         self._seen = self._starting_in.copy()
         self._landed = self._used.copy()
         for pod in np.flatnonzero(going & ~stuck & (pods.node >= 0) & (owner_of >= 0)).tolist():
@@ -219,8 +226,12 @@ class Allowance:
             else:
                 self._seen[snapshot.owners[of].namespace] += 1
                 self._used[[IN_FLIGHT, 1 + of]] += 1
-            self._used[[self._table.counter[limit] for limit in self._sets[0].waves_of(node)]] += 1
+            self._use_node(node)
         self._spare_namespaces()
+
+    def _use_node(self, node: int) -> None:
+        """Count a move in flight in the limits of a node, and of its zone."""
+        self._used[[self._table.counter[limit] for limit in self._sets[0].waves_of(node)]] += 1
 
     def _spare_namespaces(self) -> None:
         """Let what is in flight in one namespace, and this run has not moved, hold up at most half of the limit in all others.

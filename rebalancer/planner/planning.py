@@ -22,6 +22,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import scores_of, unmet_of
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.in_flight import with_requests
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
@@ -93,11 +94,14 @@ class Planned:
 
     def _problem(self, snapshot: Snapshot) -> Problem:
         """Return the problem on the current cluster, with the nodes marked that the plan empties."""
-        # Pictures of the cluster between waves have neither.
+        # Pictures of the cluster between waves have none of these.
         if not snapshot.pod_groups:
             snapshot = replace(snapshot, pod_groups=self.snapshot.pod_groups)
         if snapshot.buffers is None:
             snapshot = replace(snapshot, buffers=self.snapshot.buffers)
+        asked = self.snapshot.eviction_requests
+        if snapshot.eviction_requests is None and asked is not None:
+            snapshot = with_requests(snapshot, asked.values())
         marked = None
         if self.emptied is not None:
             marked = np.array([name in self.emptied for name in snapshot.nodes.names], bool)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rebalancer.cost.guards import guard_term
-from rebalancer.plan.plan import Cause, Method, Move
+from rebalancer.plan.plan import Cause, Move
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import FirstMove
 from rebalancer.planner.draft import Draft
@@ -224,7 +224,7 @@ class _Check:
             return Refusal.of(kind, text=TEXTS["selector"], names=protections)
         if (why := self._why_not_asked(move, pod)) is not None:
             return why
-        now = Method.RESTART if self._snapshot.classes[cls].restarts else Method.EVICT
+        now = self._snapshot.method_of(cls, together=move.of_gang)
         if now is not move.method:
             return Refusal.of(Why.METHOD_CHANGED, planned=move.method, now=now)
         verdict = self._judge_move(move, pod, cls, node)

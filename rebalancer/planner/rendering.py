@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rebalancer.base.plain_text import and_more
 from rebalancer.plan.plan import Cause, Cost, Landing, Method, Move
 from rebalancer.planner.problem import Problem
 from rebalancer.scheduler.prediction import Prediction, takers_text
@@ -14,6 +15,8 @@ from rebalancer.snapshot.model import PodClass
 
 # A landing distribution above 100 nodes has hundreds of places; so many are kept for people.
 SHOWN_LANDINGS = 20
+_NAMED = 2
+"""So many responders are named in a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,7 @@ class Rendering:
         problem, snapshot = self._problem, self._problem.snapshot
         of_class = snapshot.classes[chosen.cls]
         other = chosen.makes_way_for
-        how = "by a restart of the rollout" if of_class.restarts else ""
-        if of_class.too_late:
-            how = f"evicted, for a restart would come too late: {of_class.too_late}"
+        method = snapshot.method_of(chosen.cls, together=bool(chosen.gang))
         return Move(
             namespace=of_class.namespace,
             pod=snapshot.pods.name[chosen.pod],
@@ -73,7 +74,14 @@ class Rendering:
             landings=self.landings(chosen.cls, chosen.landings),
             strategy=chosen.strategy,
             reason="; ".join(
-                filter(None, (chosen.reason, how, takers_text(snapshot, chosen.landings)))
+                filter(
+                    None,
+                    (
+                        chosen.reason,
+                        _describe_method(of_class, method),
+                        takers_text(snapshot, chosen.landings),
+                    ),
+                )
             ),
             gain=cost_of_entries(chosen.gain),
             cost=round(float(problem.costs[chosen.pod]), 6),
@@ -82,7 +90,7 @@ class Rendering:
             observed=chosen.observed,
             makes_way_for=snapshot.pods.uid[other] if other >= 0 else "",
             marks=self.names(chosen.marks),
-            method=Method.RESTART if of_class.restarts else Method.EVICT,
+            method=method,
             cause=chosen.cause,
             unit=chosen.unit,
             room=None if chosen.room is None else self.names(chosen.room),
@@ -114,6 +122,16 @@ class Rendering:
             }
             self._domains[node, keys] = domains
         return domains
+
+
+def _describe_method(of_class: PodClass, method: Method) -> str:
+    """Return how a pod moves, for the reason of its move; empty if it is evicted as usual."""
+    if of_class.too_late:
+        return f"evicted, for a restart would come too late: {of_class.too_late}"
+    if method is Method.REQUEST:
+        names = (one.name for one in of_class.spec.eviction_responders or ())
+        return f"by a request to {and_more(list(names), _NAMED)}"
+    return "by a restart of the rollout" if method is Method.RESTART else ""
 
 
 def _topology_keys(of_class: PodClass) -> tuple[str, ...]:

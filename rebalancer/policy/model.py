@@ -134,16 +134,19 @@ class SelectedGrace(Section):
         return self
 
 
+_EvictOrRestart = Literal[Method.EVICT, Method.RESTART]
+
+
 class Methods(Section):
     """How pods are moved: their grace period, and what to do with pods that should not, or cannot, be evicted."""
 
-    single_replicas: Method = Field(
+    single_replicas: _EvictOrRestart = Field(
         default=Method.EVICT,
         description="restart: single replicas of Deployments that surge are moved by a restart of the rollout, the new"
         " pod Ready before the old one goes, also where protect.singleReplicas holds; by drain and replace, too. Needs get"
         " and patch on deployments.",
     )
-    unevictable: Method = Field(
+    unevictable: _EvictOrRestart = Field(
         default=Method.EVICT,
         description="restart: Deployments whose pods no eviction can ever take, because a PodDisruptionBudget never allows one"
         " or two select them, are moved by a restart of the rollout, all of their pods, never fewer of them Ready; for hard"
@@ -155,6 +158,12 @@ class Methods(Section):
     )
     grace_periods: tuple[SelectedGrace, ...] = Field(
         default=(), description="The same for pods that are selected, in the place of gracePeriod."
+    )
+    eviction_requests: PositiveDuration | None = Field(
+        default=None,
+        description="How long the responders that a pod names in evictionResponders may take to end it. Runs ask them by an"
+        " EvictionRequest (lifecycle.k8s.io) instead of an eviction, count it in flight, and withdraw it then; absent, or where the"
+        " API is not served: all pods are evicted. Needs list, create and patch on evictionrequests.",
     )
 
     @property

@@ -74,6 +74,7 @@ _INDENT = " " * 6
 _STATUS_STYLE = {
     Status.EVICTED: "green",
     Status.RESTARTED: "green",
+    Status.REQUESTED: "green",
     Status.PLANNED: "",
     Status.OBSERVED: "dim",
     Status.NOT_ATTEMPTED: "dim",

@@ -27,6 +27,7 @@ Form = Literal["text", "json", "quiet"]
 
 # Replacements take seconds to minutes: often enough to see that it goes on, without filling a log.
 _WAITING_EVERY = 10.0
+_HOW = {Method.EVICT: "evicted", Method.RESTART: "restarted", Method.REQUEST: "requested"}
 
 
 def bars_on(environment: Environment, *, form: str = "text", color: str = "auto") -> Bars | None:
@@ -99,7 +100,7 @@ class Progress:
         """Report that the API server accepted an eviction, or a restart."""
         if self._picture is not None:
             self._picture.leave(move)
-        how = "restarted" if move.method is Method.RESTART else "evicted"
+        how = _HOW[move.method]
         self._tell(how, f"{how:<8} {move.ref} from {move.node}", pod=move.ref, node=move.node)
 
     def not_evicted(self, outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rebalancer.base.plain_text import and_more, count
-from rebalancer.plan.plan import Code, Cost, Move, Score, Status, UnmetRule
+from rebalancer.plan.plan import Code, Cost, Move, Outcome, Score, Status, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import skips, words
 from rebalancer.report.changes import NO_ZONE, Changes, WorkloadChange, select_outcomes
@@ -143,6 +143,11 @@ def _zone_sentence(
     )
 
 
+def _is_open(outcome: Outcome) -> bool:
+    """Return whether responders are asked to end a pod, and nothing has replaced it yet."""
+    return outcome.status is Status.REQUESTED and outcome.landed is None
+
+
 def _uneven(rules: Sequence[UnmetRule]) -> set[str]:
     """Return the workloads of unmet rules over zones."""
     over = [f" over {key} " for key in ZONE_KEYS]
@@ -180,7 +185,9 @@ class Summary:
         if report.dry_run:
             return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
-        done = "moved" if words.restarts(moves) else "evicted"
+        done = "moved" if words.list_other_methods(moves) else "evicted"
+        if open_ := sum(1 for one in report.outcomes if _is_open(one)):
+            done += f" or asked for ({open_:,} still there)"
         return f"{count(evicted, 'pod')} {done} of {len(moves):,} planned{self._fixed}."
 
     @property
@@ -240,10 +247,10 @@ class Summary:
     def _planned(self) -> str:
         moves = self.moves
         observed = sum(move.observed for move in moves)
-        restarts = words.restarts(moves)
-        line = count(len(moves), "move" if restarts else "eviction")
-        if restarts:
-            line += f" ({restarts:,} by restart)"
+        others = words.list_other_methods(moves)
+        line = count(len(moves), "move" if others else "eviction")
+        for method, number in others:
+            line += f" ({number:,} by {method})"
         if observed:
             line += f" ({observed:,} observed only)"
         waves = max(move.wave for move in moves)

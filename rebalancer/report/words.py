@@ -238,6 +238,7 @@ def marks_words(move: Move) -> str:
 PAST = {
     Status.EVICTED: "evicted",
     Status.RESTARTED: "restarted",
+    Status.REQUESTED: "requested",
     Status.BLOCKED: "blocked by a PodDisruptionBudget",
     Status.CHANGED: "changed meanwhile",
     Status.GONE: "gone before",
@@ -355,6 +356,18 @@ def act_line(one: MachineAct) -> str:
     return f"{one.strategy}: {f'{of}: ' if of else ''}{one.code} ({one.status}): {one.message}."
 
 
-def restarts(moves: Iterable[Move]) -> int:
-    """Return the number of moves that are restarts."""
-    return sum(move.method is Method.RESTART for move in moves)
+def list_other_methods(moves: Iterable[Move]) -> list[tuple[str, int]]:
+    """Return (method, how many moves) for the methods of ``moves`` other than an eviction."""
+    of = Counter(move.method for move in moves)
+    return [
+        (method.value, of[method]) for method in Method if method is not Method.EVICT and of[method]
+    ]
+
+
+def method_words(method: Method) -> str:
+    """Return the end of a phrase on a move, for a method other than an eviction."""
+    return {
+        Method.EVICT: "",
+        Method.RESTART: "; by a restart of its rollout",
+        Method.REQUEST: "; by a request to its responders",
+    }[method]

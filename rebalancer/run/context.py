@@ -109,6 +109,11 @@ class RunContext:
         """Whether the run may restart rollouts."""
         return self.loaded.policy.method.restarts
 
+    @property
+    def requests(self) -> bool:
+        """Whether the run asks the responders of pods by EvictionRequests."""
+        return self.loaded.policy.method.eviction_requests is not None
+
 
 def run_context(
     options: RunOptions,

@@ -142,6 +142,11 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
         from rebalancer.run.context import tidy_nodes  # noqa: PLC0415
 
         tidy_nodes(run, source.client, reading.snapshot)
+    if source.client is not None and run.acts and reading.snapshot.eviction_requests:
+        from rebalancer.run.withdrawals import withdraw_late  # noqa: PLC0415
+
+        run.environment.committed.set()
+        withdraw_late(run, source.client, reading.snapshot)
     scaling, blind = _scaling(run, source, reading, scale)
     if scaling is not None:
         if run.acts:

@@ -25,6 +25,7 @@ from rebalancer.run.names import identity, instance
 from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.buffers import explain_left_out
+from rebalancer.snapshot.in_flight import with_requests
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -110,7 +111,9 @@ class Source:
             self.run.notes.append(_NO_POLICIES)
         with collector_paused(for_good=True):
             snapshot = load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
-            return Reading(snapshot, self.run)
+            # A file holds none; that a pod may name responders shows that its server serves them.
+            asks = self.run.requests
+            return Reading(with_requests(snapshot, ()) if asks else snapshot, self.run)
 
     def _of_cluster(self, client: Client, jobs: list[ObjectMeta] | None) -> Reading:
         run = self._with_namespaces(client, self._with_scheduler(client))
@@ -149,10 +152,22 @@ class Source:
             snapshot = replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
         groups, notes = read_pod_groups(client, snapshot)
         self.run.notes.extend(notes)
-        snapshot = replace(snapshot, pod_groups=groups)
+        snapshot = self._with_requests(client, replace(snapshot, pod_groups=groups))
         if self.run.loaded.policy.capacity.buffers:
             return replace(snapshot, buffers=read_buffers(client, snapshot))
         return snapshot
+
+    def _with_requests(self, client: Client, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the EvictionRequests, if runs ask responders and some pod names one."""
+        if not self.run.requests or not any(of.spec.eviction_responders for of in snapshot.classes):
+            return snapshot
+        from rebalancer.kube.eviction_requests import list_requests  # noqa: PLC0415
+
+        requests = list_requests(client)
+        if requests is None:
+            self.run.notes.append(_NOT_SERVED)
+            return snapshot
+        return with_requests(snapshot, requests)
 
     def _with_namespaces(self, client: Client, run: RunContext) -> RunContext:
         """Return the run with the policies of the namespaces that may have one; say what is wrong with others."""
@@ -215,6 +230,10 @@ class Source:
         return replace(run, rules=run.rules.with_scheduler(configuration))
 
 
+_NOT_SERVED = (
+    "the API server serves no EvictionRequests (lifecycle.k8s.io/v1alpha1): pods with responders are evicted,"
+    " whatever method.evictionRequests says"
+)
 _MAX_UNUSED = 20
 """Policies of namespaces that a run speaks of: each takes a request."""
 _NO_POLICIES = (
@@ -293,6 +312,7 @@ def require_rights(
         lease_rules,
         require,
     )
+    from rebalancer.kube.eviction_requests import LIST_REQUESTS  # noqa: PLC0415
     from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES  # noqa: PLC0415
 
     with run.timings.phase("access"):
@@ -300,12 +320,19 @@ def require_rights(
         kept = [one for one in (run.state.memory, run.state.machine_state) if one is not None]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
         marks = MARK_RULES if run.steers or run.closes else ()
-        moves = act_rules(run.rules.namespace, restarts=run.restarts, writes_costs=run.writes_costs)
+        moves = act_rules(
+            run.rules.namespace,
+            restarts=run.restarts,
+            requests=run.requests,
+            writes_costs=run.writes_costs,
+        )
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rights)
         events = SCALE_OUT_RULES if run.rules.makes_room else ()
         buffers = BUFFER_RULES if run.loaded.policy.capacity.buffers else ()
         narrowed = NAMESPACE_POLICY_RULES if run.loaded.policy.namespace_policies else ()
-        reads = (*READ_RULES, *events, *buffers, *narrowed, *(usage.rules if usage else ()), *also)
+        asked_for = LIST_REQUESTS if run.requests else ()
+        more = (*events, *buffers, *narrowed, *asked_for, *(usage.rules if usage else ()))
+        reads = (*READ_RULES, *more, *also)
         asked = [one for one in (*reads, *acts, *lease, *maps) if one not in run.granted]
         require(client, asked)
         run.granted.update(asked)

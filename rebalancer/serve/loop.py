@@ -462,7 +462,7 @@ class ServeLoop:
             of_run.close()
 
     def _keep(self, report: RunReport) -> None:
-        self._evicted = {one.move.uid for one in report.outcomes if one.status.is_carried_out}
+        self._evicted = {one.move.uid for one in report.outcomes if one.status.ends_pod}
         self._say_new(report.warnings)
 
     def _say_new(self, notes: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rebalancer.base.durations import format_duration
+from rebalancer.plan.plan import Method
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, freeze
 from rebalancer.snapshot.jobs import JobState
@@ -20,6 +21,7 @@ from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_lab
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
 from rebalancer.snapshot.native_nodes import ARCH_LABEL, OS_LABEL, NativeNodes, required_keys
+from rebalancer.snapshot.requests import EvictionRequest
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import FINISHED, RUNNING, PodState
@@ -506,6 +508,8 @@ class Snapshot:
     """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
     same_architecture: bool = False
     """Whether the policy keeps pods on the architecture where those of their template are Ready."""
+    eviction_requests: Mapping[str, EvictionRequest] | None = None
+    """Uid of a pod -> the EvictionRequest that counts for it; None where runs evict all pods themselves."""
 
     def once(self, make: Callable[[Snapshot], T]) -> T:
         """Return ``make`` of this snapshot, computed the first time only: a snapshot never changes."""
@@ -734,6 +738,14 @@ class Snapshot:
             return True
         owner = self.owner_of(cls)
         return owner is not None and owner.waits
+
+    def method_of(self, cls: int, *, together: bool) -> Method:
+        """Return how a pod of ``cls`` moves; ``together``: with others, all or none, for which the API takes no requests."""
+        of_class = self.classes[cls]
+        if of_class.restarts:
+            return Method.RESTART
+        asks = self.eviction_requests is not None and of_class.spec.eviction_responders
+        return Method.REQUEST if asks and not together else Method.EVICT
 
     def owner_of(self, cls: int) -> Owner | None:
         """Return the top controller of the pods of ``cls``; None if they have none."""

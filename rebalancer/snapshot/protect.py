@@ -89,6 +89,7 @@ ROLLOUT = "wholeRollout"
 RESIZE_DEFERRED = "resizeDeferred"
 """The protections that have reason codes of their own."""
 _SELECTOR = "selector"
+IN_PROGRESS = "evictionInProgress"
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
     "terminating": "is terminating",
@@ -120,7 +121,7 @@ ANNOTATED: Mapping[str, str] = {
     "safeToEvict": "Cluster Autoscaler's annotation `safe-to-evict` on it",
     "doNotDisrupt": "Karpenter's annotation `do-not-disrupt` on it",
     "preferNoEviction": "the descheduler's annotation `prefer-no-eviction` on it",
-    "evictionInProgress": "KubeVirt's annotation on it: a live migration is its answer to an eviction before",
+    IN_PROGRESS: "KubeVirt's annotation on it: a live migration is its answer to an eviction before; or an EvictionRequest",
 }
 """Protection -> the annotation that asks for it."""
 
@@ -230,7 +231,7 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
     if name == JUST_SCALED:
         return scaling_text(snapshot, cls.owner)
     if name in ANNOTATED:
-        return "; ".join(_read_annotations(snapshot, cls, name))
+        return "; ".join(_read_annotations(snapshot, pod, cls, name))
     return _job_text(cls) if name == "job" else TEXTS[name]
 
 
@@ -255,9 +256,12 @@ def _need_of(snapshot: Snapshot, cls: PodClass) -> str:
     return "; how many pods it needs is not known" if cls.membership.pod_group else ""
 
 
-def _read_annotations(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
-    """Yield the messages of the annotations on a pod of ``cls``, on its owner and on its namespace."""
+def _read_annotations(snapshot: Snapshot, pod: int, cls: PodClass, name: str) -> Iterator[str]:
+    """Yield the messages of the annotations on a pod of ``cls``, on its owner and on its namespace, and of its EvictionRequest."""
     yield from (own.text for own in cls.opt_outs if own.protection == name)
+    if name == IN_PROGRESS:
+        asked = (snapshot.eviction_requests or {}).get(snapshot.pods.uid[pod])
+        yield from () if asked is None else (asked.text,)
     if name != "optedOut":
         return
     if cls.owner >= 0:
@@ -369,6 +373,8 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
         bits[(pods.flags & flag) != 0] |= _BIT[name]
     bits[pods.node < 0] |= _BIT["unscheduled"]
     bits[pods.where(_resize_deferred)] |= _BIT[RESIZE_DEFERRED]
+    if snapshot.eviction_requests:
+        bits[pods.uid.rows_of(snapshot.eviction_requests.keys())] |= _BIT[IN_PROGRESS]
     since = np.where(pods.ready_since > 0, pods.ready_since, pods.created)
     age = snapshot.captured_at - since
     bits[age < rules.min_pod_age.total_seconds()] |= _BIT["young"]

@@ -118,6 +118,17 @@ class _Simulated:
     def read_disruptions_allowed(self, budget: str) -> int | None:  # noqa: ARG002  # as planned
         return None
 
+    def ask(self, move: Move) -> EvictionAnswer:
+        """Let responders end the pod at once: how long they take is not known."""
+        done = self.evict(move.namespace, move.pod, move.uid)
+        return EvictionAnswer(AnswerKind.REQUESTED, done.message)
+
+    def find_refusal(self, move: Move) -> str | None:  # noqa: ARG002  # there is none
+        return None
+
+    def withdraw(self, move: Move, *, in_vain: bool) -> str | None:  # noqa: ARG002  # none is open
+        return None
+
     def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
         for move in moves:
             created, starts = self._world.now, self._world.draw(self._ready_after)

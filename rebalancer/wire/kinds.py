@@ -83,6 +83,8 @@ LEADER_WORKER_SETS = Resource(
 CAPACITY_BUFFERS = Resource("CapacityBuffer", "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers")
 """Cluster Autoscaler's; it and Karpenter also serve ``v1alpha1``."""
 POD_TEMPLATES = Resource("PodTemplate", "", "v1", "podtemplates")
+EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
+"""From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
 

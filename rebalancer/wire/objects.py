@@ -285,6 +285,13 @@ class PodOS(_Wire, frozen=True):
     name: str = ""
 
 
+class EvictionResponder(_Wire, frozen=True):
+    """What ends a pod once an EvictionRequest asks for it (KEP-4563); the highest priority is asked first."""
+
+    name: str = ""
+    priority: int | None = None
+
+
 class SchedulingSpec(_Wire, frozen=True):
     """The fields of a PodSpec that affect scheduling, protections and eviction cost."""
 
@@ -309,6 +316,7 @@ class SchedulingSpec(_Wire, frozen=True):
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
     os: PodOS | None = None
+    eviction_responders: tuple[EvictionResponder, ...] | None = None
 
 
 class OwnerReference(_Wire, frozen=True):

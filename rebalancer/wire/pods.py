@@ -371,6 +371,7 @@ class _Spec(Struct, rename="camel", gc=False):
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
     os: o.PodOS | None = None
+    eviction_responders: tuple[o.EvictionResponder, ...] | None = None
 
     def key(self) -> Hashable:
         return (
@@ -394,6 +395,7 @@ class _Spec(Struct, rename="camel", gc=False):
             self.termination_grace_period_seconds,
             self.restart_policy,
             self.os,
+            self.eviction_responders,
         )
 
     def count_resized(self, status: _Status) -> None:
@@ -442,6 +444,7 @@ class _Spec(Struct, rename="camel", gc=False):
             termination_grace_period_seconds=self.termination_grace_period_seconds,
             restart_policy=self.restart_policy,
             os=self.os,
+            eviction_responders=self.eviction_responders,
         )
 
 

@@ -33,6 +33,7 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.evict import EVICT, RESTART_RULES
+from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.failures import name_values
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
@@ -482,6 +483,15 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         ({"policy": {"method": {"unevictable": "restart"}}}, RESTART_RULES, ()),
         ({"rbac": {"restarts": True}}, RESTART_RULES, ()),
         ({"existingPolicy": "mine", "rbac": {"restarts": True}}, RESTART_RULES, ()),
+        # Requests are sent only where the policy says how long they may take.
+        ({"policy": {"method": {"gracePeriod": "9s"}}}, (), ()),
+        *(
+            (values, (*LIST_REQUESTS, *REQUEST_RULES), LIST_REQUESTS)
+            for values in (
+                {"policy": {"method": {"evictionRequests": "40m"}}},
+                {"existingPolicy": "mine", "rbac": {"evictionRequests": True}},
+            )
+        ),
     ],
 )
 def test_a_right_is_there_only_where_the_policy_needs_it(values, acting, observing):
@@ -880,6 +890,7 @@ CHANGED = {
     "rbac.deletionCosts": True,
     "rbac.events": True,
     "rbac.namespacePolicies": True,
+    "rbac.evictionRequests": True,
     "rbac.podGroups": True,
     "rbac.create": False,
     "rbac.marks": True,

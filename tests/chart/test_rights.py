@@ -129,6 +129,16 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {RELEASE: {"get replicasets.apps", "get deployments.apps", "patch deployments.apps"}},
     ),
     (
+        "method.evictionRequests",
+        {"policy": {"method": {"evictionRequests": "40m"}}},
+        {
+            RELEASE: {
+                f"{verb} evictionrequests.lifecycle.k8s.io" for verb in ("list", "create", "patch")
+            },
+            f"{RELEASE}-observe": {"list evictionrequests.lifecycle.k8s.io"},
+        },
+    ),
+    (
         "protect.afterScaling",
         {"policy": {"protect": {"afterScaling": "10m"}}},
         {

@@ -67,6 +67,7 @@ TOOLS = {
     ),
     "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     "cluster-api": Tool("capi", "sigs.k8s.io/cluster-api/core"),
+    "eviction-requests": Tool("requests", "rebalancer.test/controlplane/requests"),
     "jobset": Tool("gangs", "sigs.k8s.io/jobset"),
     "lws": Tool("gangs", "sigs.k8s.io/lws/cmd"),
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from rebalancer.kube import access
 from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.kube.evict import RESTART_RULES
+from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import GET_TEMPLATES, LIST_BUFFERS, NAMESPACE_POLICY_RULES
@@ -19,6 +20,8 @@ ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
     ("`--lease`", access.lease_rules("", ""), "always, on its own Lease"),
     ("`--memory`; `--machine-state` of `serve`", access.config_map_rules("", ""), "always, on its own ConfigMaps"),
     ("`method: {singleReplicas: restart}`, `{unevictable: restart}`", RESTART_RULES, "that policy; `rbac.restarts`"),
+    ("[`method.evictionRequests`](requests.md), also a dry run", LIST_REQUESTS, "that policy; `rbac.evictionRequests`"),
+    ("the same, to send them", REQUEST_RULES, "that policy; `rbac.evictionRequests`"),
     ("`steer: marks`; `scale-in` and `signals` of `serve`; removing marks", access.MARK_RULES, "that policy; `rbac.marks`"),
     ("`deletion-cost`, also with `mode: off`", (CHANGE_POD,), "that policy; `rbac.deletionCosts`"),
     ("`drain`, `replace`", access.DRAIN_RULES, "`drain.enabled`"),

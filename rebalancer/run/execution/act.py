@@ -27,6 +27,7 @@ from rebalancer.kube.evict import (
     read_pod,
     recreates_group,
 )
+from rebalancer.kube.eviction_requests import ask, list_requests, request_name, withdraw
 from rebalancer.kube.read import Kept
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
@@ -56,7 +57,7 @@ def _ignore(uid: str, controller: str) -> None:
 
 
 class ClusterActor:
-    """Evicts and restarts pods through a client, and writes events about it."""
+    """Evicts and restarts pods through a client, or asks their responders, and writes events about it."""
 
     def __init__(
         self,
@@ -78,6 +79,8 @@ class ClusterActor:
         self._ordered = ordered
         self._clock, self._succeed = clock, succeed
         self._restarts: dict[str, Restart] = {}
+        self._asked: dict[str, str] = {}
+        """uid of a pod -> when its responders were asked."""
         self._client, self._warn, self._grace = client, warn, grace
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
@@ -138,6 +141,24 @@ class ClusterActor:
         for move in moves:
             self._succeed(move.uid, controller)
 
+    def ask(self, move: Move) -> EvictionAnswer:
+        """Ask the responders of the pod to end it, see :meth:`Actor.ask`."""
+        at = self._asked.setdefault(move.uid, rfc3339(int(self._clock())))
+        return ask(self._client, move.namespace, move.pod, move.uid, at)
+
+    def find_refusal(self, move: Move) -> str | None:
+        """Return why the request for the pod came to nothing, see :meth:`Actor.find_refusal`."""
+        with suppress(ClusterReadError):
+            found = list_requests(self._client, move.namespace, request_name(move.uid)) or ()
+            return next((one.failed or None for one in found), None)
+        return None
+
+    def withdraw(self, move: Move, *, in_vain: bool) -> str | None:
+        """Withdraw the request for the pod, see :meth:`Actor.withdraw`."""
+        at = self._asked.get(move.uid) if in_vain else None
+        said = withdraw(self._client.finishing, move.namespace, move.pod, move.uid, at)
+        return None if said.kind is AnswerKind.REQUESTED else said.message
+
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
     ) -> PodView | None:
@@ -149,7 +170,9 @@ class ClusterActor:
         """Write one event for the pod and one for its owner."""
         owner = self._owners.get(move.owner)
         how = " by a restart of its rollout" if move.method is Method.RESTART else ""
-        note = f"moved off {move.node} by {move.strategy}{how}: {move.reason}"
+        asked = move.method is Method.REQUEST
+        done = "its responders are asked to end it, to move it" if asked else "moved"
+        note = f"{done} off {move.node} by {move.strategy}{how}: {move.reason}"
         if move.landings:
             landing = move.landings[0]
             note += f"; expected on {landing.node} ({percent(landing.probability)})"
@@ -483,7 +506,7 @@ def _listening(view: RunView, feed: PodFeed, cache: ClusterCache | None) -> Iter
 
 
 def _list_evicted(outcomes: Iterable[Outcome]) -> set[str]:
-    return {done.move.uid for done in outcomes if done.status.is_carried_out}
+    return {done.move.uid for done in outcomes if done.status.ends_pod}
 
 
 _TIMEOUT = 5.0

@@ -1,4 +1,4 @@
-"""Execute one move, by eviction or restart, or all moves of a gang or rollout: read the pod again, send, retry until it is final."""
+"""Execute one move, by eviction, restart or request, or all moves of a gang or rollout: read the pod again, send, retry until it is final."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ class Actor(Protocol):
 
     def read_disruptions_allowed(self, budget: str) -> int | None:
         """Return how many disruptions the PodDisruptionBudget ``namespace/name`` allows now; None if it is gone."""
+
+    def ask(self, move: Move) -> EvictionAnswer:
+        """Ask the responders of the pod to end it; repeated calls cause one request."""
+
+    def find_refusal(self, move: Move) -> str | None:
+        """Return why the request for the pod came to nothing, though it was not withdrawn; None while it is open."""
+
+    def withdraw(self, move: Move, *, in_vain: bool) -> str | None:
+        """Withdraw the request for the pod; return why that failed, or None. ``in_vain``: it had its time."""
 
     def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
         """Ask for the restart of the rollout that replaces the pods of ``moves``; repeated calls cause one restart."""
@@ -91,7 +100,7 @@ class Attempt:
         self._patience = patience or Patience()
 
     def carry_out(self, move: Move, *, lost: bool = False) -> Outcome:
-        """Execute the move; return its outcome: evicted, restarted, or why not.
+        """Execute the move; return its outcome: evicted, restarted, requested, or why not.
 
         ``lost``: an earlier request for this move was sent, and its reply was lost.
         """
@@ -132,14 +141,19 @@ class Attempt:
 
     def _ask(self, move: Move) -> EvictionAnswer:
         if self._rehearses:
-            said = self._actor.rehearse(move.namespace, move.pod, move.uid)
-            # A dry run changes nothing: without its reply there is nothing to find out.
-            return (
-                replace(said, kind=AnswerKind.THROTTLED) if said.kind is AnswerKind.LOST else said
-            )
+            return self._rehearse(move)
         if move.method is Method.RESTART:
             return self._actor.restart((move, *self._fellows))
+        if move.method is Method.REQUEST:
+            # A request spends no PodDisruptionBudget: it is made where an eviction would be let in now.
+            said = self._rehearse(move)
+            return self._actor.ask(move) if said.kind is AnswerKind.EVICTED else said
         return self._actor.evict(move.namespace, move.pod, move.uid, finishing=self._finishing)
+
+    def _rehearse(self, move: Move) -> EvictionAnswer:
+        said = self._actor.rehearse(move.namespace, move.pod, move.uid)
+        # A dry run changes nothing: without its reply there is nothing to find out.
+        return replace(said, kind=AnswerKind.THROTTLED) if said.kind is AnswerKind.LOST else said
 
     def _end_if_stopped(
         self, move: Move, last: EvictionAnswer | None, *, lost: bool
@@ -157,7 +171,7 @@ class Attempt:
         status = _final(move.method).get(last.kind) or _GIVEN_UP[last.kind]
         if not lost or status.is_carried_out:
             return Outcome(move, status, last.message)
-        if move.method is Method.RESTART:
+        if move.method is not Method.EVICT:
             # The old pod stays for a while either way.
             return Outcome(move, Status.LOST, last.message)
         try:
@@ -374,13 +388,18 @@ def _leave_all(outcome: Outcome, moves: Sequence[Move], what: str = "") -> Itera
 
 
 def _confirm(move: Move) -> Outcome:
-    status = Status.RESTARTED if move.method is Method.RESTART else Status.EVICTED
-    return Outcome(move, status, "the reply was lost; the pod is going")
+    return Outcome(move, _DONE[move.method], "the reply was lost; the pod is going")
 
 
+_DONE = {
+    Method.EVICT: Status.EVICTED,
+    Method.RESTART: Status.RESTARTED,
+    Method.REQUEST: Status.REQUESTED,
+}
 _FINAL = {
     AnswerKind.EVICTED: Status.EVICTED,
     AnswerKind.RESTARTED: Status.RESTARTED,
+    AnswerKind.REQUESTED: Status.REQUESTED,
     AnswerKind.DROPPED: Status.DROPPED,
     AnswerKind.GONE: Status.GONE,
     AnswerKind.MISCONFIGURED: Status.MISCONFIGURED,

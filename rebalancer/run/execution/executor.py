@@ -51,6 +51,8 @@ Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 _NO_LEADERS: Mapping[str, str] = MappingProxyType({})
 _POLL_INTERVAL = 0.25
 """Longest wait for news of pods: after that it is asked whether the run must end."""
+_LOOK_INTERVAL = 5.0
+"""Seconds between two looks at the EvictionRequests of a wave that are open."""
 _MISSES = 0.05
 _LEAST_MISSES = 3
 _CHANCE = 0.01
@@ -134,6 +136,8 @@ class Executor:
         self._failed = False
         self._refusal: str | None = None
         """What the API server said when it forbade an eviction."""
+        self._look_at = -math.inf
+        """When the open EvictionRequests are looked at next."""
 
     def run(self, moves: Sequence[Move], recheck: Recheck) -> Execution:
         """Execute ``moves``; between waves ``recheck`` drops those that no longer pay."""
@@ -161,6 +165,8 @@ class Executor:
             self._cut_by_stop()
         for move in left:
             self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why or "the run ended"))
+        if self._stop.is_signalled and self._stop.final_reason() is None:
+            self._withdraw_open()
         outcomes = tuple(self._outcomes[move.uid] for move in moves)
         evicted = any(outcome.status.may_have_evicted for outcome in outcomes)
         return Execution(outcomes, self._why, self._failed, None if evicted else self._refusal)
@@ -169,6 +175,23 @@ class Executor:
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcomes of the moves so far, also after :meth:`run` raised an exception."""
         return tuple(self._outcomes.values())
+
+    def _withdraw_open(self) -> None:
+        """Withdraw the requests for pods that do not end yet: after a signal nothing is to go on for this run."""
+        for outcome in list(self._outcomes.values()):
+            if outcome.status is Status.REQUESTED and not self._is_ending(outcome.move):
+                self._note(self._withdraw(outcome, self._stop.reason() or "", in_vain=False))
+
+    def _withdraw(self, outcome: Outcome, why: str, *, in_vain: bool) -> Outcome:
+        """Withdraw a request; return the outcome of its move then. ``in_vain``: its responders had their time."""
+        if (failed := self._actor.withdraw(outcome.move, in_vain=in_vain)) is None:
+            return Outcome(outcome.move, Status.DROPPED, f"its request was withdrawn: {why}")
+        self._failed = True
+        return replace(outcome, message=f"its request could not be withdrawn: {failed}")
+
+    def _is_ending(self, move: Move) -> bool:
+        """Return whether the pod of a move terminates, or is gone."""
+        return bool(self._arrivals.is_gone(move.uid) or self._arrivals.ending([move]))
 
     def _until_gone(self, left: Sequence[Move]) -> None:
         """Wait until the pods are gone that were evicted to make room for a move of ``left``.
@@ -464,10 +487,25 @@ class Executor:
             if self._refusal is not None:
                 outcome = Outcome(move, Status.NOT_ATTEMPTED, self._refusal)
             else:
-                outcome = attempt.carry_out(move)
+                outcome = self._until_responded(attempt.carry_out(move))
             outcomes.append(outcome)
             self._take(outcome)
         return outcomes
+
+    def _until_responded(self, outcome: Outcome) -> Outcome:
+        """Wait until responders end a pod whose room or marks are used in this run; withdraw a request that takes longer than a wave.
+
+        Other pods are awaited with their wave, and may be in flight when the run ends.
+        """
+        move, until = outcome.move, self._stop.now() + self._pace.ready
+        if outcome.status is not Status.REQUESTED or not (move.marks or move.makes_way_for):
+            return outcome
+        while not self._is_ending(move):
+            if self._stop.now() >= until or not self._wait(until):
+                why = self._stop.reason()
+                late = "its responders take longer than safety.maxReadyTime, and others wait for it"
+                return self._withdraw(outcome, why or late, in_vain=why is None)
+        return outcome
 
     def _take(self, outcome: Outcome) -> None:
         if outcome.status is Status.REFUSED:
@@ -533,6 +571,27 @@ class Executor:
                 why = f"{outcome.message}; the rollout is not at its end after {waited:.0f} s"
                 self._note(replace(outcome, message=why))
                 self._failed |= not _is_ready(replacements.get(move.uid))
+            elif self._is_asked_for(move):
+                why = "its responders have not ended it yet; the next run goes on with the request"
+                self._note(replace(self._outcomes[move.uid], message=why))
+
+    def _is_asked_for(self, move: Move) -> bool:
+        """Return whether responders are asked to end the pod, and it does not end yet."""
+        asked = self._outcomes[move.uid].status is Status.REQUESTED
+        return asked and not self._is_ending(move)
+
+    def _end_refused(self, asked: Sequence[Move]) -> None:
+        """Look at the requests that are open, once in a while: note those that came to nothing, and withdraw them."""
+        if self._stop.now() < self._look_at:
+            return
+        self._look_at = self._stop.now() + _LOOK_INTERVAL
+        for move in asked:
+            if (why := self._actor.find_refusal(move)) is not None:
+                self._actor.withdraw(move, in_vain=True)
+                outcome = Outcome(move, Status.FAILED, f"its request came to nothing: {why}")
+                self._note(outcome)
+                self._progress.not_evicted(outcome)
+                self._failed = True
 
     def _await_until(self, moves: Sequence[Move], wave: int, started: float) -> None:
         announced: set[str] = set()
@@ -544,8 +603,10 @@ class Executor:
             waited = self._stop.now() - started
             self._record(moves, replacements, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
-            awaited = [m for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
-            pending = count_pending(awaited, replacements)
+            awaited = [m for m in moves if self._is_awaited(m, replacements)]
+            asked = {m.uid for m in awaited if self._is_asked_for(m)}
+            self._end_refused([m for m in awaited if m.uid in asked])
+            pending = count_pending([m for m in awaited if m.uid not in asked], replacements)
             unready = sum(1 for m in awaited if not self._is_settled(m, replacements.get(m.uid)))
             if unready == 0 or self._must_end_waiting(waited, unready):
                 return
@@ -570,6 +631,10 @@ class Executor:
             except ClusterReadError as error:
                 self._cut(f"lost sight of the pods: {error}")
                 return
+
+    def _is_awaited(self, move: Move, replacements: Mapping[str, Replacement]) -> bool:
+        failed = self._outcomes[move.uid].status is Status.FAILED
+        return not (failed or self._arrivals.withdrawn(move.uid, replacements))
 
     def _is_settled(self, move: Move, replacement: Replacement | None) -> bool:
         if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):

@@ -145,7 +145,12 @@ class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     @property
     def moved(self) -> bool:
         """Whether the pod was moved, or may have been."""
-        return self.outcome in (Status.EVICTED, Status.RESTARTED, Status.LOST)
+        return self.outcome in (
+            Status.EVICTED,
+            Status.RESTARTED,
+            Status.REQUESTED,
+            Status.LOST,
+        )
 
 
 class ActingRun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -441,7 +441,7 @@ def _record(outcome: Outcome) -> MoveRecord:
 
 def describe_result(move: MoveRecord) -> str:
     """Return what came of a move: ``node-c1, as predicted``."""
-    if move.outcome not in (Status.EVICTED, Status.RESTARTED):
+    if move.outcome not in (Status.EVICTED, Status.RESTARTED, Status.REQUESTED):
         return f"{move.outcome}{f': {move.message}' if move.message else ''}"
     if not move.landed:
         return "not seen yet where"

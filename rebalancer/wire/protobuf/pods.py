@@ -149,6 +149,10 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         else None,
         restart_policy=share_text(spec.restartPolicy) or "Always",
         os=to_struct(spec.os, o.PodOS) if spec.HasField("os") else None,
+        eviction_responders=tuple(
+            to_struct(one, o.EvictionResponder) for one in spec.evictionResponders
+        )
+        or None,
     )
 
 

@@ -13,6 +13,7 @@ from rebalancer.kube.access import (
     USAGE_RULES,
 )
 from rebalancer.kube.evict import RESTART_RULES
+from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.failures import ForbiddenError, name_values
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
@@ -37,6 +38,7 @@ MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")
         (CONDITION_RULES[1:], ("rbac.nodeConditions: true",)),
         (ATTACHMENT_RULES, ("rbac.volumeAttachments: true",)),
         (RESTART_RULES, ("rbac.restarts: true",)),
+        ((*LIST_REQUESTS, *REQUEST_RULES), ("rbac.evictionRequests: true",)),
         (DRAIN_RULES[-1:], ("drain.enabled: true",)),
         ((DELETE,), ("rbac.deletePods: true",)),
         ((MACHINES,), ("rbac.clusterApi: capi",)),

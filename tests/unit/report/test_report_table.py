@@ -164,7 +164,7 @@ def test_every_status_has_its_word_and_its_reason(report):
     done = " ".join(text.partition("\n\n")[0].split())
     assert "1 blocked by a PodDisruptionBudget" in done
     assert "1 evicted" in done
-    assert "2 not landed yet" in done
+    assert "3 not landed yet" in done
 
 
 def test_a_run_with_nothing_to_do_says_so_in_one_line(report):

@@ -100,6 +100,7 @@ FULL_JSON: dict[str, Any] = {
         "overhead": {"cpu": "10m"},
         "schedulingGates": [{"name": "wait"}],
         "schedulingGroup": {"podGroupName": "train-0"},
+        "evictionResponders": [{"name": "acme.example/mover", "priority": 10000}],
         "workloadRef": {"name": "train", "podGroup": "workers", "podGroupReplicaKey": "1"},
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
@@ -199,6 +200,7 @@ def full_protobuf() -> bytes:
         "os",
         "terminationGracePeriodSeconds",
         "schedulingGroup",
+        "evictionResponders",
         "workloadRef",
     )
     meta = FULL_JSON["metadata"]
@@ -242,6 +244,7 @@ def test_pods_that_differ_in_name_and_node_only_are_of_one_class() -> None:
         {"spec": {"tolerations": [b"\x0a\x01k"]}},
         {"spec": {"schedulingGroup": {"podGroupName": "g"}}},
         {"spec": {"workloadRef": {"name": "w"}}},
+        {"spec": {"evictionResponders": [{"name": "acme.example/mover", "priority": 1}]}},
         {"spec": {"containers": [{"name": "main"}]}},
         {"labels": {"app": "b"}},
         {"ownerReferences": [{"kind": "ReplicaSet", "uid": "rs-2", "controller": True}]},

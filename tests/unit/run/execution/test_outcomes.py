@@ -10,6 +10,7 @@ from rebalancer.plan.plan import Status
     [
         (Status.EVICTED, False, True),
         (Status.RESTARTED, False, True),
+        (Status.REQUESTED, False, True),
         (Status.LOST, True, True),
         (Status.BLOCKED, False, False),
         (Status.CHANGED, False, False),
@@ -32,6 +33,7 @@ def test_the_words_are_stable():
     assert [status.value for status in Status] == [
         "evicted",
         "restarted",
+        "requested",
         "blocked",
         "changed",
         "gone",

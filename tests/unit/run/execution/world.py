@@ -108,6 +108,16 @@ class World:
     """Names of the pods of which it was asked whether they would be evicted."""
     allowed: Mapping[str, int] = field(default_factory=dict)
     """What each PodDisruptionBudget allows."""
+    responds_after: float = math.inf
+    """Seconds after a request until responders end the pod."""
+    vain: str | None = None
+    """Why requests come to nothing."""
+    stands: str | None = None
+    """Why a request cannot be withdrawn."""
+    asked: dict[str, float] = field(default_factory=dict)
+    """Name of a pod -> when its responders were asked to end it."""
+    withdrawn: list[tuple[str, bool]] = field(default_factory=list)
+    """Pods whose request was withdrawn, and whether it had its time."""
     restarts: list[str] = field(default_factory=list)
     """Names of the pods whose rollout was to be restarted."""
     reads: list[tuple[float, bool]] = field(default_factory=list)
@@ -171,6 +181,28 @@ class World:
                 self.carry_out(planned.pod)
         return EvictionAnswer(said, f"{said.value} by script", 1.0)
 
+    def ask(self, planned: Move) -> EvictionAnswer:
+        script = self.answers.get(planned.pod, [])
+        said = script.pop(0) if script else AnswerKind.REQUESTED
+        if said is AnswerKind.REQUESTED:
+            self.asked.setdefault(planned.pod, self.clock.now())
+        return EvictionAnswer(said, f"{said.value} by script", 1.0)
+
+    def find_refusal(self, planned: Move) -> str | None:
+        return self.vain
+
+    def withdraw(self, planned: Move, *, in_vain: bool) -> str | None:
+        if self.stands is None:
+            self.withdrawn.append((planned.pod, in_vain))
+            self.asked.pop(planned.pod, None)
+        return self.stands
+
+    def _respond(self) -> None:
+        for name, at in list(self.asked.items()):
+            if self.clock.now() >= at + self.responds_after:
+                del self.asked[name]
+                self.carry_out(name)
+
     def carry_out(self, name: str) -> None:
         """Let the pod go and its replacement come."""
         self.pods[name] = None
@@ -191,6 +223,7 @@ class World:
         return "rs"
 
     def newcomers(self) -> list[Replacement]:
+        self._respond()
         made = self.clock.now() >= max(self.pauses.values(), default=0.0)
         return list(self._new) if made else []
 
@@ -198,7 +231,8 @@ class World:
         return {uid for uid, until in self.holds.items() if self.clock.now() < until}
 
     def is_gone(self, uid: str) -> bool:
-        return uid not in self.ending()
+        self._respond()
+        return uid not in self.ending() and uid.removeprefix("uid-") not in self.asked
 
     def pause_of(self, uid: str) -> float:
         return self.pauses.get(uid, 0.0)

@@ -1,0 +1,69 @@
+"""What EvictionRequests that are open hold: they are moves in flight, which the API server does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.base.plain_text import count
+from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.model import Owner, PodFlag, Snapshot
+from rebalancer.snapshot.requests import EvictionRequest
+
+
+def with_requests(snapshot: Snapshot, requests: Iterable[EvictionRequest]) -> Snapshot:
+    """Return the snapshot with the requests for its pods, and with what follows from them.
+
+    While one is open, the owner of the pod is not settled, and each PodDisruptionBudget of the pod allows one disruption less.
+    Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
+    """
+    asked = replace(snapshot, eviction_requests=_of_pods(snapshot, requests))
+    rows = pods_asked_for(asked)
+    if not len(rows):
+        return asked
+    of_class = np.bincount(snapshot.pods.cls[rows], minlength=len(snapshot.classes))
+    budgets = (
+        replace(one, allowed=max(0, one.allowed - int(of_class[one.classes].sum())))
+        for one in snapshot.budgets
+    )
+    return replace(asked, owners=_hold_owners(snapshot, of_class), budgets=tuple(budgets))
+
+
+def _of_pods(
+    snapshot: Snapshot, requests: Iterable[EvictionRequest]
+) -> Mapping[str, EvictionRequest]:
+    """Return uid of a pod -> the request that counts."""
+    now, pods = snapshot.captured_at, snapshot.pods
+    counting = [one for one in requests if one.open or one.rests(now)]
+    in_order = sorted(counting, key=lambda one: (one.open, one.name))
+    last = {(one.namespace, one.pod_uid): one for one in in_order}
+    found: dict[str, EvictionRequest] = {}
+    for pod in pods.uid.rows_of({one.pod_uid for one in counting}).tolist():
+        uid, namespace = pods.uid[pod], snapshot.classes[pods.cls[pod]].namespace
+        if (one := last.get((namespace, uid))) is not None:
+            found[uid] = one
+    return found
+
+
+def pods_asked_for(snapshot: Snapshot) -> Int32s:
+    """Return the pods, ascending, for which a request is open and which do not terminate yet."""
+    uids = [uid for uid, one in (snapshot.eviction_requests or {}).items() if one.open]
+    rows = snapshot.pods.uid.rows_of(uids)
+    going = (snapshot.pods.flags[rows] & PodFlag.TERMINATING) != 0
+    return rows[~going].astype(np.int32)
+
+
+def _hold_owners(snapshot: Snapshot, of_class: Ints) -> tuple[Owner, ...]:
+    """Return the owners; ``of_class`` (C,): the pods for which requests are open."""
+    of_owner = np.zeros(len(snapshot.owners), np.int64)
+    for cls in np.flatnonzero(of_class).tolist():
+        if (owner := snapshot.classes[cls].owner) >= 0:
+            of_owner[owner] += of_class[cls]
+    return tuple(
+        replace(owner, unsettled=f"EvictionRequests are open for {count(int(asked), 'pod')} of it")
+        if asked and owner.unsettled is None
+        else owner
+        for owner, asked in zip(snapshot.owners, of_owner.tolist(), strict=True)
+    )

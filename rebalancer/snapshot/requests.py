@@ -1,0 +1,58 @@
+"""EvictionRequests (KEP-4563): each asks the responders of a pod to end it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rebalancer.base.durations import format_duration
+
+REQUESTER = "rebalancer/moves"
+"""The name of all runs in EvictionRequests: a later run goes on with the requests of an earlier one."""
+RESTS_FOR = timedelta(days=1)
+"""So long a pod is not asked for again whose responders did not end it in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRequest:
+    """A request to end one pod."""
+
+    namespace: str
+    name: str
+    pod: str
+    pod_uid: str
+    requester: str
+    withdrawn: bool
+    """Its requester no longer wants the pod to end."""
+    asked_at: float
+    """Unix seconds; 0 for one that a run withdrew because it had to end, and that counts for nothing."""
+    failed: str = ""
+    """Why the API refuses it, or that no responder is left; empty while neither is so."""
+    evicted: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether a run made it."""
+        return self.requester == REQUESTER
+
+    @property
+    def open(self) -> bool:
+        """Whether responders may still end the pod for it."""
+        return not (self.withdrawn or self.failed or self.evicted)
+
+    def is_late(self, now: float, seconds: float) -> bool:
+        """Return whether a request of ours has been open for longer than ``seconds``."""
+        return self.ours and self.open and now - self.asked_at > seconds
+
+    def rests(self, now: float) -> bool:
+        """Return whether a run asked for the pod in vain lately, so that it is not asked for again now."""
+        vain = self.ours and not (self.open or self.evicted)
+        return vain and now - self.asked_at < RESTS_FOR.total_seconds()
+
+    @property
+    def text(self) -> str:
+        """Why the pod is not moved meanwhile."""
+        if self.open:
+            return f"EvictionRequest {self.name} of {self.requester} asks its responders to end it"
+        why = self.failed or "its responders did not end it in time"
+        return f"EvictionRequest {self.name}: {why}; no run asks again within {format_duration(RESTS_FOR)}"

@@ -1,0 +1,101 @@
+"""Moves of pods with responders: the method in the plan, and what requests of earlier runs take from its budgets."""
+
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.plan.plan import Method
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.snapshot.in_flight import with_requests
+from rebalancer.snapshot.requests import REQUESTER, EvictionRequest
+from rebalancer.testing.snapshots import node, snapshot_of, workload
+from tests.unit.planner.conftest import plan_of, rechecked
+
+NODES = ("n0", "n1", "n2", "n3")
+RESPONDERS = {"evictionResponders": [{"name": "acme.example/mover", "priority": 10000}]}
+NOW = 1_800_000_000
+
+
+def request_for(snapshot, pod):
+    """An open request of ours for the first pod of this name."""
+    row = [snapshot.pods.name[row] for row in range(len(snapshot.pods))].index(pod)
+    namespace = snapshot.classes[snapshot.pods.cls[row]].namespace
+    uid = snapshot.pods.uid[row]
+    return EvictionRequest(
+        namespace, f"r-{uid}", pod, uid, REQUESTER, withdrawn=False, asked_at=NOW
+    )
+
+
+def crowded(*names, **more):
+    return [each for name in names for each in workload(name, ["n0", "n0"], **more)]
+
+
+def planned(snapshot, *, in_flight=5):
+    budgets = Budgets(in_flight=Limit.parse(in_flight))
+    return plan_of(snapshot, strategies=["duplicates"], settings=Settings(budgets=budgets))
+
+
+def of_nodes(*objects):
+    return snapshot_of([*(node(name) for name in NODES), *objects])
+
+
+@pytest.mark.parametrize(
+    ("spec", "asks", "method"),
+    [
+        (RESPONDERS, True, Method.REQUEST),
+        # The policy does not say so, or the API is not served.
+        (RESPONDERS, False, Method.EVICT),
+        ({}, True, Method.EVICT),
+        ({"evictionResponders": []}, True, Method.EVICT),
+    ],
+)
+def test_pods_with_responders_are_asked_for_where_runs_may(spec, asks, method):
+    snapshot = of_nodes(*crowded("web", spec=spec))
+    (move,) = planned(with_requests(snapshot, ()) if asks else snapshot).moves
+    assert move.method is method
+    assert ("acme.example/mover" in move.reason) == (method is Method.REQUEST)
+
+
+def test_a_move_whose_method_has_changed_is_dropped():
+    snapshot = of_nodes(*crowded("web", spec=RESPONDERS))
+    (move,) = planned(with_requests(snapshot, ())).moves
+    ((_, why),) = rechecked(snapshot, [move], strategies=["duplicates"])
+    assert "request" in why
+    ((_, fine),) = rechecked(with_requests(snapshot, ()), [move], strategies=["duplicates"])
+    assert fine is None
+
+
+def test_what_is_asked_for_and_its_siblings_stay():
+    snapshot = of_nodes(*crowded("web", "api"))
+    asked = with_requests(snapshot, [request_for(snapshot, "web-0")])
+    moves = planned(asked).moves
+    assert [move.owner for move in moves] == ["Deployment/default/api"]
+
+
+@pytest.mark.parametrize(("open_", "waves"), [(0, 2), (1, 4), (2, None)])
+def test_open_requests_take_their_part_of_every_wave(open_, waves):
+    names = [f"web-{number}" for number in range(4)]
+    busy = [each for number in range(open_) for each in workload(f"busy-{number}", ["n1"])]
+    snapshot = of_nodes(*crowded(*names), *busy)
+    asked = [request_for(snapshot, f"busy-{number}-0") for number in range(open_)]
+    plan = planned(with_requests(snapshot, asked), in_flight=2)
+    assert max((move.wave for move in plan.moves), default=None) == waves
+
+
+def test_requests_in_one_namespace_hold_up_others_by_half_at_most():
+    busy = [
+        each
+        for number in range(4)
+        for each in workload(f"busy-{number}", ["n1"], namespace="tenant")
+    ]
+    snapshot = of_nodes(*crowded("web", "api"), *busy)
+    asked = [request_for(snapshot, f"busy-{number}-0") for number in range(4)]
+    assert len(planned(with_requests(snapshot, asked), in_flight=2).moves) == 2
+
+
+def test_plans_are_as_before_where_no_pod_is_asked_for():
+    snapshot = of_nodes(*crowded("web", "api"))
+    assert planned(with_requests(snapshot, ())).moves == planned(snapshot).moves
+    assert replace(with_requests(snapshot, ()), eviction_requests=None) == snapshot

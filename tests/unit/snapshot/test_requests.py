@@ -1,0 +1,136 @@
+"""What EvictionRequests hold: their pods, the owners of these, and disruptions of their budgets."""
+
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.policy.protect import Protect
+from rebalancer.snapshot.in_flight import pods_asked_for, with_requests
+from rebalancer.snapshot.protect import Scope, names_of, protect, text_of
+from rebalancer.snapshot.requests import REQUESTER, RESTS_FOR, EvictionRequest
+from rebalancer.testing.snapshots import node, snapshot_of, workload
+
+NOW = 1_800_000_000.0
+HOUR, DAY = 3600.0, RESTS_FOR.total_seconds()
+OPEN = EvictionRequest(
+    namespace="default",
+    name="rebalancer-0",
+    pod="web-0",
+    pod_uid="web-0",
+    requester=REQUESTER,
+    withdrawn=False,
+    asked_at=NOW - 60,
+)
+
+
+def snapshot(*requests, going=()):
+    objects = [
+        node("a"),
+        node("b"),
+        *workload("web", ["a", "a", "b"]),
+        *workload("api", ["b", "b"]),
+    ]
+    for item in objects:
+        if item["kind"] == "Pod" and item["metadata"]["name"] in going:
+            item["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:20Z"
+    read = snapshot_of(objects)
+    uid = read.pods.uid[0]
+    return with_requests(
+        replace(read, captured_at=NOW), [replace(one, pod_uid=uid) for one in requests]
+    )
+
+
+def held(of):
+    """The protections of the pods that are held for a request."""
+    bits = protect(of, Protect(), Scope())
+    return [pod for pod in range(len(of.pods)) if "evictionInProgress" in names_of(int(bits[pod]))]
+
+
+@pytest.mark.parametrize(
+    ("requests", "rows", "in_flight"),
+    [
+        ([], [], 0),
+        ([OPEN], [0], 1),
+        ([replace(OPEN, requester="acme.example/drains", name="theirs")], [0], 1),
+        # Nobody asks any more, or it is over.
+        ([replace(OPEN, withdrawn=True, asked_at=0.0)], [], 0),
+        ([replace(OPEN, evicted=True)], [], 0),
+        ([replace(OPEN, requester="acme.example/drains", withdrawn=True)], [], 0),
+        # In vain: the pod rests for a day.
+        ([replace(OPEN, withdrawn=True)], [0], 0),
+        ([replace(OPEN, withdrawn=True, asked_at=NOW - DAY + 1)], [0], 0),
+        ([replace(OPEN, withdrawn=True, asked_at=NOW - DAY)], [], 0),
+        ([replace(OPEN, failed="no responder is left")], [0], 0),
+        # A pod of that uid in another namespace is none of theirs.
+        ([replace(OPEN, namespace="shop")], [], 0),
+        ([OPEN, replace(OPEN, withdrawn=True, name="rebalancer-z")], [0], 1),
+    ],
+)
+def test_which_requests_hold_a_pod(requests, rows, in_flight):
+    for order in (requests, requests[::-1]):
+        of = snapshot(*order)
+        assert held(of) == rows
+        assert len(pods_asked_for(of)) == in_flight
+
+
+def test_an_open_request_holds_the_owner_until_the_pod_ends():
+    owners = {one.name: one.unsettled for one in snapshot(OPEN).owners}
+    asked = snapshot().pods.cls[0]
+    name = snapshot().owner_of(int(asked)).name
+    assert owners.pop(name) == "EvictionRequests are open for 1 pod of it"
+    assert set(owners.values()) == {None}
+
+
+def test_once_the_pod_terminates_it_counts_as_any_that_ends():
+    first = snapshot().pods.name[0]
+    of = snapshot(OPEN, going={first})
+    assert pods_asked_for(of).tolist() == []
+
+
+def test_a_budget_allows_one_disruption_less_for_each_pod_that_is_asked_for():
+    objects = [node("a"), *workload("web", ["a"] * 4)]
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "apiVersion": "policy/v1",
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2},
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": 2,
+            "currentHealthy": 4,
+            "desiredHealthy": 2,
+            "expectedPods": 4,
+        },
+    }
+    read = snapshot_of([*objects, budget])
+    for number, allowed in ((0, 2), (1, 1), (2, 0), (3, 0)):
+        asked = [replace(OPEN, pod_uid=read.pods.uid[pod], name=f"r{pod}") for pod in range(number)]
+        assert [one.allowed for one in with_requests(read, asked).budgets] == [allowed]
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (OPEN, "EvictionRequest rebalancer-0 of rebalancer/moves asks its responders to end it"),
+        (
+            replace(OPEN, withdrawn=True),
+            "its responders did not end it in time; no run asks again within 24h",
+        ),
+        (replace(OPEN, failed="no responder is left"), "rebalancer-0: no responder is left;"),
+    ],
+)
+def test_the_protection_says_what_asks(request_, says):
+    assert says in text_of(snapshot(request_), 0, "evictionInProgress")
+
+
+@pytest.mark.parametrize(
+    ("one", "late"),
+    [
+        (replace(OPEN, asked_at=NOW - HOUR), False),
+        (replace(OPEN, asked_at=NOW - HOUR - 1), True),
+        (replace(OPEN, asked_at=NOW - HOUR - 1, requester="acme.example/drains"), False),
+        (replace(OPEN, asked_at=NOW - HOUR - 1, withdrawn=True), False),
+    ],
+)
+def test_only_open_requests_of_ours_are_late(one, late):
+    assert one.is_late(NOW, HOUR) == late
