@@ -29,7 +29,7 @@ from rebalancer.snapshot.device_selectors import (
 from rebalancer.snapshot.model import DEVICE_ROW, Devices, Snapshot
 from rebalancer.wire import devices as w
 from rebalancer.wire.kinds import OF_DEVICES
-from rebalancer.wire.objects import NodeSelector
+from rebalancer.wire.objects import NodeSelector, PodResourceClaim
 
 DeviceKey = tuple[str, str, str]
 """Driver, pool and name of a device."""
@@ -192,7 +192,7 @@ def _find_doubt(pool: str, device: w.Device, node: int) -> str:
 # -- what is wanted -----------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """What a request asks of each device."""
 
     name: str
@@ -206,7 +206,7 @@ class Kind(NamedTuple):
 
 
 class _Request(NamedTuple):
-    kind: Kind
+    kind: DeviceKind
     number: int
     """0: all."""
 
@@ -216,7 +216,7 @@ class _Need:
     """What the claims of a class ask for."""
 
     requests: list[_Request] = field(default_factory=list)
-    alike: list[tuple[str, list[Kind]]] = field(default_factory=list)
+    alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
     """Attributes, each with the kinds whose devices must have one value of it in common."""
     pins: list[NodeSelector] = field(default_factory=list)
     """The nodes where what is allocated already can be used."""
@@ -248,8 +248,8 @@ class Wanted:
         for cls in snapshot.pods.cls.tolist():
             of_class = snapshot.classes[cls]
             for entry in of_class.spec.resource_claims or ():
-                self._users[of_class.namespace, entry.get("resourceClaimName") or ""] += 1
-        self.matches: dict[Kind, Bools | str] = {}
+                self._users[of_class.namespace, entry.resource_claim_name or ""] += 1
+        self.matches: dict[DeviceKind, Bools | str] = {}
         """Which devices (D,) it matches, or why that is not known."""
         self.needs = {
             cls: self._read_need(cls)
@@ -276,19 +276,19 @@ class Wanted:
                 need.rejected = need.rejected or str(error)
         return need
 
-    def _read_entry(self, namespace: str, entry: Mapping[str, Any], need: _Need) -> None:
+    def _read_entry(self, namespace: str, entry: PodResourceClaim, need: _Need) -> None:
         quotas = self._snapshot.quotas
-        if template := entry.get("resourceClaimTemplateName"):
+        if template := entry.resource_claim_template_name:
             spec = self._templates.get((namespace, template))
             if spec is None:
                 raise _RejectedError(f'resourceclaimtemplate "{template}" not found')
             if any(_limits_claims(q.free) for q in quotas if q.namespace == namespace):
                 raise _NotModelledError(f"a ResourceQuota of {namespace} limits claims")
             self._read_spec(spec, need)
-        elif name := entry.get("resourceClaimName"):
+        elif name := entry.resource_claim_name:
             self._read_claim(namespace, name, need)
         else:
-            raise _NotModelledError(f"the claim {entry.get('name')} names no source that is known")
+            raise _NotModelledError(f"the claim {entry.name} names no source that is known")
 
     def _read_claim(self, namespace: str, name: str, need: _Need) -> None:
         claim = self._claims.get((namespace, name))
@@ -345,7 +345,7 @@ class Wanted:
         if any(one.cel is None for one in selectors):
             raise _NotModelledError(f"the request {request.name} has a selector that is no CEL")
         every = exact.allocation_mode == "All"
-        kind = Kind(
+        kind = DeviceKind(
             exact.device_class_name,
             tuple(one.cel.expression for one in selectors if one.cel is not None),
             exact.tolerations or (),
@@ -354,11 +354,11 @@ class Wanted:
         )
         return _Request(kind, 0 if every else max(1, exact.count))
 
-    def asking(self, kind: Kind) -> Iterator[_Need]:
+    def asking(self, kind: DeviceKind) -> Iterator[_Need]:
         """Yield what classes need with requests of a kind."""
         yield from (self.needs[cls] for cls in self.classes_asking(kind))
 
-    def classes_asking(self, kind: Kind) -> Iterator[int]:
+    def classes_asking(self, kind: DeviceKind) -> Iterator[int]:
         """Yield the classes with requests of a kind."""
         for cls, need in self.needs.items():
             if any(request.kind == kind for request in need.requests):
@@ -366,14 +366,14 @@ class Wanted:
 
     # -- matching devices
 
-    def count(self, kind: Kind) -> Ints:
+    def count(self, kind: DeviceKind) -> Ints:
         """Return per node (N,) how many devices match; 0 where that is not known."""
         of = self.matches[kind]
         return self._inventory.count(
             np.zeros(len(self._inventory.devices), bool) if isinstance(of, str) else of
         )
 
-    def _match(self, kind: Kind) -> Bools | str:
+    def _match(self, kind: DeviceKind) -> Bools | str:
         known = self.matches.get(kind)
         if known is None:
             try:
@@ -383,7 +383,7 @@ class Wanted:
             self.matches[kind] = known
         return known
 
-    def _find_matches(self, kind: Kind) -> Bools:
+    def _find_matches(self, kind: DeviceKind) -> Bools:
         inventory = self._inventory
         if kind.every and inventory.unsettled:
             raise _NotModelledError(f"{inventory.unsettled}, and all devices are asked for")
@@ -404,7 +404,7 @@ class Wanted:
             raise _NotModelledError("all devices are asked for, and nodes differ in their number")
         return mask
 
-    def _is_selected(self, kind: Kind, number: int) -> bool:
+    def _is_selected(self, kind: DeviceKind, number: int) -> bool:
         for expression in kind.selectors:
             try:
                 if not compile_selector(expression).matches(self._inventory.describe(number)):
@@ -426,7 +426,7 @@ class Wanted:
             raise _NotModelledError(str(error)) from None
         return values.get(key)
 
-    def _find_unlike(self, attribute: str, kinds: Sequence[Kind]) -> Iterator[str]:
+    def _find_unlike(self, attribute: str, kinds: Sequence[DeviceKind]) -> Iterator[str]:
         """Yield why devices of one node cannot all be taken together, although each could be by itself."""
         masks = [of for kind in kinds if not isinstance(of := self._match(kind), str)]
         values: dict[int, Any] = {}
@@ -469,7 +469,7 @@ class _Set:
     """Devices of which requests of some kinds want all or none on each node."""
 
     name: str
-    kinds: Sequence[Kind]
+    kinds: Sequence[DeviceKind]
     members: Bools
     """(D,)"""
     size: Ints
