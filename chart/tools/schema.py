@@ -254,6 +254,7 @@ _OWN: dict[str, Schema] = {
             "marks": _FLAG,
             "namespacePolicies": _FLAG,
             "podGroups": _FLAG,
+            "devices": _FLAG,
             "restarts": _FLAG,
             "schedulerConfig": {"type": "string", "pattern": "^([a-z0-9.-]+/[a-z0-9.-]+)?$"},
             "usage": _FLAG,

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
+from rebalancer.kube.devices import find_devices
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import (
     IN_PROTOBUF,
@@ -90,7 +91,9 @@ def write_cluster_snapshot(
     kinds = _KINDS + (ASKED_FOR if autoscalers else ()) + ((EVENTS,) if events else ())
     version = read_version(client).numbers
     groups, not_readable = find_pod_groups(client, version)
-    kinds += groups
+    # What selectors say of devices are names: a redacted file has none of it.
+    devices, unread = find_devices(client, version) if redactor is None else ((), ())
+    kinds, not_readable = kinds + groups + devices, not_readable + unread
 
     def attempt(may_restart: bool) -> Captured:
         # What has gone down a pipe cannot be taken back.

@@ -47,6 +47,8 @@ def _value_of(rule: AccessRule) -> str | None:
         return "rbac.autoscalers: true"
     if rule.resource in ("podgroups", "leaderworkersets"):
         return "rbac.podGroups: true"
+    if rule.group == "resource.k8s.io":
+        return "rbac.devices: true"
     if rule.group == "cluster.x-k8s.io":
         return f"rbac.clusterApi: {rule.namespace}"
     return _VALUES.get((rule.verb, rule.group, rule.resource))

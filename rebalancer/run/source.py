@@ -144,8 +144,11 @@ class Source:
 
     def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it."""
+        from rebalancer.kube.devices import read_devices  # noqa: PLC0415
         from rebalancer.kube.seldom_read import read_buffers, read_pod_groups  # noqa: PLC0415
 
+        snapshot, unread = read_devices(client, snapshot)
+        self.run.notes.extend(unread)
         if self.run.rules.makes_room:
             from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
 

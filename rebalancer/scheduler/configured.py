@@ -22,7 +22,6 @@ from rebalancer.wire import objects as o
 _NEITHER_FILTER_NOR_SCORE = (
     "PrioritySort",
     "NodeName",
-    "DynamicResources",
     "DefaultPreemption",
     "DefaultBinder",
 )

@@ -11,6 +11,7 @@ from rebalancer.base.plain_text import and_more, count
 from rebalancer.scheduler.filters import FILTERS
 from rebalancer.scheduler.model import Evaluation, SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
+from rebalancer.scheduler.profile import DYNAMIC_RESOURCES
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
@@ -26,6 +27,8 @@ _FIXED = {
     "VolumeZone": "node(s) had no available volume zone",
     "NodeDeclaredFeatures": "node(s) didn't match Pod's required features",
 }
+_NO_DEVICES = "cannot allocate all claims"
+_NOT_THERE = "resourceclaim not available on the node"
 _NO_DISK = "node(s) had no available disk"
 _CLAIM_IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
@@ -117,6 +120,12 @@ def _variable(
     def restrictions(node: int) -> list[str]:
         return [_CLAIM_IN_USE if free is None or free[node] else _NO_DISK]
 
+    held = model.snapshot.devices
+    pinned = None if held is None else held.pinned.get(cls)
+
+    def devices(node: int) -> list[str]:
+        return [_NO_DEVICES if pinned is None or pinned[node] else _NOT_THERE]
+
     rules = model.filters.volumes.of(cls)
     return {
         "VolumeRestrictions": restrictions,
@@ -124,6 +133,7 @@ def _variable(
         "NodeResourcesFit": lambda node: model.lowering.list_shortages(state, cls, node),
         "VolumeBinding": lambda node: rules.binding_reasons(node) if rules is not None else [],
         "PodTopologySpread": spread,
+        DYNAMIC_RESOURCES: devices,
         "InterPodAffinity": interpod,
         "Unreadable": lambda node: [model.snapshot.nodes.unreadable[node]],
     }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
-from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.scheduler.profile import DYNAMIC_RESOURCES, SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.topology import ArrayCache
@@ -144,6 +144,7 @@ FILTERS = (
     "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    DYNAMIC_RESOURCES,
     "NodeDeclaredFeatures",
     "Unreadable",
 )
@@ -192,6 +193,7 @@ class Filters:
         self._declared_features = profile.asks_declared_features
         self.disks = disks(snapshot)
         self.volumes = VolumeRulebook(snapshot)
+        self._devices = snapshot.devices
         self._static = ArrayCache(self._size)
         self._names: dict[Hashable, tuple[int]] = {}
         self._alike: dict[int, tuple[int]] = {}
@@ -219,7 +221,8 @@ class Filters:
 
     def _name_of(self, cls: int) -> Hashable:
         """Return a key that is equal for classes with one :meth:`static` array."""
-        if self.volumes.of(cls) is not None or self._reject_before(cls):
+        pinned = self._devices is not None and cls in self._devices.pinned
+        if pinned or self.volumes.of(cls) is not None or self._reject_before(cls):
             return cls
         alike = self._alike.get(cls)
         if alike is None:
@@ -319,6 +322,9 @@ class Filters:
             yield FILTERS.index("VolumeBinding"), rules.binding
         if rules is not None and rules.zone is not None:
             yield FILTERS.index("VolumeZone"), rules.zone
+        pinned = None if self._devices is None else self._devices.pinned.get(cls)
+        if pinned is not None:
+            yield FILTERS.index(DYNAMIC_RESOURCES), pinned
         declaring = self._declaring(cls)
         if declaring is not None:
             yield FILTERS.index("NodeDeclaredFeatures"), declaring
@@ -354,4 +360,6 @@ class Filters:
         rules = self.volumes.of(cls)
         if rules is not None and rules.rejected is not None:
             return FILTERS.index(rules.rejected[0])
+        if self._devices is not None and cls in self._devices.rejected:
+            return FILTERS.index(DYNAMIC_RESOURCES)
         return 0

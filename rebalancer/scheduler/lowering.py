@@ -41,6 +41,7 @@ from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
+    DYNAMIC_RESOURCES,
     IMAGE_LOCALITY,
     INTER_POD_AFFINITY,
     NODE_AFFINITY,
@@ -56,7 +57,7 @@ from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.spread import Constraint, Spread, go_log
 from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, Same
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import DEVICE_ROW, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
 # Of so many classes the rules are kept.
@@ -180,7 +181,21 @@ class Lowering:
         of_core = {name: np.ones(len(self._snapshot.nodes), bool) for name in FILTERS}
         for name, good in of_core.items():
             self._keep(state, cls, [name], good)
+        if rows := self._resources.device_rows(cls):
+            of_core = {**of_core, **self._split_fit(state, cls, rows, of_core[NODE_RESOURCES_FIT])}
         return self._filters.first_failed(state, cls, of_core)
+
+    def _split_fit(
+        self, state: ClusterState, cls: int, devices: Sequence[int], good: Bools
+    ) -> dict[str, Bools]:
+        """Return the nodes (N,) with enough devices, and those with enough of all else, where ``good`` (N,) have both."""
+        requests = self._snapshot.requests[:, cls]
+        fits = state.used + requests[:, None] <= self._snapshot.nodes.allocatable
+        others = [row for row in self._resources.requested_rows(cls) if row not in devices]
+        enough: Bools = np.logical_and.reduce(fits[devices])
+        room: Bools = state.pod_count < self._snapshot.nodes.max_pods
+        room &= np.logical_and.reduce(fits[others])
+        return {DYNAMIC_RESOURCES: enough, NODE_RESOURCES_FIT: good | room}
 
     def find_roomy(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that have room for what a pod of the class requests."""
@@ -204,6 +219,7 @@ class Lowering:
         return ["Too many pods"] * crowded + [
             f"Insufficient {names[row]}"
             for row in requests.checked
+            if not names[row].startswith(DEVICE_ROW)
             if is_short(loads, requests, node, row)
         ]
 

@@ -17,7 +17,12 @@ from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import NodePlacement, Supposed, tolerates
 from rebalancer.scheduler.prediction import Prediction, uniform
-from rebalancer.scheduler.profile import NODE_AFFINITY, NODE_RESOURCES_FIT, SchedulerProfile
+from rebalancer.scheduler.profile import (
+    DYNAMIC_RESOURCES,
+    NODE_AFFINITY,
+    NODE_RESOURCES_FIT,
+    SchedulerProfile,
+)
 from rebalancer.scheduler.resources import Resources, UnofferedResources
 from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.spread import Spread
@@ -47,8 +52,6 @@ def find_unmodelled(
         yield f"scheduled by {spec.scheduler_name}"
     else:
         yield from profile.unmodelled
-    if spec.resource_claims:
-        yield "resource claims (dynamic resource allocation)"
     constrained = spec.scheduling_group is not None if group is None else group.constrained
     if spec.workload_ref is not None or constrained:
         yield f"the scheduler places the pods of {of_class.gang or 'its PodGroup'} together"
@@ -345,8 +348,10 @@ class SchedulerModel:
         """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""
         if self.snapshot.classes[cls].spec.scheduling_gates:
             return "waiting for scheduling gates"
-        rules = self.filters_of(cls).volumes.of(cls)
-        return rules.rejected[1] if rules is not None and rules.rejected is not None else ""
+        rules, devices = self.filters_of(cls).volumes.of(cls), self.snapshot.devices
+        if rules is not None and rules.rejected is not None:
+            return rules.rejected[1]
+        return "" if devices is None else devices.rejected.get(cls, "")
 
     def find_unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
@@ -369,6 +374,7 @@ class SchedulerModel:
                 reasons.append("it selects namespaces by labels, and no Namespace was read")
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
+            reasons += self._explain_claims(cls)
             if self.profile.allocates_extended_resources:
                 reasons += [
                     f"a DeviceClass may stand behind {name} (dynamic resource allocation)"
@@ -376,3 +382,14 @@ class SchedulerModel:
                 ]
             known = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
         return known
+
+    def _explain_claims(self, cls: int) -> Iterator[str]:
+        """Yield why the resource claims of a class are not modelled, if it has any."""
+        if not self.snapshot.classes[cls].spec.resource_claims:
+            return
+        devices = self.snapshot.devices
+        why = ("they were not read",) if devices is None else devices.unmodelled.get(cls, ("",))
+        if DYNAMIC_RESOURCES in self.profile.off:
+            why = (*why, f"the scheduler runs without {DYNAMIC_RESOURCES}")
+        for one in why:
+            yield f"resource claims (dynamic resource allocation){': ' * bool(one)}{one}"

@@ -16,6 +16,7 @@ POD_TOPOLOGY_SPREAD = "PodTopologySpread"
 INTER_POD_AFFINITY = "InterPodAffinity"
 IMAGE_LOCALITY = "ImageLocality"
 VOLUME_BINDING = "VolumeBinding"
+DYNAMIC_RESOURCES = "DynamicResources"
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {
     TAINT_TOLERATION: 3,
@@ -30,7 +31,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 """Scoring plug-ins and weights, in the order in which they run.
 
 ``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.38. DynamicResources scores
-only pods with resource claims, which are not predicted. 1.37 asks NodeName before NodeUnschedulable, which
+only alternatives of a request (``firstAvailable``), which are not predicted. 1.37 asks NodeName before NodeUnschedulable, which
 changes nothing: no pod that is scheduled names a node.
 """
 

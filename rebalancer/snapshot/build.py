@@ -17,6 +17,7 @@ import numpy as np
 from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
 from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
+from rebalancer.snapshot.devices import DeviceObjects, with_devices
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
 from rebalancer.snapshot.membership import follow_leader
@@ -54,6 +55,7 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import (
     CAPACITY_BUFFERS,
     EVENTS,
+    OF_DEVICES,
     OWNING_KINDS,
     POD_GROUPS,
     POD_METRICS,
@@ -530,6 +532,7 @@ class Settled:
             # What a buffer names may be a workload of the snapshot.
             folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)
             made = replace(made, buffers=folded)
+        made = with_devices(made, DeviceObjects(*(self.objects.get(of.kind) for of in OF_DEVICES)))
         # A cached property, which has been worked out already.
         made.__dict__["class_index"] = index
         return made

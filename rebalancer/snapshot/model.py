@@ -432,6 +432,24 @@ class Volumes:
     storage_classes: Mapping[str, o.StorageClass]
 
 
+DEVICE_ROW = "devices.kubernetes.io/"
+"""Begins the name of a row for devices, which the scheduler's other rules take for no extended resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The claims of pods (dynamic resource allocation). How many devices there are is in the rows of resources."""
+
+    unmodelled: Mapping[int, tuple[str, ...]]
+    """Class with claims -> why they are not modelled; nothing if they are."""
+    rejected: Mapping[int, str]
+    """Class -> why the scheduler looks at no node for it."""
+    pinned: Mapping[int, Bools]
+    """Class -> nodes (N,) where what is allocated for it already can be used."""
+    rows: frozenset[int]
+    """The rows of devices among the resources."""
+
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A CapacityBuffer, or slots of the policy that are missing: so many chunks of room, each for a pod of this kind."""
@@ -506,6 +524,8 @@ class Snapshot:
     """Zones that had nodes when earlier runs looked, or that the policy or a node group of the provider names."""
     ordered: frozenset[str] = frozenset()
     """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
+    devices: Devices | None = None
+    """What the claims of pods ask for; None where no pod has any, or that was not read."""
     same_architecture: bool = False
     """Whether the policy keeps pods on the architecture where those of their template are Ready."""
     eviction_requests: Mapping[str, EvictionRequest] | None = None

@@ -40,6 +40,7 @@ ONCE_EMPTY = frozenset(
         kinds.EVENTS.kind,
         kinds.POD_GROUPS.kind,
         kinds.CAPACITY_BUFFERS.kind,
+        *(one.kind for one in kinds.OF_DEVICES),
     }
 )
 """Kinds of which an empty list is not the same as none."""

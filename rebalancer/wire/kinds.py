@@ -85,6 +85,26 @@ CAPACITY_BUFFERS = Resource("CapacityBuffer", "autoscaling.x-k8s.io", "v1beta1",
 POD_TEMPLATES = Resource("PodTemplate", "", "v1", "podtemplates")
 EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
 """From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
+RESOURCE_CLAIMS = Resource("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims")
+CLAIM_TEMPLATES = Resource(
+    "ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"
+)
+RESOURCE_SLICES = Resource(
+    "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", namespaced=False
+)
+DEVICE_CLASSES = Resource("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", namespaced=False)
+DEVICE_TAINT_RULES = Resource(
+    "DeviceTaintRule", "resource.k8s.io", "v1", "devicetaintrules", namespaced=False
+)
+"""From 1.37 on; 1.36 serves ``v1beta2`` where it is switched on."""
+OF_DEVICES = (
+    RESOURCE_CLAIMS,
+    CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+)
+"""Dynamic resource allocation; read only where pods have claims, or ask for what a DeviceClass may provide."""
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
 
@@ -140,6 +160,7 @@ IN_SNAPSHOTS = (
     POD_TEMPLATES,
     STORAGE_CLASSES,
     CSI_NODES,
+    *OF_DEVICES,
     NODE_METRICS,
     POD_METRICS,
 )

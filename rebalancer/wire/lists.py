@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.base.data_text import without_nulls
-from rebalancer.wire import kinds, metrics
+from rebalancer.wire import devices, kinds, metrics
 from rebalancer.wire import objects as o
 
 T = TypeVar("T")
@@ -88,6 +88,11 @@ DECODED: dict[str, type[Any]] = {
     kinds.POD_GROUPS.kind: o.PodGroupObject,
     kinds.CAPACITY_BUFFERS.kind: o.CapacityBuffer,
     kinds.POD_TEMPLATES.kind: o.PodTemplateObject,
+    kinds.RESOURCE_CLAIMS.kind: devices.ResourceClaim,
+    kinds.CLAIM_TEMPLATES.kind: devices.ResourceClaimTemplate,
+    kinds.RESOURCE_SLICES.kind: devices.ResourceSlice,
+    kinds.DEVICE_CLASSES.kind: devices.DeviceClass,
+    kinds.DEVICE_TAINT_RULES.kind: devices.DeviceTaintRule,
     kinds.NODE_METRICS.kind: metrics.NodeMetrics,
     kinds.POD_METRICS.kind: metrics.PodMetrics,
     **dict.fromkeys(kinds.WORKLOADS, o.Workload),

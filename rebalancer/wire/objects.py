@@ -292,6 +292,14 @@ class EvictionResponder(_Wire, frozen=True):
     priority: int | None = None
 
 
+class PodResourceClaim(_Wire, frozen=True):
+    """A ResourceClaim that a pod names, or that is made for it from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class SchedulingSpec(_Wire, frozen=True):
     """The fields of a PodSpec that affect scheduling, protections and eviction cost."""
 
@@ -309,7 +317,7 @@ class SchedulingSpec(_Wire, frozen=True):
     host_network: bool = False
     host_users: bool | None = None
     scheduling_gates: tuple[dict[str, Any], ...] | None = None
-    resource_claims: tuple[dict[str, Any], ...] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     volumes: tuple[Volume, ...] | None = None

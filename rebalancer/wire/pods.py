@@ -437,7 +437,7 @@ class _Spec(Struct, rename="camel", gc=False):
             host_network=self.host_network,
             host_users=self.host_users,
             scheduling_gates=_decode(self.scheduling_gates, tuple[dict[str, object], ...]),
-            resource_claims=_decode(self.resource_claims, tuple[dict[str, object], ...]),
+            resource_claims=_decode(self.resource_claims, tuple[o.PodResourceClaim, ...]),
             scheduling_group=self.scheduling_group,
             workload_ref=self.workload_ref,
             volumes=tuple(v.decode() for v in self.volumes or () if v.key() is not None),

@@ -45,6 +45,13 @@ def parse_nano(text: str | float) -> int:
 
 def _in_parts(text: str | float, parts: int) -> int:
     """Parse a quantity; return it in units of 1/``parts`` of the base unit."""
+    value = parse_exact(text) * parts
+    magnitude = min(_INT64_MAX, -(-abs(value.numerator) // value.denominator))
+    return -magnitude if value < 0 else magnitude
+
+
+def parse_exact(text: str | float) -> Fraction:
+    """Parse a quantity without rounding it; errors as in :func:`parse`."""
     match = _GRAMMAR.match(str(text))
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity (examples: 100m, 1.5, 2Gi)")
@@ -55,8 +62,7 @@ def _in_parts(text: str | float, parts: int) -> int:
         scale = Fraction(10) ** power
     else:
         scale = _SUFFIX[suffix]
-    value = Fraction(number) * scale * parts
-    magnitude = min(_INT64_MAX, -(-value.numerator // value.denominator))
+    magnitude = Fraction(number) * scale
     return -magnitude if sign == "-" else magnitude
 
 

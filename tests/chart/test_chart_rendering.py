@@ -32,6 +32,7 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
+from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.failures import name_values
@@ -892,6 +893,7 @@ CHANGED = {
     "rbac.namespacePolicies": True,
     "rbac.evictionRequests": True,
     "rbac.podGroups": True,
+    "rbac.devices": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.nodeConditions": True,
@@ -1188,6 +1190,7 @@ def test_what_is_off_says_so_in_the_files():
         SCALE_OUT_RULES,
         BUFFER_RULES,
         POD_GROUP_RULES,
+        DEVICE_RULES,
         MARK_RULES,
         CONDITION_RULES,
         ATTACHMENT_RULES,

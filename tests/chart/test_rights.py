@@ -196,6 +196,23 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         },
     ),
     (
+        "devices",
+        {"rbac": {"devices": True}},
+        {
+            role: {
+                f"list {kind}.resource.k8s.io"
+                for kind in (
+                    "deviceclasses",
+                    "devicetaintrules",
+                    "resourceclaims",
+                    "resourceclaimtemplates",
+                    "resourceslices",
+                )
+            }
+            for role in (RELEASE, f"{RELEASE}-observe")
+        },
+    ),
+    (
         "low-utilisation by use",
         {"strategies": {"low-utilisation": {"signal": "usage"}}},
         {

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from rebalancer.kube import access
 from rebalancer.kube.deletion_costs import CHANGE_POD
+from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
@@ -35,6 +36,7 @@ ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
     ("`capacity.buffers: true`; `snapshot --buffers`", (LIST_BUFFERS, GET_TEMPLATES), "that policy; `rbac.capacityBuffers`"),
     ("`namespacePolicies`; `policy show -n`", NAMESPACE_POLICY_RULES, "that policy; `rbac.namespacePolicies`"),
     ("[gangs](gangs.md) of PodGroups (else such pods stay, or move as a whole)", access.POD_GROUP_RULES, "`rbac.podGroups`"),
+    ("pods with resource claims (else they stay)", DEVICE_RULES, "`rbac.devices`"),
     ("`node-agent`", (READ_NODE, CHANGE_NODE), "`nodeAgent.enabled`"),
 )  # fmt: skip
 """Feature -> what it needs -> when the chart grants it."""

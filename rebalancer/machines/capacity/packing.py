@@ -282,10 +282,17 @@ def pending_pods(
             pending.append(PendingPod(pod, PodCode.FITS, text, name))
             refused.clear()  # one that it has affinity to may be there now
         else:
-            code = PodCode.OF_NODE if snapshot.classes[cls].per_node else None
-            refused[cls] = PendingPod(pod, code, _why_none(packing, cls))
+            code, text = None, _why_none(packing, cls)
+            if snapshot.classes[cls].per_node:
+                code = PodCode.OF_NODE
+            elif snapshot.classes[cls].spec.resource_claims:
+                code, text = PodCode.UNPREDICTABLE, f"{text}; {_NEW_DEVICES}"
+            refused[cls] = PendingPod(pod, code, text)
             pending.append(_unschedulable(refused[cls], pod, triggering))
     return pending
+
+
+_NEW_DEVICES = "what devices a new machine has for its resource claims is not known"
 
 
 def _why_none(packing: Packing, cls: int) -> str:

@@ -16,6 +16,7 @@ from rebalancer.base.plain_text import percent
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.cache import ClusterCache, RunView
 from rebalancer.kube.client import Client
+from rebalancer.kube.devices import read_devices
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import (
     AnswerKind,
@@ -383,7 +384,7 @@ class Acting:
             planned.plan.explanation.make()
         evicted = _list_evicted(executor.outcomes)
         try:
-            snapshot = view.peek(evicted) if ended else view.snapshot(evicted)
+            snapshot = view.peek(evicted) if ended else self._look(view, evicted)
         except ClusterReadError as error:
             self.run.notes.append(f"the cluster could not be read again after the moves: {error}")
             return None
@@ -391,6 +392,10 @@ class Acting:
             return None
         with collector_paused():
             return planned.score(snapshot)
+
+    def _look(self, view: RunView, evicted: Collection[str]) -> Snapshot:
+        """Return the current cluster, with the devices that pods have now."""
+        return read_devices(self.client, view.snapshot(evicted))[0]
 
     def _clear_marks(self) -> bool:
         """Remove the run's marks; return whether some are left, with a warning for each."""
@@ -419,7 +424,7 @@ class Acting:
 
     def _recount(self, executor: Executor, view: RunView) -> Recount:
         return Recount(
-            lambda: view.snapshot(_list_evicted(executor.outcomes)),
+            lambda: self._look(view, _list_evicted(executor.outcomes)),
             lambda: view.list_exhausted_budgets(_list_evicted(executor.outcomes)),
             self.stop,
         )

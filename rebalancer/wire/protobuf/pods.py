@@ -136,7 +136,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         host_network=spec.hostNetwork,
         host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
         scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
-        resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
+        resource_claims=tuple(map(_resource_claim, spec.resourceClaims)) or None,
         scheduling_group=to_struct(spec.schedulingGroup, o.SchedulingGroup)
         if spec.HasField("schedulingGroup")
         else None,
@@ -170,6 +170,10 @@ def _quantities(entries: Iterable[bytes]) -> dict[str, str | int | float]:
 
 def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] | None:
     return tuple(plain(message(name).FromString(item)) for item in items) or None
+
+
+def _resource_claim(item: bytes) -> o.PodResourceClaim:
+    return to_struct(message("ResourceClaim").FromString(item), o.PodResourceClaim)
 
 
 def _container_of_spec(container: Any) -> o.Container:

@@ -12,6 +12,7 @@ from rebalancer.kube.access import (
     SCALE_OUT_RULES,
     USAGE_RULES,
 )
+from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.failures import ForbiddenError, name_values
@@ -33,6 +34,7 @@ MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")
         (BUFFER_RULES, ("rbac.capacityBuffers: true",)),
         (NAMESPACE_POLICY_RULES, ("rbac.namespacePolicies: true",)),
         (POD_GROUP_RULES, ("rbac.podGroups: true",)),
+        (DEVICE_RULES, ("rbac.devices: true",)),
         (MARK_RULES, ("rbac.marks: true",)),
         (CONDITION_RULES, ("rbac.marks: true", "rbac.nodeConditions: true")),
         (CONDITION_RULES[1:], ("rbac.nodeConditions: true",)),

@@ -29,7 +29,13 @@ def test_one_feasible_node_takes_all_and_none_takes_nothing() -> None:
     ("spec", "reason"),
     [
         ({"schedulerName": "other"}, "scheduled by other"),
-        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (dynamic resource allocation)"),
+        (
+            {"resourceClaims": [{"name": "gpu"}]},
+            (
+                "resource claims (dynamic resource allocation): "
+                "the snapshot holds no ResourceClaims, ResourceClaimTemplates, ResourceSlices, DeviceClasses"
+            ),
+        ),
         (
             {"schedulingGroup": {"podGroupName": "g"}},
             "the scheduler places the pods of PodGroup g together",

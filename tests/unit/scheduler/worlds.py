@@ -16,6 +16,8 @@ from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import OF_DEVICES
+from rebalancer.wire.lists import DECODED
 from rebalancer.wire.pods import decode_page
 
 Json = dict[str, Any]
@@ -104,6 +106,10 @@ def snapshot(
     fold.add("PersistentVolume", _decoded(others.get("volumes", ()), o.PersistentVolume))
     fold.add("StorageClass", _decoded(others.get("storage_classes", ()), o.StorageClass))
     fold.add("CSINode", _decoded(others.get("csi_nodes", ()), o.CSINode))
+    for resource in OF_DEVICES:
+        if resource.plural in others:
+            kind = resource.kind
+            fold.add(kind, _decoded(others[resource.plural], DECODED[kind]))
     return fold.finish(captured_at=0.0, version=(1, 36), missing=missing)
 
 

@@ -1,0 +1,401 @@
+"""Selectors of devices: a bounded subset of CEL, with the values that kube-scheduler gives an expression.
+
+Source: ``k8s.io/dynamic-resource-allocation/cel/compile.go``, and the libraries ``quantity`` and ``semver`` of
+``k8s.io/apiserver/pkg/cel/library``. CEL libraries of the package index know neither of these, nor that an unknown
+domain is an empty map, and bring a compiled parser and half a dozen packages. An expression outside the subset is
+named; so is one that fails for a device, for which the scheduler does not place the pod at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from rebalancer.wire.devices import Device, DeviceAttribute
+from rebalancer.wire.quantity import parse_exact
+
+
+class UnsupportedSelectorError(Exception):
+    """An expression is not within the subset."""
+
+
+class FailedSelectorError(Exception):
+    """An expression has no result for a device."""
+
+
+class MissingPartError(FailedSelectorError):
+    """A value has no part of the name that is asked for."""
+
+
+class Version(NamedTuple):
+    """A semantic version without a pre-release."""
+
+    major: int
+    minor: int
+    patch: int
+
+
+Value = bool | int | str | Fraction | Version | Mapping[str, Any] | tuple[Any, ...]
+"""Of a part of an expression: Fraction is a quantity, a mapping a map, a tuple a list."""
+Evaluate = Callable[[Mapping[str, Any]], Value]
+
+_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\Z", re.ASCII)
+_TOKEN = re.compile(
+    r"""\s*(?://[^\n]*\s*)*(?:
+        (?P<number>\d+(?![\w.]))
+      | (?P<text>"(?!"")[^"\\\n]*"|'(?!'')[^'\\\n]*')
+      | (?P<name>[A-Za-z_]\w*)
+      | (?P<sign>&&|\|\||==|!=|<=|>=|[<>!.,()\[\]-])
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+_MAX_DEPTH = 50
+_COMPARED: Mapping[str, Callable[[int], bool]] = {
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+}
+_ORDERED: Mapping[str, Callable[[int], int | bool]] = {
+    "compareTo": lambda order: order,
+    "isGreaterThan": lambda order: order > 0,
+    "isLessThan": lambda order: order < 0,
+}
+_OF_TEXT: Mapping[str, Callable[[str, str], bool]] = {
+    "startsWith": str.startswith,
+    "endsWith": str.endswith,
+    "contains": str.__contains__,
+}
+
+
+class _Default(dict[str, Any]):
+    """Attributes or capacities by domain; an unknown domain has none."""
+
+    def __missing__(self, key: str) -> Mapping[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """One expression, ready to be asked."""
+
+    expression: str
+    _evaluate: Evaluate
+
+    def matches(self, device: Mapping[str, Any]) -> bool:
+        """Return whether a device, as :func:`describe_device` returns it, matches.
+
+        Raises:
+            FailedSelectorError: the expression has no result for it.
+        """
+        result = self._evaluate(device)
+        if not isinstance(result, bool):
+            raise FailedSelectorError("its result is neither true nor false")
+        return result
+
+
+def describe_device(driver: str, device: Device) -> Mapping[str, Any]:
+    """Return a device as expressions see it.
+
+    Raises:
+        FailedSelectorError: a value is of a type that is not modelled.
+    """
+    attributes, capacity = _Default(), _Default()
+    for name, attribute in (device.attributes or {}).items():
+        domain, key = split_name(name, driver)
+        attributes.setdefault(domain, {})[key] = _read_attribute(name, attribute)
+    for name, amount in (device.capacity or {}).items():
+        domain, key = split_name(name, driver)
+        capacity.setdefault(domain, {})[key] = parse_exact(amount.value)
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": bool(device.allow_multiple_allocations),
+        "attributes": attributes,
+        "capacity": capacity,
+    }
+
+
+def split_name(name: str, driver: str) -> tuple[str, str]:
+    """Return the domain and the rest of an attribute's name; without a domain it is the driver's."""
+    domain, slash, rest = name.partition("/")
+    return (domain, rest) if slash else (driver, name)
+
+
+def _read_attribute(name: str, attribute: DeviceAttribute) -> Value:
+    for value in (attribute.int_value, attribute.bool_value, attribute.string_value):
+        if value is not None:
+            return value
+    if attribute.version_value is None:
+        raise FailedSelectorError(f"attribute {name} has a value of a type that is not modelled")
+    return _read_version(attribute.version_value)
+
+
+def _read_version(text: str) -> Version:
+    match = _VERSION.match(text)
+    if match is None:
+        raise FailedSelectorError(f"version {text} is not modelled")
+    return Version(*map(int, match.groups()))
+
+
+@lru_cache(maxsize=1024)
+def compile_selector(expression: str) -> Selector:
+    """Return an expression, ready to be asked.
+
+    Raises:
+        UnsupportedSelectorError: it is not within the subset.
+    """
+    parser = _Parser(_split(expression))
+    evaluate = parser.read_any(0)
+    if parser.next_text:
+        raise UnsupportedSelectorError(f"{parser.next_text!r} is not modelled there")
+    return Selector(expression, evaluate)
+
+
+def _split(expression: str) -> list[tuple[str, str]]:
+    """Return the (kind, text) of each token."""
+    tokens: list[tuple[str, str]] = []
+    at, end = 0, len(expression.rstrip())
+    while at < end:
+        match = _TOKEN.match(expression, at)
+        if match is None or match.lastgroup is None:
+            raise UnsupportedSelectorError(f"{expression[at : at + 12].strip()!r} is not modelled")
+        tokens.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    return tokens
+
+
+class _Parser:
+    """Reads an expression from the loosest operator to the tightest."""
+
+    def __init__(self, tokens: Sequence[tuple[str, str]]) -> None:
+        self._tokens, self._at = tokens, 0
+
+    @property
+    def next_text(self) -> str:
+        """The next token; empty at the end."""
+        return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> tuple[str, str]:
+        if not self.next_text:
+            raise UnsupportedSelectorError("it ends too early")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _skip(self, text: str) -> bool:
+        found = self.next_text == text and self._tokens[self._at][0] != "text"
+        self._at += found
+        return found
+
+    def _expect(self, text: str) -> None:
+        if not self._skip(text):
+            raise UnsupportedSelectorError(f"{self.next_text or 'the end'!r} is not modelled there")
+
+    def read_any(self, depth: int) -> Evaluate:
+        """Read alternatives."""
+        if depth > _MAX_DEPTH:
+            raise UnsupportedSelectorError("it is nested too deeply")
+        parts = [self._read_all(depth)]
+        while self._skip("||"):
+            parts.append(self._read_all(depth))
+        return _decide(parts, by=True)
+
+    def _read_all(self, depth: int) -> Evaluate:
+        parts = [self._read_relation(depth)]
+        while self._skip("&&"):
+            parts.append(self._read_relation(depth))
+        return _decide(parts, by=False)
+
+    def _read_relation(self, depth: int) -> Evaluate:
+        left = self._read_unary(depth)
+        if self.next_text not in ("==", "!=", "in", *_COMPARED):
+            return left
+        _, sign = self._take()
+        right = self._read_unary(depth)
+        if sign in ("==", "!="):
+            return lambda device: _equal(left(device), right(device)) == (sign == "==")
+        if sign == "in":
+            return lambda device: _contains(right(device), left(device))
+        holds = _COMPARED[sign]
+        return lambda device: holds(_order(left(device), right(device)))
+
+    def _read_unary(self, depth: int) -> Evaluate:
+        if self._skip("!"):
+            of = self._read_unary(depth + 1)
+            return lambda device: not _as_bool(of(device))
+        if self._skip("-"):
+            kind, text = self._take()
+            if kind != "number":
+                raise UnsupportedSelectorError("arithmetic is not modelled")
+            return _constant(-int(text))
+        value = self._read_primary(depth)
+        while True:
+            if self._skip("."):
+                value = self._read_member(value, depth)
+            elif self._skip("["):
+                value = _look_up(value, self.read_any(depth + 1))
+                self._expect("]")
+            else:
+                return value
+
+    def _read_member(self, of: Evaluate, depth: int) -> Evaluate:
+        kind, name = self._take()
+        if kind != "name":
+            raise UnsupportedSelectorError(f"{name!r} is not modelled there")
+        if not self._skip("("):
+            return _look_up(of, _constant(name))
+        arguments = self._read_list(")", depth)
+        if len(arguments) != 1 or name not in {*_ORDERED, *_OF_TEXT}:
+            raise UnsupportedSelectorError(f"the function {name} is not modelled")
+        (argument,) = arguments
+        if name in _OF_TEXT:
+            return lambda device: _OF_TEXT[name](_as_text(of(device)), _as_text(argument(device)))
+        order = _ORDERED[name]
+        return lambda device: order(_order_values(of(device), argument(device)))
+
+    def _read_primary(self, depth: int) -> Evaluate:
+        kind, text = self._take()
+        if kind == "number":
+            return _constant(int(text))
+        if kind == "text":
+            return _constant(text[1:-1])
+        if kind == "name":
+            return self._read_name(text, depth)
+        if text == "(":
+            inner = self.read_any(depth + 1)
+            self._expect(")")
+            return inner
+        if text == "[":
+            items = self._read_list("]", depth)
+            return lambda device: tuple(item(device) for item in items)
+        raise UnsupportedSelectorError(f"{text!r} is not modelled there")
+
+    def _read_name(self, name: str, depth: int) -> Evaluate:
+        if name in ("true", "false"):
+            return _constant(name == "true")
+        if name == "device" and self.next_text != "(":
+            return lambda device: device
+        if not self._skip("("):
+            raise UnsupportedSelectorError(f"{name} is not modelled")
+        arguments = self._read_list(")", depth)
+        if len(arguments) != 1 or name not in ("quantity", "semver", "has"):
+            raise UnsupportedSelectorError(f"the function {name} is not modelled")
+        (argument,) = arguments
+        if name == "has":
+            return _is_there(argument)
+        read = _read_quantity if name == "quantity" else _read_version
+        return lambda device: read(_as_text(argument(device)))
+
+    def _read_list(self, end: str, depth: int) -> list[Evaluate]:
+        items: list[Evaluate] = []
+        while not self._skip(end):
+            if items:
+                self._expect(",")
+            items.append(self.read_any(depth + 1))
+        return items
+
+
+def _constant(value: Value) -> Evaluate:
+    return lambda _: value
+
+
+def _decide(parts: Sequence[Evaluate], *, by: bool) -> Evaluate:
+    """Return the disjunction (``by`` true) or conjunction of parts; one that decides outweighs one that fails."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def evaluate(device: Mapping[str, Any]) -> bool:
+        failure: FailedSelectorError | None = None
+        for part in parts:
+            try:
+                if _as_bool(part(device)) is by:
+                    return by
+            except FailedSelectorError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return not by
+
+    return evaluate
+
+
+def _look_up(of: Evaluate, key: Evaluate) -> Evaluate:
+    def evaluate(device: Mapping[str, Any]) -> Value:
+        values, name = of(device), key(device)
+        if not isinstance(values, Mapping) or not isinstance(name, str):
+            raise FailedSelectorError("a value without parts is asked for one")
+        try:
+            found: Value = values[name]
+        except KeyError:
+            raise MissingPartError(f"it has no {name}") from None
+        return found
+
+    return evaluate
+
+
+def _is_there(part: Evaluate) -> Evaluate:
+    def evaluate(device: Mapping[str, Any]) -> bool:
+        try:
+            part(device)
+        except MissingPartError:
+            return False
+        return True
+
+    return evaluate
+
+
+def _read_quantity(text: str) -> Fraction:
+    try:
+        return parse_exact(text)
+    except ValueError as error:
+        raise FailedSelectorError(str(error)) from None
+
+
+def _as_bool(value: Value) -> bool:
+    if not isinstance(value, bool):
+        raise FailedSelectorError("a value is neither true nor false")
+    return value
+
+
+def _as_text(value: Value) -> str:
+    if not isinstance(value, str):
+        raise FailedSelectorError("a value is no text")
+    return value
+
+
+def _equal(one: Value, other: Value) -> bool:
+    """Return whether two values are equal; plain ones of different types are not."""
+    if type(one) is type(other) and type(one) in (bool, int, str, Fraction, Version):
+        return one == other
+    if all(type(value) in (bool, int, str) for value in (one, other)):
+        return False
+    raise FailedSelectorError("values of these types cannot be compared")
+
+
+def _contains(values: Value, wanted: Value) -> bool:
+    if isinstance(values, tuple) and not isinstance(values, Version):
+        return any(_equal(wanted, value) for value in values)
+    if isinstance(values, Mapping) and isinstance(wanted, str):
+        return wanted in values
+    raise FailedSelectorError("it is asked whether something is in a value without parts")
+
+
+def _order(one: Value, other: Value) -> int:
+    """Return -1, 0 or 1 for the order of two numbers or texts."""
+    if type(one) is not type(other) or type(one) not in (int, str):
+        raise FailedSelectorError("values of these types have no order")
+    return _order_alike(one, other)
+
+
+def _order_values(one: Value, other: Value) -> int:
+    """Return -1, 0 or 1 for the order of two quantities or versions."""
+    if type(one) is not type(other) or not isinstance(one, Fraction | Version):
+        raise FailedSelectorError("only quantities and versions are compared by a function")
+    return _order_alike(one, other)
+
+
+def _order_alike(one: Any, other: Any) -> int:
+    return int(one > other) - int(one < other)

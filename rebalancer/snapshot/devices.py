@@ -1,0 +1,646 @@
+"""Devices of dynamic resource allocation as further resources, so that nothing after the snapshot needs to know them.
+
+Source: ``plugins/dynamicresources`` of kube-scheduler and ``k8s.io/dynamic-resource-allocation/structured``
+(``pools_incubating.go``, ``allocator_incubating.go``).
+
+The scheduler searches, node by node, devices for all requests of a pod. Where all requests that may want the same
+devices want all or none of those on each node, any device will do, and to count them is exact: such a set of devices
+is a resource of its own, with a row. What is allocated is known from the claims. Requests that want only a part of
+what another wants on a node, and all that :func:`_find_doubt` and :func:`_read_request` name, are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
+from rebalancer.snapshot.device_selectors import (
+    FailedSelectorError,
+    UnsupportedSelectorError,
+    compile_selector,
+    describe_device,
+    split_name,
+)
+from rebalancer.snapshot.model import DEVICE_ROW, Devices, Snapshot
+from rebalancer.wire import devices as w
+from rebalancer.wire.kinds import OF_DEVICES
+from rebalancer.wire.objects import NodeSelector, PodResourceClaim
+
+DeviceKey = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+_MAX_RESULTS = 32
+"""Devices that one claim may have (``AllocationResultsMaxSize``)."""
+_MAX_CONSUMERS = 256
+"""Pods that may use one claim (``ResourceClaimReservedForMaxSize``)."""
+_UNLIMITED = 2**40
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_MANY = -1
+"""In the place of a node: several nodes reach the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObjects:
+    """The objects of dynamic resource allocation, in any order."""
+
+    claims: Sequence[w.ResourceClaim] | None = None
+    templates: Sequence[w.ResourceClaimTemplate] | None = None
+    slices: Sequence[w.ResourceSlice] | None = None
+    classes: Sequence[w.DeviceClass] | None = None
+    taint_rules: Sequence[w.DeviceTaintRule] | None = None
+
+    def find_lacking(self) -> str:
+        """Return the kinds that were not read, in words; without rules on taints there are none."""
+        lists = self.claims, self.templates, self.slices, self.classes
+        lacking = [f"{of.kind}s" for of, one in zip(OF_DEVICES, lists, strict=False) if one is None]
+        return ", ".join(lacking).replace("Classs", "Classes")
+
+
+def needs_devices(snapshot: Snapshot) -> bool:
+    """Return whether a pod, or what would replace it, has resource claims."""
+    return any(cls.spec.resource_claims for cls in snapshot.classes)
+
+
+def with_devices(snapshot: Snapshot, objects: DeviceObjects) -> Snapshot:
+    """Return the snapshot with a row of resources for each set of devices that can be counted."""
+    if not needs_devices(snapshot):
+        return snapshot
+    if lacking := objects.find_lacking():
+        claiming = [cls for cls, of in enumerate(snapshot.classes) if of.spec.resource_claims]
+        why = dict.fromkeys(claiming, (f"the snapshot holds no {lacking}",))
+        return replace(snapshot, devices=Devices(why, {}, {}, frozenset()))
+    inventory = Inventory(snapshot, objects)
+    wanted = Wanted(snapshot, objects, inventory)
+    return _Rows(snapshot, objects, inventory, wanted).make()
+
+
+# -- what there is ------------------------------------------------------------------------------------
+
+
+class _Device(NamedTuple):
+    key: DeviceKey
+    device: w.Device
+    taints: tuple[w.DeviceTaint, ...]
+    doubt: str
+    """Why it is not known whether it can be had; empty if it is known."""
+
+
+class Inventory:
+    """The devices that nodes reach."""
+
+    def __init__(self, snapshot: Snapshot, objects: DeviceObjects) -> None:
+        self._snapshot, self._rules = snapshot, objects.taint_rules or ()
+        self.devices: list[_Device] = []
+        nodes: list[int] = []
+        self.unsettled: str = ""
+        """A pool that is being changed; empty if none is."""
+        for (driver, pool), slices in sorted(_by_pool(objects.slices or ()).items()):
+            why, complete = _find_pool_doubt(pool, slices)
+            if why or not complete:
+                self.unsettled = self.unsettled or why or f"pool {pool} is incomplete"
+            for one in slices if complete or why else ():
+                for device in one.spec.devices or ():
+                    key = driver, pool, device.name
+                    node = self._find_node(one.spec, device)
+                    if node is not None:
+                        taints = (*(device.taints or ()), *self._list_rule_taints(key))
+                        doubt = why or _find_doubt(pool, device, node)
+                        self.devices.append(_Device(key, device, taints, doubt))
+                        nodes.append(node)
+        self.node: Int32s = np.array(nodes, np.int32)
+        """(D,) the node that reaches each device, or several."""
+        self.index = {one.key: number for number, one in enumerate(self.devices)}
+        self._described: dict[int, Mapping[str, Any]] = {}
+
+    def describe(self, number: int) -> Mapping[str, Any]:
+        """Return a device as selectors see it; errors as of :func:`describe_device`."""
+        if number not in self._described:
+            of = self.devices[number]
+            self._described[number] = describe_device(of.key[0], of.device)
+        return self._described[number]
+
+    def count(self, some: Bools) -> Ints:
+        """Return per node (N,) how many of ``some`` (D,) devices it has."""
+        nodes = self.node[some & (self.node != _MANY)]
+        return np.bincount(nodes, minlength=len(self._snapshot.nodes)).astype(np.int64)
+
+    def _find_node(self, spec: w.ResourceSliceSpec, device: w.Device) -> int | None:
+        """Return the node that reaches a device, or that several do; None if no node does."""
+        of: w.ResourceSliceSpec | w.Device = device if spec.per_device_node_selection else spec
+        if of.node_name:
+            return self._snapshot.nodes.index.get(of.node_name)
+        reached = np.flatnonzero(self._find_reach(of.node_selector, all_nodes=bool(of.all_nodes)))
+        return None if not len(reached) else int(reached[0]) if len(reached) == 1 else _MANY
+
+    def _find_reach(self, selector: NodeSelector | None, *, all_nodes: bool) -> Bools:
+        size = len(self._snapshot.nodes)
+        if all_nodes or selector is None:
+            return np.full(size, all_nodes)
+        return self._snapshot.nodes.labels.selector(selector)
+
+    def _list_rule_taints(self, key: DeviceKey) -> Iterator[w.DeviceTaint]:
+        for rule in self._rules:
+            wanted = rule.spec.device_selector
+            if wanted is not None and all(
+                one in (None, of)
+                for one, of in zip((wanted.driver, wanted.pool, wanted.device), key, strict=True)
+            ):
+                yield rule.spec.taint
+
+
+def _by_pool(
+    slices: Iterable[w.ResourceSlice],
+) -> Mapping[tuple[str, str], Sequence[w.ResourceSlice]]:
+    pools: dict[tuple[str, str], list[w.ResourceSlice]] = {}
+    for one in sorted(slices, key=lambda each: each.metadata.name):
+        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
+    return pools
+
+
+def _find_pool_doubt(pool: str, slices: Sequence[w.ResourceSlice]) -> tuple[str, bool]:
+    """Return why a pool's devices are not known for sure, and whether all of its slices are there."""
+    if len({one.spec.pool.generation for one in slices}) > 1:
+        return f"pool {pool} is being replaced", True
+    counts = {one.spec.pool.resource_slice_count for one in slices}
+    if len(counts) > 1 or min(counts) < len(slices):
+        return f"the slices of pool {pool} do not agree how many they are", True
+    names = [device.name for one in slices for device in one.spec.devices or ()]
+    if len(names) > len(set(names)):
+        return f"pool {pool} has two devices of one name", True
+    return "", min(counts) == len(slices)
+
+
+def _find_doubt(pool: str, device: w.Device, node: int) -> str:
+    """Return what of a device is not modelled; empty if it all is."""
+    if node == _MANY:
+        return f"several nodes reach the devices of pool {pool}"
+    if device.consumes_counters:
+        return f"devices of pool {pool} share counters"
+    if device.allow_multiple_allocations:
+        return f"devices of pool {pool} can be allocated several times"
+    if device.binding_conditions:
+        return f"devices of pool {pool} have binding conditions"
+    if device.node_allocatable_resource_mappings or device.node_allocatable_resources:
+        return f"devices of pool {pool} stand for resources of the node"
+    return ""
+
+
+# -- what is wanted -----------------------------------------------------------------------------------
+
+
+class DeviceKind(NamedTuple):
+    """What a request asks of each device."""
+
+    name: str
+    """Of its DeviceClass."""
+    selectors: tuple[str, ...]
+    tolerations: tuple[w.DeviceToleration, ...]
+    attributes: tuple[str, ...]
+    """Which it must have, and have in common with the other devices of the claim."""
+    every: bool
+    """Whether all such devices of the node are asked for."""
+
+
+class _Request(NamedTuple):
+    kind: DeviceKind
+    number: int
+    """0: all."""
+
+
+@dataclass(slots=True)
+class _Need:
+    """What the claims of a class ask for."""
+
+    requests: list[_Request] = field(default_factory=list)
+    alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
+    """Attributes, each with the kinds whose devices must have one value of it in common."""
+    pins: list[NodeSelector] = field(default_factory=list)
+    """The nodes where what is allocated already can be used."""
+    why: list[str] = field(default_factory=list)
+    """Why this is not all."""
+    rejected: str = ""
+
+
+class _NotModelledError(Exception):
+    """A request is not modelled; the message says why."""
+
+
+class _RejectedError(Exception):
+    """The scheduler looks at no node; the message says why."""
+
+
+class Wanted:
+    """What each class asks for, and which devices each request matches."""
+
+    def __init__(self, snapshot: Snapshot, objects: DeviceObjects, inventory: Inventory) -> None:
+        self._snapshot, self._inventory = snapshot, inventory
+        self._claims = {(c.metadata.namespace, c.metadata.name): c for c in objects.claims or ()}
+        self._templates = {
+            (t.metadata.namespace, t.metadata.name): t.spec.spec for t in objects.templates or ()
+        }
+        self._classes = {c.metadata.name: c for c in objects.classes or ()}
+        self._users: Counter[tuple[str, str]] = Counter()
+        """Pods that name a claim."""
+        for cls in snapshot.pods.cls.tolist():
+            of_class = snapshot.classes[cls]
+            for entry in of_class.spec.resource_claims or ():
+                self._users[of_class.namespace, entry.resource_claim_name or ""] += 1
+        self.matches: dict[DeviceKind, Bools | str] = {}
+        """Which devices (D,) it matches, or why that is not known."""
+        self.needs = {
+            cls: self._read_need(cls)
+            for cls, of_class in enumerate(snapshot.classes)
+            if of_class.spec.resource_claims
+        }
+        for need in self.needs.values():
+            for request in need.requests:
+                if isinstance(why := self._match(request.kind), str):
+                    need.why.append(why)
+            for attribute, kinds in need.alike:
+                need.why += self._find_unlike(attribute, kinds)
+
+    # -- reading claims
+
+    def _read_need(self, cls: int) -> _Need:
+        of_class, need = self._snapshot.classes[cls], _Need()
+        for entry in of_class.spec.resource_claims or ():
+            try:
+                self._read_entry(of_class.namespace, entry, need)
+            except _NotModelledError as error:
+                need.why.append(str(error))
+            except _RejectedError as error:
+                need.rejected = need.rejected or str(error)
+        return need
+
+    def _read_entry(self, namespace: str, entry: PodResourceClaim, need: _Need) -> None:
+        quotas = self._snapshot.quotas
+        if template := entry.resource_claim_template_name:
+            spec = self._templates.get((namespace, template))
+            if spec is None:
+                raise _RejectedError(f'resourceclaimtemplate "{template}" not found')
+            if any(_limits_claims(q.free) for q in quotas if q.namespace == namespace):
+                raise _NotModelledError(f"a ResourceQuota of {namespace} limits claims")
+            self._read_spec(spec, need)
+        elif name := entry.resource_claim_name:
+            self._read_claim(namespace, name, need)
+        else:
+            raise _NotModelledError(f"the claim {entry.name} names no source that is known")
+
+    def _read_claim(self, namespace: str, name: str, need: _Need) -> None:
+        claim = self._claims.get((namespace, name))
+        if claim is None:
+            raise _RejectedError(f'resourceclaim "{name}" not found')
+        if claim.metadata.deletion_timestamp is not None:
+            raise _RejectedError(f'resourceclaim "{name}" is being deleted')
+        allocation, consumers = claim.status.allocation, claim.status.reserved_for or ()
+        if allocation is None:
+            if self._users[namespace, name] > 1:
+                raise _NotModelledError(f"several pods wait for the devices of claim {name}")
+            self._read_spec(claim.spec, need)
+        elif len(consumers) <= 1:
+            raise _NotModelledError(f"the devices of claim {name} are released with its last pod")
+        elif len(consumers) >= _MAX_CONSUMERS:
+            raise _NotModelledError(f"claim {name} has as many pods as it may have")
+        elif allocation.node_selector is not None:
+            need.pins.append(allocation.node_selector)
+
+    def _read_spec(self, spec: w.ClaimSpec, need: _Need) -> None:
+        requests, kinds = spec.devices.requests or (), dict[str, _Request]()
+        attributes = dict[str, list[str]]()
+        for constraint in spec.devices.constraints or ():
+            if constraint.match_attribute is None:
+                raise _NotModelledError("a constraint is not matchAttribute")
+            for name in constraint.requests or [one.name for one in requests]:
+                attributes.setdefault(name, []).append(constraint.match_attribute)
+        for one in requests:
+            kinds[one.name] = self._read_request(one, tuple(sorted(attributes.get(one.name, ()))))
+        if sum(max(1, one.number) for one in kinds.values()) > _MAX_RESULTS:
+            raise _NotModelledError(f"a claim asks for more than {_MAX_RESULTS} devices")
+        need.requests += kinds.values()
+        for constraint in spec.devices.constraints or ():
+            among = [kinds[name] for name in constraint.requests or kinds if name in kinds]
+            if [one.number for one in among] != [1]:
+                of = [one.kind for one in among]
+                need.alike.append((constraint.match_attribute or "", of))
+
+    def _read_request(self, request: w.DeviceRequest, attributes: tuple[str, ...]) -> _Request:
+        exact = request.exactly
+        if exact is None:
+            raise _NotModelledError(f"the request {request.name} has alternatives (firstAvailable)")
+        if exact.admin_access:
+            raise _NotModelledError(f"the request {request.name} asks for adminAccess")
+        if exact.capacity is not None:
+            raise _NotModelledError(f"the request {request.name} asks for a part of a device")
+        if exact.allocation_mode not in ("", "ExactCount", "All"):
+            raise _NotModelledError(f"allocationMode {exact.allocation_mode} is unknown")
+        device_class = self._classes.get(exact.device_class_name)
+        if device_class is None:
+            message = f"device class {exact.device_class_name} does not exist"
+            raise _RejectedError(f"request {request.name}: {message}")
+        selectors = (*(device_class.spec.selectors or ()), *(exact.selectors or ()))
+        if any(one.cel is None for one in selectors):
+            raise _NotModelledError(f"the request {request.name} has a selector that is no CEL")
+        every = exact.allocation_mode == "All"
+        kind = DeviceKind(
+            exact.device_class_name,
+            tuple(one.cel.expression for one in selectors if one.cel is not None),
+            exact.tolerations or (),
+            attributes,
+            every,
+        )
+        return _Request(kind, 0 if every else max(1, exact.count))
+
+    def asking(self, kind: DeviceKind) -> Iterator[_Need]:
+        """Yield what classes need with requests of a kind."""
+        yield from (self.needs[cls] for cls in self.classes_asking(kind))
+
+    def classes_asking(self, kind: DeviceKind) -> Iterator[int]:
+        """Yield the classes with requests of a kind."""
+        for cls, need in self.needs.items():
+            if any(request.kind == kind for request in need.requests):
+                yield cls
+
+    # -- matching devices
+
+    def count(self, kind: DeviceKind) -> Ints:
+        """Return per node (N,) how many devices match; 0 where that is not known."""
+        of = self.matches[kind]
+        return self._inventory.count(
+            np.zeros(len(self._inventory.devices), bool) if isinstance(of, str) else of
+        )
+
+    def _match(self, kind: DeviceKind) -> Bools | str:
+        known = self.matches.get(kind)
+        if known is None:
+            try:
+                known = self._find_matches(kind)
+            except _NotModelledError as error:
+                known = str(error)
+            self.matches[kind] = known
+        return known
+
+    def _find_matches(self, kind: DeviceKind) -> Bools:
+        inventory = self._inventory
+        if kind.every and inventory.unsettled:
+            raise _NotModelledError(f"{inventory.unsettled}, and all devices are asked for")
+        mask, lost = np.zeros(len(inventory.devices), bool), set[int]()
+        for number, one in enumerate(inventory.devices):
+            if not self._is_selected(kind, number):
+                continue
+            if one.doubt:
+                raise _NotModelledError(one.doubt)
+            usable = not _keeps_away(one.taints, kind.tolerations) and all(
+                self.find_attribute(number, name) is not None for name in kind.attributes
+            )
+            mask[number] = usable
+            if kind.every and not usable:
+                lost.add(int(inventory.node[number]))
+        mask &= ~np.isin(inventory.node, list(lost))
+        if kind.every and len({*inventory.count(mask).tolist()} - {0}) > 1:
+            raise _NotModelledError("all devices are asked for, and nodes differ in their number")
+        return mask
+
+    def _is_selected(self, kind: DeviceKind, number: int) -> bool:
+        for expression in kind.selectors:
+            try:
+                if not compile_selector(expression).matches(self._inventory.describe(number)):
+                    return False
+            except UnsupportedSelectorError as error:
+                raise _NotModelledError(f"the selector {expression}: {error}") from None
+            except FailedSelectorError as error:
+                device = "/".join(self._inventory.devices[number].key)
+                why = f"the selector {expression} fails for device {device}: {error}"
+                raise _NotModelledError(why) from None
+        return True
+
+    def find_attribute(self, number: int, name: str) -> Any | None:
+        """Return the value of an attribute by its whole name; None if the device has none."""
+        domain, key = split_name(name, "")
+        try:
+            values = self._inventory.describe(number)["attributes"][domain]
+        except FailedSelectorError as error:
+            raise _NotModelledError(str(error)) from None
+        return values.get(key)
+
+    def _find_unlike(self, attribute: str, kinds: Sequence[DeviceKind]) -> Iterator[str]:
+        """Yield why devices of one node cannot all be taken together, although each could be by itself."""
+        masks = [of for kind in kinds if not isinstance(of := self._match(kind), str)]
+        values: dict[int, Any] = {}
+        for number in np.flatnonzero(np.logical_or.reduce(masks)).tolist() if masks else ():
+            node = int(self._inventory.node[number])
+            value = self.find_attribute(number, attribute)
+            if values.setdefault(node, value) != value:
+                yield f"devices of one node differ in {attribute}, which they must have in common"
+                return
+
+
+def _limits_claims(names: Iterable[str]) -> bool:
+    """Return whether a quota counts claims, or devices of a class."""
+    return any(
+        "resourceclaims" in name or name.endswith(".deviceclass.resource.k8s.io/devices")
+        for name in names
+    )
+
+
+def _keeps_away(taints: Iterable[w.DeviceTaint], tolerations: Sequence[w.DeviceToleration]) -> bool:
+    return any(
+        taint.effect in _KEEPS_AWAY and not any(_tolerates(one, taint) for one in tolerations)
+        for taint in taints
+    )
+
+
+def _tolerates(toleration: w.DeviceToleration, taint: w.DeviceTaint) -> bool:
+    """Source: ``resourceclaim.ToleratesTaint``."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    equal = toleration.operator in ("", "Equal") and toleration.value == taint.value
+    return equal or toleration.operator == "Exists"
+
+
+# -- rows ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """Devices of which requests of some kinds want all or none on each node."""
+
+    name: str
+    kinds: Sequence[DeviceKind]
+    members: Bools
+    """(D,)"""
+    size: Ints
+    """(N,)"""
+
+
+class _Row(NamedTuple):
+    name: str
+    requests: Ints
+    """(C,)"""
+    capacity: Ints
+    """(N,)"""
+    allocatable: Ints
+    """(N,)"""
+
+
+class _Rows:
+    """The sets of devices as rows of a snapshot."""
+
+    def __init__(
+        self, snapshot: Snapshot, objects: DeviceObjects, inventory: Inventory, wanted: Wanted
+    ) -> None:
+        self._snapshot, self._inventory, self._wanted = snapshot, inventory, wanted
+        self._sets = list(self._find_sets())
+        for of in self._sets:
+            self._judge_kinds(of)
+        keys = [(d.driver, d.pool, d.device) for d in _list_allocated(objects.claims or ())]
+        self._in_use = np.zeros(len(inventory.devices), bool)
+        self._in_use[[inventory.index[key] for key in keys if key in inventory.index]] = True
+        self._holders, self._held = self._find_held(objects.claims or ())
+        self._rows = list(self._make_rows())
+
+    def make(self) -> Snapshot:
+        """Return the snapshot with the rows."""
+        snapshot, rows, needs = self._snapshot, self._rows, self._wanted.needs
+        before, nodes = len(snapshot.resources), snapshot.nodes
+        return replace(
+            snapshot,
+            resources=(*snapshot.resources, *(row.name for row in rows)),
+            requests=_append(snapshot.requests, [row.requests for row in rows]),
+            nodes=replace(
+                nodes,
+                allocatable=_append(nodes.allocatable, [row.allocatable for row in rows]),
+                capacity=_append(nodes.capacity, [row.capacity for row in rows]),
+            ),
+            devices=Devices(
+                {cls: tuple(dict.fromkeys(need.why)) for cls, need in needs.items()},
+                {cls: need.rejected for cls, need in needs.items() if need.rejected},
+                {cls: self._pin(need.pins) for cls, need in needs.items() if need.pins},
+                frozenset(range(before, before + len(rows))),
+            ),
+        )
+
+    def _pin(self, selectors: Sequence[NodeSelector]) -> Bools:
+        """Return the nodes (N,) where all that is allocated already can be used."""
+        labels = self._snapshot.nodes.labels
+        return freeze(np.logical_and.reduce([labels.selector(one) for one in selectors]))
+
+    def _find_sets(self) -> Iterator[_Set]:
+        """Yield the sets of devices that requests have in common, directly or through other requests."""
+        masks = {k: of for k, of in self._wanted.matches.items() if not isinstance(of, str)}
+        left, named = sorted(masks, key=repr), Counter[str]()
+        while left:
+            kinds = [left.pop(0)]
+            members = masks[kinds[0]].copy()
+            while near := [kind for kind in left if (masks[kind] & members).any()]:
+                kinds += near
+                left = [kind for kind in left if kind not in near]
+                members |= np.logical_or.reduce([masks[kind] for kind in near])
+            name = kinds[0].name
+            named[name] += 1
+            number = f":{named[name]}" if named[name] > 1 else ""
+            size = self._inventory.count(members)
+            yield _Set(f"{DEVICE_ROW}{name}{number}", kinds, members, size)
+
+    def _judge_kinds(self, of: _Set) -> None:
+        """Note which requests want only a part of what others want on a node."""
+        for kind in of.kinds:
+            own = self._wanted.count(kind)
+            part = np.flatnonzero((own > 0) & (own < of.size))
+            if len(part):
+                node = self._snapshot.nodes.names[int(part[0])]
+                why = f"other pods ask for only some of the devices that {kind.name} has on {node}, or for more"
+                for need in self._wanted.asking(kind):
+                    need.why.append(why)
+
+    def _find_held(self, claims: Iterable[w.ResourceClaim]) -> tuple[Int32s, Ints]:
+        """Return the pods on nodes with devices (K,), and how many of each set they have (K, S).
+
+        They are those of claims that go with the pod. Others are in use whoever comes or goes. A pod that went while lists were read
+        has none any more: once it is gone from the state as well, what it asked for is not counted twice.
+        """
+        pods, needs = self._snapshot.pods, self._wanted.needs
+        held: dict[str, list[DeviceKey]] = {}
+        for claim in claims:
+            for owner in claim.metadata.owner_references or ():
+                if owner.kind == "Pod" and owner.controller:
+                    keys = [(d.driver, d.pool, d.device) for d in _list_allocated((claim,))]
+                    held.setdefault(owner.uid, []).extend(keys)
+        holders, counts = list[int](), list[Ints]()
+        for pod in _list_claiming(self._snapshot):
+            if had := held.get(pods.uid[pod]):
+                numbers = [self._inventory.index.get(key) for key in had]
+                some = [number for number in numbers if number is not None]
+                if pods.node[pod] >= 0:
+                    holders.append(pod)
+                    counts.append(np.array([of.members[some].sum() for of in self._sets], np.int64))
+                else:
+                    needs[int(pods.cls[pod])].why.append("a pod that waits has devices already")
+        matrix = np.array(counts, np.int64).reshape(len(holders), len(self._sets))
+        return np.array(holders, np.int32), matrix
+
+    def _make_rows(self) -> Iterator[_Row]:
+        cls, node = (column[self._holders] for column in self._columns())
+        for number, of in enumerate(self._sets):
+            counts = self._count(number, of, cls)
+            used = self._inventory.count(of.members & self._in_use)
+            held = np.bincount(node, counts[cls], minlength=len(of.size)).astype(np.int64)
+            yield _Row(of.name, counts, of.size, of.size - used + held)
+            for place, kind in enumerate(of.kinds, 1):
+                able = np.where(self._wanted.count(kind) > 0, _UNLIMITED, 0)
+                if ((able > 0) != (of.size > 0)).any():
+                    asking = np.zeros(len(counts), np.int64)
+                    asking[list(self._wanted.classes_asking(kind))] = 1
+                    yield _Row(f"{of.name}/{place}", asking, able, able)
+
+    def _columns(self) -> tuple[Int32s, Int32s]:
+        return self._snapshot.pods.cls, self._snapshot.pods.node
+
+    def _count(self, number: int, of: _Set, cls: Int32s) -> Ints:
+        """Return how many devices of a set a pod of each class takes (C,). ``cls`` (K,): of those that have some.
+
+        Of a class that is not modelled its pods say it. Where pods say something else than their class, no class can count on the set.
+        """
+        size, needs = len(self._snapshot.classes), self._wanted.needs
+        most, least = np.zeros(size, np.int64), np.full(size, _UNLIMITED)
+        np.maximum.at(most, cls, self._held[:, number])
+        np.minimum.at(least, cls, self._held[:, number])
+        counts = np.where(least < _UNLIMITED, most, 0)
+        uneven = (least < _UNLIMITED) & (least < most)
+        for one, need in needs.items():
+            asked = sum(
+                request.number or int(of.size.max())
+                for request in need.requests
+                if request.kind in of.kinds
+            )
+            if not need.why and not need.rejected:
+                uneven[one] |= least[one] < _UNLIMITED and most[one] != asked
+                counts[one] = asked
+            elif least[one] == _UNLIMITED:
+                counts[one] = asked
+        if uneven.any():
+            name = of.name.removeprefix(DEVICE_ROW)
+            for need in needs.values():
+                if any(request.kind in of.kinds for request in need.requests):
+                    need.why.append(f"pods have other devices of {name} than they ask for")
+        return counts
+
+
+def _list_allocated(claims: Iterable[w.ResourceClaim]) -> Iterator[w.AllocatedDevice]:
+    """Yield the devices that nobody else can have; access of administrators takes none."""
+    for claim in claims:
+        yield from (device for device in claim.devices if not device.admin_access)
+
+
+def _list_claiming(snapshot: Snapshot) -> list[int]:
+    """Return the pods with claims."""
+    has = np.array([bool(cls.spec.resource_claims) for cls in snapshot.classes] or [False], bool)
+    pods: list[int] = np.flatnonzero(has[snapshot.pods.cls]).tolist()
+    return pods
+
+
+def _append(matrix: Ints, rows: Sequence[Ints]) -> Ints:
+    return freeze(np.vstack([matrix, *rows]).astype(np.int64))

@@ -1,0 +1,429 @@
+"""DynamicResources: devices that pods claim, on small clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.scheduler.worlds import HOSTNAME, Json, World, node, pod
+
+DRIVER = "gpu.example.com"
+NODES = ("a", "b")
+
+
+def device(name: str, **more: Any) -> Json:
+    """Return a device; text, numbers and truths are its attributes, and ``memory`` its capacity."""
+    attributes = {
+        key: {{str: "string", int: "int", bool: "bool"}[type(value)]: value}
+        for key, value in more.items()
+        if isinstance(value, str | int) and key != "memory"
+    }
+    capacity = {"memory": {"value": more["memory"]}} if "memory" in more else {}
+    rest = {key: value for key, value in more.items() if isinstance(value, list | dict)}
+    return {"name": name, "attributes": attributes, "capacity": capacity, **rest}
+
+
+def on(where: str, *devices: Json, pool: str = "", count: int = 1, **more: Any) -> Json:
+    """Return the ResourceSlice of a node."""
+    name = pool or where
+    return {
+        "metadata": {"name": f"{name}-{more.get('generation', 1)}-{len(devices)}"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": where,
+            "pool": {
+                "name": name,
+                "generation": more.pop("generation", 1),
+                "resourceSliceCount": count,
+            },
+            "devices": list(devices),
+            **more,
+        },
+    }
+
+
+def gpus(where: str, number: int, **more: Any) -> Json:
+    return on(where, *(device(f"gpu-{place}", **more) for place in range(number)))
+
+
+def of_class(name: str = "gpu", *selectors: str) -> Json:
+    expressions = selectors or (f'device.driver == "{DRIVER}"',)
+    return {
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": one}} for one in expressions]},
+    }
+
+
+def request(number: int = 1, *selectors: str, name: str = "r", **more: Any) -> Json:
+    exactly = {
+        "deviceClassName": "gpu",
+        "allocationMode": "ExactCount",
+        "count": number,
+        "selectors": [{"cel": {"expression": one}} for one in selectors],
+        **more,
+    }
+    return {"name": name, "exactly": exactly}
+
+
+def claims_of(*requests: Json, **more: Any) -> Json:
+    return {"devices": {"requests": list(requests), **more}}
+
+
+def template(name: str, *requests: Json, **more: Any) -> Json:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": claims_of(*requests, **more)},
+    }
+
+
+def claim(
+    name: str,
+    spec: Json,
+    *,
+    of: str = "",
+    node: str = "",
+    devices: tuple[str, ...] = (),
+    consumers: tuple[str, ...] = (),
+    admin: bool = False,
+) -> Json:
+    """Return a ResourceClaim, of a pod's template if one is given; with ``node`` it has devices there."""
+    metadata: Json = {"name": name, "namespace": "default"}
+    if of:
+        owner = {"kind": "Pod", "name": of, "uid": f"uid-default-{of}", "controller": True}
+        metadata["ownerReferences"] = [owner]
+    status: Json = {}
+    if node:
+        results = [
+            {"request": "r", "driver": DRIVER, "pool": node, "device": one, "adminAccess": admin}
+            for one in devices
+        ]
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+        status["allocation"] = {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": terms},
+        }
+        status["reservedFor"] = [
+            {"resource": "pods", "name": one, "uid": f"uid-default-{one}"}
+            for one in consumers or ((of,) if of else ())
+        ]
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def wanting(name: str, *templates: str, on: str = "", **more: Any) -> Json:
+    entries = [{"name": one, "resourceClaimTemplateName": one} for one in templates or ("one",)]
+    return pod(name, on=on, resourceClaims=entries, **more)
+
+
+def sharing(name: str, of: str, *, on: str = "", **more: Any) -> Json:
+    return pod(name, on=on, resourceClaims=[{"name": "x", "resourceClaimName": of}], **more)
+
+
+ONE = template("one", request())
+
+
+def world(
+    slices: list[Json],
+    pods: list[Json],
+    *,
+    templates: tuple[Json, ...] = (ONE,),
+    claims: list[Json] | None = None,
+    classes: tuple[Json, ...] = (of_class(),),
+    rules: tuple[Json, ...] = (),
+    nodes: tuple[str, ...] = NODES,
+    **more: Any,
+) -> World:
+    return World(
+        [node(name) for name in nodes],
+        pods,
+        resourceslices=slices,
+        resourceclaims=claims or [],
+        resourceclaimtemplates=templates,
+        deviceclasses=classes,
+        devicetaintrules=rules,
+        **more,
+    )
+
+
+def feasible(of: World, name: str = "p") -> list[str]:
+    assert of.model.find_unmodelled(of.cls(name)) == ()
+    return of.feasible(name)
+
+
+MODEL = f'device.attributes["{DRIVER}"].model'
+MEMORY = f'device.capacity["{DRIVER}"].memory'
+
+
+@pytest.mark.parametrize(
+    ("slices", "wanted", "expected"),
+    [
+        pytest.param([gpus("a", 1)], request(), ["a"], id="one-has-some"),
+        pytest.param([gpus("a", 1), gpus("b", 2)], request(2), ["b"], id="too-few"),
+        pytest.param([], request(), [], id="none"),
+        pytest.param([gpus("gone", 1), gpus("b", 1)], request(), ["b"], id="of-no-node"),
+        pytest.param(
+            [gpus("a", 1, model="big"), gpus("b", 1, model="small")],
+            request(1, f'{MODEL} == "big"'),
+            ["a"],
+            id="attribute",
+        ),
+        pytest.param(
+            [gpus("a", 1, model="big"), gpus("b", 1, model="small")],
+            request(1, f'!({MODEL} in ["small", "tiny"])'),
+            ["a"],
+            id="not-in",
+        ),
+        pytest.param(
+            [gpus("a", 1, memory="80Gi"), gpus("b", 1, memory="40G")],
+            request(1, f'{MEMORY}.compareTo(quantity("40Gi")) >= 0'),
+            ["a"],
+            id="capacity",
+        ),
+        pytest.param(
+            [gpus("a", 2, index=3), gpus("b", 2, index=5)],
+            request(2, f'device.attributes["{DRIVER}"].index > 4'),
+            ["b"],
+            id="number",
+        ),
+        pytest.param([gpus("a", 3), gpus("b", 0)], request(allocationMode="All"), ["a"], id="all"),
+        pytest.param(
+            [on("a", device("x"), count=2), gpus("b", 1)], request(), ["b"], id="incomplete-pool"
+        ),
+        pytest.param(
+            [
+                {**gpus("a", 1), "spec": {**gpus("a", 1)["spec"], "nodeName": "", "nodeSelector": {
+                    "nodeSelectorTerms": [{"matchExpressions": [
+                        {"key": HOSTNAME, "operator": "In", "values": ["b"]}]}]}}},
+            ],
+            request(),
+            ["b"],
+            id="selector-of-one-node",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_goes_where_its_devices_are(slices, wanted, expected):
+    made = world(slices, [wanting("p")], templates=(template("one", wanted),))
+    assert feasible(made) == expected
+
+
+TAINT = {"key": "broken", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "expected"),
+    [
+        (TAINT, [], ["b"]),
+        (TAINT, [{"key": "broken", "operator": "Exists"}], ["a", "b"]),
+        (TAINT, [{"operator": "Exists", "effect": "NoSchedule"}], ["b"]),
+        (TAINT, [{"key": "broken", "value": "yes"}], ["b"]),
+        ({**TAINT, "value": "yes"}, [{"key": "broken", "value": "yes"}], ["a", "b"]),
+        ({**TAINT, "effect": "None"}, [], ["a", "b"]),
+    ],
+)
+@pytest.mark.parametrize("by_rule", [False, True])
+def test_a_tainted_device_is_for_those_who_tolerate_it(taint, tolerations, expected, by_rule):
+    rule = {"metadata": {"name": "rule"}, "spec": {"deviceSelector": {"pool": "a"}, "taint": taint}}
+    made = world(
+        [gpus("a", 1) if by_rule else gpus("a", 1, taints=[taint]), gpus("b", 1)],
+        [wanting("p")],
+        templates=(template("one", request(tolerations=tolerations)),),
+        rules=(rule,) if by_rule else (),
+    )
+    assert feasible(made) == expected
+
+
+def test_what_pods_have_is_in_use_until_they_are_gone():
+    made = world(
+        [gpus("a", 2), gpus("b", 1)],
+        [wanting("old", on="a"), wanting("other", on="a"), wanting("p")],
+        claims=[
+            claim("c-old", claims_of(request()), of="old", node="a", devices=("gpu-0",)),
+            claim("c-other", claims_of(request()), of="other", node="a", devices=("gpu-1",)),
+        ],
+    )
+    state = made.state
+    assert feasible(made) == ["b"]
+    state.evict(made.row("old"))
+    assert feasible(made) == ["b"]
+    state.reap()
+    assert feasible(made) == ["a", "b"]
+    state.place(made.row("old"), made.cls("p"), 1)
+    assert feasible(made) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("admin", "expected"), [(False, ["b"]), (True, ["a", "b"])], ids=["alone", "administrator"]
+)
+def test_a_claim_of_no_pod_keeps_its_devices(admin, expected):
+    kept = claim("kept", claims_of(request()), node="a", devices=("gpu-0",), admin=admin)
+    assert feasible(world([gpus("a", 1), gpus("b", 1)], [wanting("p")], claims=[kept])) == expected
+
+
+def test_requests_for_the_same_devices_share_them():
+    big = f'{MODEL} == "big"'
+    made = world(
+        [gpus("a", 2, model="big"), gpus("b", 2, model="small")],
+        [wanting("one", "any", on="a"), wanting("p", "big", "any"), wanting("q", "big")],
+        templates=(template("any", request()), template("big", request(1, big))),
+        claims=[claim("c", claims_of(request()), of="one", node="a", devices=("gpu-1",))],
+    )
+    assert feasible(made, "p") == []
+    assert feasible(made, "q") == ["a"]
+    assert feasible(made, "one") == ["a", "b"]
+
+
+def test_devices_that_must_be_alike_are_so_on_one_node():
+    alike = {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}
+    made = world(
+        [gpus("a", 2, model="big"), gpus("b", 2)],
+        [wanting("p")],
+        templates=(template("one", request(2), **alike),),
+    )
+    assert feasible(made) == ["a"]
+
+
+@pytest.mark.parametrize("consumers", [("old", "other"), ("old",)])
+def test_a_claim_that_several_pods_share_binds_them_to_its_node(consumers):
+    made = world(
+        [gpus("a", 1), gpus("b", 1)],
+        [sharing("old", "x", on="a"), sharing("other", "x", on="a"), wanting("p")],
+        claims=[
+            claim("x", claims_of(request()), node="a", devices=("gpu-0",), consumers=consumers)
+        ],
+    )
+    assert feasible(made) == ["b"]
+    why = "the devices of claim x are released with its last pod"
+    if len(consumers) == 1:
+        assert why in made.model.find_unmodelled(made.cls("old"))[0]
+    else:
+        assert feasible(made, "old") == ["a"]
+        assert set(made.filters("old").values()) == {"", "DynamicResources"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims", "templates", "classes", "words"),
+    [
+        ([sharing("p", "x")], [], (), (), 'resourceclaim "x" not found'),
+        ([wanting("p")], [], (), (), 'resourceclaimtemplate "one" not found'),
+        ([wanting("p")], [], (ONE,), (), "request r: device class gpu does not exist"),
+    ],
+)
+def test_a_pod_whose_claim_cannot_be_waits(pods, claims, templates, classes, words):
+    made = world([gpus("a", 1)], pods, claims=claims, templates=templates, classes=classes)
+    assert feasible(made) == []
+    assert made.model.rejection(made.cls("p")) == words
+
+
+def test_a_node_without_enough_devices_fails_by_the_filter_of_devices():
+    made = world(
+        [gpus("a", 1)], [wanting("p", requests={"cpu": "11"}), wanting("q")], nodes=("a", "b")
+    )
+    assert made.filters("p") == {"a": "NodeResourcesFit", "b": "NodeResourcesFit"}
+    assert made.filters("q") == {"a": "", "b": "DynamicResources"}
+
+
+def shared(where: Json) -> Json:
+    one = gpus("a", 1)
+    return {**one, "spec": {**one["spec"], "nodeName": "", **where}}
+
+
+@pytest.mark.parametrize(
+    ("slices", "wanted", "why"),
+    [
+        pytest.param(
+            [gpus("a", 2, model="big"), gpus("b", 2)],
+            request(1, f'{MODEL} == "big"'),
+            "fails for device gpu.example.com/b/gpu-0: it has no model",
+            id="fails",
+        ),
+        pytest.param(
+            [gpus("a", 1)],
+            request(1, f'{MODEL}.matches("b.*")'),
+            "the function matches is not modelled",
+            id="outside-the-subset",
+        ),
+        pytest.param(
+            [shared({"allNodes": True})],
+            request(),
+            "several nodes reach the devices of pool a",
+            id="all-nodes",
+        ),
+        pytest.param(
+            [gpus("a", 1, consumesCounters=[{"counterSet": "x"}])],
+            request(),
+            "share counters",
+            id="counters",
+        ),
+        pytest.param(
+            [gpus("a", 1, bindingConditions=["ready"])],
+            request(),
+            "have binding conditions",
+            id="binding-conditions",
+        ),
+        pytest.param(
+            [gpus("a", 1), on("b", device("x"), device("y"))],
+            request(allocationMode="All"),
+            "nodes differ in their number",
+            id="all-of-different-numbers",
+        ),
+        pytest.param(
+            [gpus("a", 1), on("b", device("x"), count=2)],
+            request(allocationMode="All"),
+            "pool b is incomplete, and all devices are asked for",
+            id="all-while-incomplete",
+        ),
+        pytest.param(
+            [gpus("a", 1), on("a", device("new"), device("x"), generation=2)],
+            request(),
+            "pool a is being replaced",
+            id="generations",
+        ),
+        pytest.param([gpus("a", 1)], request(adminAccess=True), "adminAccess", id="administrator"),
+        pytest.param(
+            [gpus("a", 1)],
+            {"name": "r", "firstAvailable": [{"name": "x", "deviceClassName": "gpu"}]},
+            "has alternatives (firstAvailable)",
+            id="alternatives",
+        ),
+        pytest.param(
+            [gpus("a", 1)],
+            request(capacity={"requests": {"memory": "1Gi"}}),
+            "a part of a device",
+            id="capacity",
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_named(slices, wanted, why):
+    made = world(slices, [wanting("p")], templates=(template("one", wanted),))
+    (said,) = made.model.find_unmodelled(made.cls("p"))
+    assert said.startswith("resource claims (dynamic resource allocation): ")
+    assert why in said
+
+
+def test_requests_for_parts_of_the_same_devices_are_named():
+    made = world(
+        [on("a", device("x", model="big"), device("y", model="small"))],
+        [wanting("p", "any"), wanting("q", "big")],
+        templates=(template("any", request()), template("big", request(1, f'{MODEL} == "big"'))),
+    )
+    assert "only some of the devices" in made.model.find_unmodelled(made.cls("q"))[0]
+    assert made.model.find_unmodelled(made.cls("p")) == ()
+
+
+def test_pods_that_have_other_devices_than_they_ask_for_are_named():
+    made = world(
+        [gpus("a", 4)],
+        [wanting("old", on="a"), wanting("p")],
+        claims=[claim("c", claims_of(request()), of="old", node="a", devices=("gpu-0", "gpu-1"))],
+    )
+    assert "pods have other devices of gpu" in made.model.find_unmodelled(made.cls("p"))[0]
+
+
+def test_pods_with_claims_are_unpredicted_where_no_devices_were_read():
+    made = World([node("a")], [wanting("p"), pod("plain")])
+    why = (
+        "resource claims (dynamic resource allocation): "
+        "the snapshot holds no ResourceClaims, ResourceClaimTemplates, ResourceSlices, DeviceClasses"
+    )
+    assert made.model.find_unmodelled(made.cls("p")) == (why,)
+    assert made.model.find_unmodelled(made.cls("plain")) == ()
