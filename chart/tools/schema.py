@@ -250,6 +250,7 @@ _OWN: dict[str, Schema] = {
             "deletionCosts": _FLAG,
             "events": _FLAG,
             "create": _FLAG,
+            "karpenter": {"enum": ["auto", True, False]},
             "marks": _FLAG,
             "namespacePolicies": _FLAG,
             "podGroups": _FLAG,

@@ -24,7 +24,12 @@ from rebalancer.kube.lists import (
 )
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.read import read_version
-from rebalancer.kube.seldom_read import BUFFER_RULES, find_pod_groups, read_raw_buffers
+from rebalancer.kube.seldom_read import (
+    BUFFER_RULES,
+    find_karpenter,
+    find_pod_groups,
+    read_raw_buffers,
+)
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
 from rebalancer.snapshot.redact import Redactor
@@ -90,7 +95,8 @@ def write_cluster_snapshot(
     kinds = _KINDS + (ASKED_FOR if autoscalers else ()) + ((EVENTS,) if events else ())
     version = read_version(client).numbers
     groups, not_readable = find_pod_groups(client, version)
-    kinds += groups
+    karpenter, no_claims = find_karpenter(client)
+    kinds, not_readable = (*kinds, *groups, *karpenter), (*not_readable, *no_claims)
 
     def attempt(may_restart: bool) -> Captured:
         # What has gone down a pipe cannot be taken back.

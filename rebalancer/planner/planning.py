@@ -93,9 +93,11 @@ class Planned:
 
     def _problem(self, snapshot: Snapshot) -> Problem:
         """Return the problem on the current cluster, with the nodes marked that the plan empties."""
-        # Pictures of the cluster between waves have neither.
+        # Pictures of the cluster between waves have none of these.
         if not snapshot.pod_groups:
             snapshot = replace(snapshot, pod_groups=self.snapshot.pod_groups)
+        if snapshot.node_claims is None:
+            snapshot = replace(snapshot, node_claims=self.snapshot.node_claims)
         if snapshot.buffers is None:
             snapshot = replace(snapshot, buffers=self.snapshot.buffers)
         marked = None

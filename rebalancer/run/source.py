@@ -141,15 +141,20 @@ class Source:
 
     def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it."""
-        from rebalancer.kube.seldom_read import read_buffers, read_pod_groups  # noqa: PLC0415
+        from rebalancer.kube.seldom_read import (  # noqa: PLC0415
+            read_buffers,
+            read_node_claims,
+            read_pod_groups,
+        )
 
         if self.run.rules.makes_room:
             from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
 
             snapshot = replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
         groups, notes = read_pod_groups(client, snapshot)
-        self.run.notes.extend(notes)
-        snapshot = replace(snapshot, pod_groups=groups)
+        claims, of_claims = read_node_claims(client, snapshot)
+        self.run.notes.extend((*notes, *of_claims))
+        snapshot = replace(snapshot, pod_groups=groups, node_claims=claims)
         if self.run.loaded.policy.capacity.buffers:
             return replace(snapshot, buffers=read_buffers(client, snapshot))
         return snapshot

@@ -40,10 +40,11 @@ ONCE_EMPTY = frozenset(
         kinds.EVENTS.kind,
         kinds.POD_GROUPS.kind,
         kinds.CAPACITY_BUFFERS.kind,
+        kinds.NODE_CLAIMS.kind,
     }
 )
 """Kinds of which an empty list is not the same as none."""
-ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind}
+ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind, kinds.NODE_POOLS.kind}
 """Kinds that a file has only on request."""
 
 CAPTURED_AT = "rebalancer/captured-at"

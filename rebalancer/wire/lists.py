@@ -88,6 +88,8 @@ DECODED: dict[str, type[Any]] = {
     kinds.POD_GROUPS.kind: o.PodGroupObject,
     kinds.CAPACITY_BUFFERS.kind: o.CapacityBuffer,
     kinds.POD_TEMPLATES.kind: o.PodTemplateObject,
+    kinds.NODE_CLAIMS.kind: o.NodeClaim,
+    kinds.NODE_POOLS.kind: o.NodePool,
     kinds.NODE_METRICS.kind: metrics.NodeMetrics,
     kinds.POD_METRICS.kind: metrics.PodMetrics,
     **dict.fromkeys(kinds.WORKLOADS, o.Workload),

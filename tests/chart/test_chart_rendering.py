@@ -880,6 +880,7 @@ CHANGED = {
     "rbac.deletionCosts": True,
     "rbac.events": True,
     "rbac.namespacePolicies": True,
+    "rbac.karpenter": True,
     "rbac.podGroups": True,
     "rbac.create": False,
     "rbac.marks": True,
