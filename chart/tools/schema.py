@@ -251,6 +251,7 @@ _OWN: dict[str, Schema] = {
             "events": _FLAG,
             "evictionRequests": _FLAG,
             "create": _FLAG,
+            "karpenter": {"enum": ["auto", True, False]},
             "marks": _FLAG,
             "namespacePolicies": _FLAG,
             "podGroups": _FLAG,

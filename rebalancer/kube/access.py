@@ -26,6 +26,7 @@ from rebalancer.wire.kinds import (
     ASKED_FOR,
     CONFIG_MAPS,
     EVENTS,
+    KARPENTER,
     LEADER_WORKER_SETS,
     LEASES,
     LISTED,
@@ -109,6 +110,9 @@ POD_GROUP_RULES = (
     AccessRule("get", LEADER_WORKER_SETS.group, LEADER_WORKER_SETS.plural),
 )
 """Rights to read PodGroups. Runs use them for the kinds that pods name, ``snapshot`` for all kinds that are served."""
+
+CLAIM_RULES = tuple(AccessRule("list", resource.group, resource.plural) for resource in KARPENTER)
+"""Rights to read what Karpenter does with its nodes. Runs use them where nodes are Karpenter's; without them a note says what is not known."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """Rights for a run whose policy steers, and for ``rebalancer marks --clear``."""

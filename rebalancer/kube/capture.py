@@ -25,7 +25,12 @@ from rebalancer.kube.lists import (
 )
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.read import read_version
-from rebalancer.kube.seldom_read import BUFFER_RULES, find_pod_groups, read_raw_buffers
+from rebalancer.kube.seldom_read import (
+    BUFFER_RULES,
+    find_karpenter,
+    find_pod_groups,
+    read_raw_buffers,
+)
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
 from rebalancer.snapshot.redact import Redactor
@@ -93,7 +98,9 @@ def write_cluster_snapshot(
     groups, not_readable = find_pod_groups(client, version)
     # What selectors say of devices are names: a redacted file has none of it.
     devices, unread = find_devices(client, version) if redactor is None else ((), ())
-    kinds, not_readable = kinds + groups + devices, not_readable + unread
+    karpenter, no_claims = find_karpenter(client)
+    kinds = (*kinds, *groups, *devices, *karpenter)
+    not_readable = (*not_readable, *unread, *no_claims)
 
     def attempt(may_restart: bool) -> Captured:
         # What has gone down a pipe cannot be taken back.

@@ -27,6 +27,8 @@ _VALUES = {
     ("list", "events.k8s.io", "events"): "rbac.events: true",
     ("list", "autoscaling.x-k8s.io", "capacitybuffers"): "rbac.capacityBuffers: true",
     ("get", "", "podtemplates"): "rbac.capacityBuffers: true",
+    ("list", "karpenter.sh", "nodeclaims"): "rbac.karpenter: true",
+    ("list", "karpenter.sh", "nodepools"): "rbac.karpenter: true",
     ("list", "", "configmaps"): "rbac.namespacePolicies: true",
     ("list", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
     ("create", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",

@@ -1,15 +1,16 @@
-"""Read what few runs need: attached volumes, groups of pods, policies of namespaces, and CapacityBuffers with their PodTemplates."""
+"""Read what few runs need: attached volumes, groups of pods, Karpenter's NodeClaims, policies of namespaces, and CapacityBuffers with their PodTemplates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.access import list_pod_groups
+from rebalancer.kube.access import CLAIM_RULES, list_pod_groups
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import PAGE, Listing, read_pages
@@ -17,6 +18,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
 from rebalancer.snapshot.buffers import fold_buffers
+from rebalancer.snapshot.karpenter import POOL, NodeClaim, fold_node_claims
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
 from rebalancer.wire import objects as o
@@ -24,6 +26,7 @@ from rebalancer.wire.kinds import (
     ALL_POD_GROUPS,
     CAPACITY_BUFFERS,
     CONFIG_MAPS,
+    KARPENTER,
     POD_GROUPS,
     POD_TEMPLATES,
     VOLUME_ATTACHMENTS,
@@ -134,12 +137,12 @@ def _list_pod_groups(
 
 
 def _matters(client: Client, resource: Resource, error: ClusterReadError) -> bool:
-    """Return whether PodGroups are there that could not be read.
+    """Return whether objects are there that could not be read.
 
     A right may be missing on what no server has: which versions it serves is said to everybody, whatever their rights.
 
     Raises:
-        ClusterReadError: ``error``, if it is about those of Kubernetes and no missing right. A project whose API is broken stops no run.
+        ClusterReadError: ``error``, if it is about PodGroups of Kubernetes and no missing right. A project whose API is broken stops no run.
     """
     if not isinstance(error, ForbiddenError):
         if resource.group == POD_GROUPS.group:
@@ -177,6 +180,52 @@ def find_pod_groups(
             continue
         found.append(served)
     return tuple(found), tuple(notes)
+
+
+_NO_CLAIMS = "nodes that Karpenter may take next are not known, since its NodeClaims and NodePools could not be read"
+
+
+def read_node_claims(
+    client: Client, snapshot: Snapshot
+) -> tuple[tuple[NodeClaim, ...] | None, tuple[str, ...]]:
+    """Return Karpenter's NodeClaims, and a note if they may not be read; None where no node is Karpenter's, or they were not read.
+
+    Without nodes of Karpenter's no request is sent.
+    """
+    if POOL not in snapshot.nodes.labels.keys:
+        return None, ()
+    try:
+        claims, pools = (_list_whole(client, resource) for resource in KARPENTER)
+    except NotServedError:
+        return None, ()
+    except ClusterReadError as error:
+        notes = (f"{_NO_CLAIMS}: {error}",)
+        return None, notes * _matters(client, KARPENTER[0], error)
+    return fold_node_claims(claims, pools), ()
+
+
+def find_karpenter(client: Client) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    """Return the kinds of Karpenter's if the server serves them and we may list them; and what a file without them has to say."""
+    try:
+        for resource, rule in zip(KARPENTER, CLAIM_RULES, strict=True):
+            client.expect(client.get(resource.path(), query={"limit": 1}), rule)
+    except NotServedError:
+        return (), ()
+    except ClusterReadError as error:
+        notes = (f"in plans on the file {_NO_CLAIMS}: {error}",)
+        return (), notes * _matters(client, KARPENTER[0], error)
+    return KARPENTER, ()
+
+
+def _list_whole(client: Client, resource: Resource) -> list[Any]:
+    pages = read_pages(
+        client,
+        Listing(resource),
+        lambda response: decode_objects(resource.kind, response.body),
+        page_size=PAGE,
+        may_restart=False,
+    )
+    return [one for page in pages for one in page]
 
 
 NAMESPACE_POLICY_RULES = (

@@ -97,6 +97,8 @@ class Planned:
         # Pictures of the cluster between waves have none of these.
         if not snapshot.pod_groups:
             snapshot = replace(snapshot, pod_groups=self.snapshot.pod_groups)
+        if snapshot.node_claims is None:
+            snapshot = replace(snapshot, node_claims=self.snapshot.node_claims)
         if snapshot.buffers is None:
             snapshot = replace(snapshot, buffers=self.snapshot.buffers)
         asked = self.snapshot.eviction_requests

@@ -145,7 +145,7 @@ class Why(Enum):
     SHORT_WERE_ALL_GONE = Code.UNSATISFIABLE, "short by least on {node:node}, were all pods gone: {short}"
     SHORT_WITHOUT_MOVABLE = None, "short by least on {node:node}, were all gone that may leave: {short}; {number} of its pods stay: {stays}{more}"
     HELD = None, "{text}"
-    STARTING = Code.MACHINE_COMES, "{node:node} takes it once it is ready for pods"
+    STARTING = Code.MACHINE_COMES, "{name} takes it once it is ready for pods"
     NOT_WHOLE = Code.GANG, "{gang}: {why:sentence}"
     NOMINATED = Code.GANG, "the scheduler makes room for it on {node} by preemption"
     NOT_REFUSED_YET = Code.GANG, "the scheduler has not refused it yet"

@@ -16,6 +16,7 @@ from rebalancer.cost.term import Term
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import Pace
 from rebalancer.planner.buffers import keep_buffers
+from rebalancer.planner.karpenter import with_claims
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.problem import Contribution, Problem, Scoped
 from rebalancer.planner.safety import standstill
@@ -186,6 +187,7 @@ class RunRules:
         snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
         profile = self.scheduler_profile(snapshot)
+        snapshot = with_claims(snapshot, profile)
         protected = self._protect(snapshot, self.protections, scope)
         buffers = keep_buffers(snapshot, profile) if policy.capacity.buffers else ()
         held = closed_zones(snapshot)

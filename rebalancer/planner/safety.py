@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from rebalancer.base.plain_text import and_more
+from rebalancer.base.plain_text import and_more, count
+from rebalancer.planner.karpenter import find_changing
 from rebalancer.policy.cluster import Safety
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -55,7 +56,11 @@ def standstill(
     so NotReady and missing nodes and many pending pods are reasons, too. They are no reasons against adding machines.
     ``profile`` returns that of the cluster's scheduler.
     """
-    reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety, profile)] if moves else []
+    reasons: list[str] = []
+    if moves:
+        reasons += _not_ready(snapshot, safety)
+        reasons += _changing(snapshot, safety)
+        reasons += _waiting(snapshot, safety, profile)
     most_skew = safety.max_clock_skew.total_seconds()
     if abs(clock_skew) > most_skew:
         reasons.append(
@@ -84,6 +89,20 @@ def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
     beside = f", {not_ready} {'is' if not_ready == 1 else 'are'} NotReady" if not_ready else ""
     names = and_more(missing, _SHOWN)
     yield f"{len(missing)} of {every} nodes {do} not exist, though pods are on them ({names}){beside}: {allows}"
+
+
+def _changing(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
+    """Yield that Karpenter is adding and removing too many nodes: where pods land now is not known.
+
+    A pod may wait for a node that is on its way, and the pods of a node that goes take room on others.
+    """
+    coming, going = find_changing(snapshot)
+    most = safety.not_ready_nodes_of(len(snapshot.nodes))
+    if coming + going > most:
+        yield (
+            f"Karpenter is adding {count(coming, 'node')} and removing {going} with pods,"
+            f" safety.maxNotReadyNodes allows {most}"
+        )
 
 
 def _waiting(

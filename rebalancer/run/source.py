@@ -145,7 +145,11 @@ class Source:
     def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it."""
         from rebalancer.kube.devices import read_devices  # noqa: PLC0415
-        from rebalancer.kube.seldom_read import read_buffers, read_pod_groups  # noqa: PLC0415
+        from rebalancer.kube.seldom_read import (  # noqa: PLC0415
+            read_buffers,
+            read_node_claims,
+            read_pod_groups,
+        )
 
         snapshot, unread = read_devices(client, snapshot)
         self.run.notes.extend(unread)
@@ -154,8 +158,10 @@ class Source:
 
             snapshot = replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
         groups, notes = read_pod_groups(client, snapshot)
-        self.run.notes.extend(notes)
-        snapshot = self._with_requests(client, replace(snapshot, pod_groups=groups))
+        claims, of_claims = read_node_claims(client, snapshot)
+        self.run.notes.extend((*notes, *of_claims))
+        snapshot = replace(snapshot, pod_groups=groups, node_claims=claims)
+        snapshot = self._with_requests(client, snapshot)
         if self.run.loaded.policy.capacity.buffers:
             return replace(snapshot, buffers=read_buffers(client, snapshot))
         return snapshot

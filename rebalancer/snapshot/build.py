@@ -18,6 +18,7 @@ from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
 from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.devices import DeviceObjects, with_devices
+from rebalancer.snapshot.karpenter import fold_node_claims
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
 from rebalancer.snapshot.membership import follow_leader
@@ -55,6 +56,8 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import (
     CAPACITY_BUFFERS,
     EVENTS,
+    NODE_CLAIMS,
+    NODE_POOLS,
     OF_DEVICES,
     OWNING_KINDS,
     POD_GROUPS,
@@ -528,6 +531,9 @@ class Settled:
             pod_groups=fold_pod_groups(self._all(POD_GROUPS.kind), classes),
             finished=finished,
         )
+        if (claims := self.objects.get(NODE_CLAIMS.kind)) is not None:
+            pools = self._all(NODE_POOLS.kind)
+            made = replace(made, node_claims=fold_node_claims(claims, pools))
         if (buffers := self.objects.get(CAPACITY_BUFFERS.kind)) is not None:
             # What a buffer names may be a workload of the snapshot.
             folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)

@@ -97,6 +97,10 @@ class NoticeKind(enum.StrEnum):
     CONDITION = "condition"
     SAID = "said"
     """What we do to it, said by a condition or left by a drain that has ended: nobody wants anything by it."""
+    CLAIM = "claim"
+    """Karpenter is removing it, and empties it itself."""
+    CANDIDATE = "candidate"
+    """Karpenter may remove or replace it next; it takes pods as before."""
     WORKED_ON = "worked-on"
     """A reboot, or a drain that has ended, cordoned this node alone. It does not ask that the pods leave."""
 
@@ -129,7 +133,14 @@ class Announcement(NamedTuple):
         kinds count.
         """
         match self.kind:
-            case NoticeKind.KEEP | NoticeKind.NOTED | NoticeKind.SAID | NoticeKind.WORKED_ON:
+            case (
+                NoticeKind.KEEP
+                | NoticeKind.NOTED
+                | NoticeKind.SAID
+                | NoticeKind.WORKED_ON
+                | NoticeKind.CLAIM
+                | NoticeKind.CANDIDATE
+            ):
                 return False
             case NoticeKind.DRAIN:
                 return drains

@@ -51,7 +51,7 @@ from rebalancer.snapshot.store import (
     version_numbers,
 )
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import ALL_POD_GROUPS, OWNING_KINDS, POD_GROUPS
+from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, OWNING_KINDS, POD_GROUPS
 from rebalancer.wire.lists import JsonDecoder, in_words, item_decoder
 from rebalancer.wire.pods import FINISHED, Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
@@ -82,7 +82,11 @@ class _Version(msgspec.Struct, rename="camel"):
 _pods = JsonDecoder(Pod)
 _node_versions = JsonDecoder(_NodeVersion)
 _versions = JsonDecoder(_Version)
-_PROJECTS = frozenset(one.group for one in ALL_POD_GROUPS)
+_GROUPS = {
+    POD_GROUPS.kind: frozenset(one.group for one in ALL_POD_GROUPS),
+    **{one.kind: frozenset([one.group]) for one in KARPENTER},
+}
+"""Kind -> the API groups of which it is read."""
 
 
 KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
@@ -120,7 +124,7 @@ class Collected:
             self._note_time(record.ready_since or record.created)
             self._fold.add_pods((record,))
             return
-        if kind == POD_GROUPS.kind and not _is_read(text):
+        if kind in _GROUPS and not _is_read(kind, text):
             return
         decoded = item_decoder(kind).decode_manifest(text)
         if kind in self.keeps:
@@ -208,10 +212,10 @@ class Collected:
         return max(self._kubelets, key=lambda version: (self._kubelets[version], version))
 
 
-def _is_read(text: bytes | Raw) -> bool:
-    """Return whether a PodGroup is of a project whose pods name it; others have kinds of this name, too."""
+def _is_read(kind: str, text: bytes | Raw) -> bool:
+    """Return whether an object is of an API group whose objects are read; others have kinds of this name, too."""
     version = _versions.decode(text).api_version
-    return not version or version.rpartition("/")[0] in _PROJECTS
+    return not version or version.rpartition("/")[0] in _GROUPS[kind]
 
 
 def _refuse_twins(snapshot: Snapshot) -> None:

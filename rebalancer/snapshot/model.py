@@ -17,6 +17,7 @@ from rebalancer.plan.plan import Method
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, freeze
 from rebalancer.snapshot.jobs import JobState
+from rebalancer.snapshot.karpenter import NodeClaim
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.membership import NO_GANG, Membership
@@ -511,6 +512,8 @@ class Snapshot:
     """The PodGroups that pods name, as far as they were read."""
     buffers: tuple[Buffer, ...] | None = None
     """The CapacityBuffers, by namespace and name; None where they were not read."""
+    node_claims: tuple[NodeClaim, ...] | None = None
+    """Karpenter's NodeClaims, by name; None where they were not read."""
     finished: Snapshot | None = None
     """The same cluster with only the pods that have ended; None if they were not requested.
 

@@ -122,6 +122,8 @@ _STARTUP_TAINTS = (
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
 """Prefixes of the keys of taints that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
+UNREGISTERED = "karpenter.sh/unregistered"
+"""Key of the taint of a node until Karpenter has seen that it is there."""
 STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """How the keys of taints begin that show a node's state: set and removed by the cluster itself, a cordon among them."""
 _NOT_READY_TAINTS = frozenset(
@@ -136,7 +138,7 @@ def is_startup(taint: o.Taint, keys: Collection[str]) -> bool:
 
     ``keys``: those of ``capacity.startupTaints``, beside the ones that always count.
     """
-    known = taint.key in keys or taint.key in _NOT_READY_TAINTS
+    known = taint.key in keys or taint.key in _NOT_READY_TAINTS or taint.key == UNREGISTERED
     return known or taint.key.startswith(_STARTUP_TAINTS)
 
 

@@ -62,6 +62,9 @@ _API_WORDS = _words(
     " AbleToScale Complete ContainersReady DiskPressure DisruptionAllowed DisruptionTarget FailureTarget Initialized KernelDeadlock MemoryPressure"
     " NetworkUnavailable PIDPressure PodReadyToStartContainers PodResizeInProgress PodResizePending PodScheduled Progressing ReadonlyFilesystem Ready"
     " ReplicaFailure ScalingActive ScalingLimited Schedulable Scheduled SuccessCriteriaMet Suspended"
+    " Consolidatable DisruptionReason Drifted Launched Registered"
+    # Karpenter's reasons and policies.
+    " Balanced Empty Underutilized WhenEmpty WhenEmptyOrUnderutilized"
     # Reasons of Kubernetes' components and of autoscalers.
     " BackOff BackoffLimitExceeded ContainerCannotRun ContainerCreating ContainersNotReady CrashLoopBackOff CreateContainerConfigError"
     " CreateContainerError DeadlineExceeded DeadlineExceededSoftly Deferred DeletionByPodGC DeletionByTaintManager ErrImageNeverPull ErrImagePull Error Evicted"

@@ -41,10 +41,11 @@ ONCE_EMPTY = frozenset(
         kinds.POD_GROUPS.kind,
         kinds.CAPACITY_BUFFERS.kind,
         *(one.kind for one in kinds.OF_DEVICES),
+        kinds.NODE_CLAIMS.kind,
     }
 )
 """Kinds of which an empty list is not the same as none."""
-ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind}
+ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind, kinds.NODE_POOLS.kind}
 """Kinds that a file has only on request."""
 
 CAPTURED_AT = "rebalancer/captured-at"

@@ -166,10 +166,11 @@ class _Evidence:
 
 
 def _find_candidates(nodes: Nodes) -> Bools:
-    """Return the nodes (N,) of which nothing is announced but that Cluster Autoscaler may remove them."""
+    """Return the nodes (N,) of which nothing is announced but that Cluster Autoscaler or Karpenter may remove them."""
     marked = [any(taint.key == CANDIDATE for taint in taints) for taints in nodes.taint_sets]
     candidates = np.array(marked or [False], bool)[nodes.taint_set]
     for row, notices in nodes.notices.items():
+        candidates[row] |= any(notice.kind is NoticeKind.CANDIDATE for notice in notices)
         candidates[row] &= not any(notice.holds(LEAVING.conditions) for notice in notices)
     return candidates
 

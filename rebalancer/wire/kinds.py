@@ -82,6 +82,10 @@ LEADER_WORKER_SETS = Resource(
 )
 CAPACITY_BUFFERS = Resource("CapacityBuffer", "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers")
 """Cluster Autoscaler's; it and Karpenter also serve ``v1alpha1``."""
+NODE_CLAIMS = Resource("NodeClaim", "karpenter.sh", "v1", "nodeclaims", namespaced=False)
+NODE_POOLS = Resource("NodePool", "karpenter.sh", "v1", "nodepools", namespaced=False)
+KARPENTER = (NODE_CLAIMS, NODE_POOLS)
+"""Read only where nodes are Karpenter's."""
 POD_TEMPLATES = Resource("PodTemplate", "", "v1", "podtemplates")
 EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
 """From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
@@ -158,6 +162,7 @@ IN_SNAPSHOTS = (
     POD_GROUPS,
     CAPACITY_BUFFERS,
     POD_TEMPLATES,
+    *KARPENTER,
     STORAGE_CLASSES,
     CSI_NODES,
     *OF_DEVICES,

@@ -440,6 +440,57 @@ class CapacityBuffer(_Wire, frozen=True):
     spec: CapacityBufferSpec = CapacityBufferSpec()
 
 
+class NodeRequirement(_Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class NodeClaimSpec(_Wire, frozen=True):
+    taints: tuple[Taint, ...] | None = None
+    requirements: tuple[NodeRequirement, ...] | None = None
+    expire_after: str = ""
+
+
+class NodeClaimStatus(_Wire, frozen=True):
+    node_name: str = ""
+    provider_id: str = msgspec.field(default="", name="providerID")
+    allocatable: dict[str, str | int | float] | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class NodeClaim(_Wire, frozen=True):
+    """A machine of Karpenter's, from its order on."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeClaimSpec = NodeClaimSpec()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+
+class NodePoolBudget(_Wire, frozen=True):
+    nodes: str = ""
+    reasons: tuple[str, ...] | None = None
+    schedule: str | None = None
+
+
+class NodePoolDisruption(_Wire, frozen=True):
+    consolidate_after: str = ""
+    consolidation_policy: str = ""
+    budgets: tuple[NodePoolBudget, ...] | None = None
+
+
+class NodePoolSpec(_Wire, frozen=True):
+    replicas: int | None = None
+    disruption: NodePoolDisruption = NodePoolDisruption()
+
+
+class NodePool(_Wire, frozen=True):
+    """A pool of Karpenter's, with what it may do to its nodes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodePoolSpec = NodePoolSpec()
+
+
 class RollingUpdate(_Wire, frozen=True):
     partition: int | None = None
     max_surge: int | str | None = None

@@ -892,6 +892,7 @@ CHANGED = {
     "rbac.events": True,
     "rbac.namespacePolicies": True,
     "rbac.evictionRequests": True,
+    "rbac.karpenter": True,
     "rbac.podGroups": True,
     "rbac.devices": True,
     "rbac.create": False,

@@ -213,6 +213,14 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         },
     ),
     (
+        "Karpenter",
+        {"rbac": {"karpenter": True}},
+        {
+            role: {"list nodeclaims.karpenter.sh", "list nodepools.karpenter.sh"}
+            for role in (RELEASE, f"{RELEASE}-observe")
+        },
+    ),
+    (
         "low-utilisation by use",
         {"strategies": {"low-utilisation": {"signal": "usage"}}},
         {
@@ -316,6 +324,16 @@ def test_each_further_right_is_one_feature_s(feature, values, wanted):
     more = {role: rules for role, rules in more.items() if rules}
     _printed(feature, more)
     assert more == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "granted"), [("auto", True), (None, True), (False, False), (True, True)]
+)
+def test_karpenter_is_read_by_itself_where_the_cluster_serves_it(given, granted):
+    served = "--api-versions=karpenter.sh/v1/NodeClaim"
+    role = _rights(render({"rbac": {"karpenter": given}}, served))[RELEASE]
+    assert ({"list nodeclaims.karpenter.sh", "list nodepools.karpenter.sh"} <= role) is granted
+    assert not any("karpenter" in right for right in _default()[RELEASE])
 
 
 def test_a_fleet_s_pods_may_write_their_records_and_a_member_may_only_read():

@@ -66,6 +66,7 @@ TOOLS = {
         "metadata", "github.com/aws/amazon-ec2-metadata-mock/cmd/ec2-metadata-mock"
     ),
     "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    "karpenter": Tool("karpenter", "sigs.k8s.io/karpenter/kwok"),
     "cluster-api": Tool("capi", "sigs.k8s.io/cluster-api/core"),
     "eviction-requests": Tool("requests", "rebalancer.test/controlplane/requests"),
     "jobset": Tool("gangs", "sigs.k8s.io/jobset"),

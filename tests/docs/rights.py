@@ -37,6 +37,7 @@ ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
     ("`namespacePolicies`; `policy show -n`", NAMESPACE_POLICY_RULES, "that policy; `rbac.namespacePolicies`"),
     ("[gangs](gangs.md) of PodGroups (else such pods stay, or move as a whole)", access.POD_GROUP_RULES, "`rbac.podGroups`"),
     ("pods with resource claims (else they stay)", DEVICE_RULES, "`rbac.devices`"),
+    ("nodes of Karpenter's (else what it may remove next is not known, with a warning); `snapshot`", access.CLAIM_RULES, "`rbac.karpenter`; by itself where the cluster serves them"),
     ("`node-agent`", (READ_NODE, CHANGE_NODE), "`nodeAgent.enabled`"),
 )  # fmt: skip
 """Feature -> what it needs -> when the chart grants it."""

@@ -4,6 +4,7 @@ from rebalancer.kube.access import (
     ATTACHMENT_RULES,
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
+    CLAIM_RULES,
     CONDITION_RULES,
     DRAIN_RULES,
     POD_GROUP_RULES,
@@ -16,7 +17,7 @@ from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.interruption.steps.pods import DELETE
-from rebalancer.wire.kinds import ALL_POD_GROUPS, POD_GROUPS
+from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, POD_GROUPS
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed
 
@@ -110,12 +111,13 @@ def check_all_runs(plane, folder):
     # And these have the pods of a fleet where they run (tests/e2e/test_fleet.py, which checks that they ask for nothing else).
     rules |= {AccessRule(verb, "", "configmaps", NAMESPACE) for verb in ("get", "patch")}
     # And these has who records a cluster: rbac.podGroups; a server that does not serve them answers with what it serves.
-    rules |= set(POD_GROUP_RULES)
+    rules |= {*POD_GROUP_RULES, *CLAIM_RULES}
     rules |= {
         AccessRule("get", "", f"/apis/{version}")
         for version in (
             "scheduling.k8s.io/v1alpha2",
             *(one.api_version for one in ALL_POD_GROUPS if one is not POD_GROUPS),
+            KARPENTER[0].api_version,
         )
     }
     assert installed.run().code == 0

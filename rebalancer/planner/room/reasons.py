@@ -12,6 +12,7 @@ from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import missing_of
+from rebalancer.planner.karpenter import ordered_nodes
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.room.gangs import RoomGangs
@@ -21,7 +22,7 @@ from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Ints
-from rebalancer.snapshot.nodes import as_started, find_starting
+from rebalancer.snapshot.nodes import as_started, find_starting, with_nodes
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.quantity import format_resource
 
@@ -71,16 +72,19 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, Refusal]:
     keys = draft.settings.startup_taints
     nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
-    if not patient or not nodes.any():
+    ordered = ordered_nodes(snapshot)
+    if not patient or not (nodes.any() or ordered):
         return held
-    started = replace(snapshot, nodes=as_started(snapshot.nodes, nodes, keys))
+    nodes = np.concatenate([nodes, np.ones(len(ordered), bool)])
+    started = with_nodes(snapshot, ordered)
+    started = replace(started, nodes=as_started(started.nodes, nodes, keys))
     model, state = SchedulerModel(started, draft.scheduler.profile), ClusterState(started)
     for number in patient:
         ask = asks[number]
-        feasible = snapshot.without_foreign(model.feasible(state, ask.cls), ask.cls)
+        feasible = started.without_foreign(model.feasible(state, ask.cls), ask.cls)
         able = np.flatnonzero(feasible & nodes)
         if len(able):
-            held[number] = Refusal.of(Why.STARTING, node=int(able[0]))
+            held[number] = Refusal.of(Why.STARTING, name=started.nodes.names[able[0]])
             state.place(ask.pod, ask.cls, int(able[0]))
     return held
 

@@ -44,7 +44,7 @@ def landing(*nodes, takers=()):
         (Refusal.of(Why.HELD, code=Code.GANG, text="waits"), Code.GANG, "waits"),
         (Refusal.of(Why.RIVAL, pod=1), Code.UNSURE, "default/web-1 may take its place first"),
         (
-            Refusal.of(Why.GANG_OUTSIDE, pods=1, gang="g", pod=0, why=Refusal.of(Why.STARTING, node=2)),
+            Refusal.of(Why.GANG_OUTSIDE, pods=1, gang="g", pod=0, why=Refusal.of(Why.STARTING, name="n2")),
             Code.MACHINE_COMES,
             "1 pod of g would stay outside: default/web-0: n2 takes it once it is ready for pods",
         ),

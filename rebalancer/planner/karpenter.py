@@ -1,0 +1,206 @@
+"""Nodes that Karpenter takes, or may take next: no replacement lands there, so that nothing moves twice and no node stays for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.columns import Bools, Int32s, freeze
+from rebalancer.snapshot.karpenter import NodeClaim, Takes
+from rebalancer.snapshot.leaving import Announcement, NoticeKind
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts
+from rebalancer.snapshot.state import ClusterState
+
+_SOON = 900.0
+"""Seconds before a node expires from which on nothing lands there."""
+_LOOK, _LOOK_AT_EACH, _LONGEST_LOOK = 60.0, 0.5, 300.0
+"""Seconds after which Karpenter has looked at a node: for the cluster, more for each of its nodes, at most."""
+
+
+def with_claims(snapshot: Snapshot, profile: SchedulerProfile) -> Snapshot:
+    """Return the snapshot with the nodes as leaving that Karpenter takes, or may take next, each with a notice."""
+    if not snapshot.node_claims:
+        return snapshot
+    why = _Candidates(snapshot, profile).why
+    if not why:
+        return snapshot
+    nodes = snapshot.nodes
+    notices, leaving = dict(nodes.notices), nodes.leaving.copy()
+    for node, (kind, text) in why.items():
+        notice = Announcement(kind, "NodeClaim", 0.0, text)
+        notices[node] = (*notices.get(node, ()), notice)
+        leaving[node] = True
+    noted = dict(sorted(notices.items()))
+    return replace(snapshot, nodes=replace(nodes, notices=noted, leaving=freeze(leaving)))
+
+
+def find_changing(snapshot: Snapshot) -> tuple[int, int]:
+    """Return how many nodes Karpenter has ordered that are not ready yet, and how many that it is removing have pods."""
+    on_nodes = set(snapshot.pods.node[snapshot.pods.living & ~snapshot.per_node].tolist())
+    coming = going = 0
+    for claim in snapshot.node_claims or ():
+        if claim.going:
+            going += snapshot.nodes.index.get(claim.node) in on_nodes
+        else:
+            coming += is_coming(claim, snapshot)
+    return coming, going
+
+
+def is_coming(claim: NodeClaim, snapshot: Snapshot) -> bool:
+    """Return whether the node of a NodeClaim is on its way, and not for so long that it may never come."""
+    return not (claim.ready or claim.going) and snapshot.captured_at - claim.created < STARTUP
+
+
+def ordered_nodes(snapshot: Snapshot) -> list[AddedNode]:
+    """Return the nodes on their way that no Node object shows yet, as far as Karpenter says what they will have."""
+    ordered, there = [], set(snapshot.nodes.provider_id)
+    for claim in snapshot.node_claims or ():
+        if claim.node or claim.machine in there or not is_coming(claim, snapshot):
+            continue
+        if claim.allocatable is None:
+            continue
+        allocatable = np.zeros(len(snapshot.resources), np.int64)
+        try:
+            places = fold_amounts(claim.allocatable, snapshot.resources, allocatable)
+        except (ValueError, OverflowError):
+            continue
+        labels = claim.labels or {}
+        ordered.append(
+            AddedNode(f"NodeClaim {claim.name}", labels, claim.taints, allocatable, places)
+        )
+    return ordered
+
+
+class _Candidates:
+    """Finds the nodes that Karpenter takes, or may take next."""
+
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+        self._snapshot, self._profile = snapshot, profile
+        index = snapshot.nodes.index
+        self._claims = {
+            index[claim.node]: claim for claim in snapshot.node_claims or () if claim.node in index
+        }
+        pods = snapshot.pods
+        there = np.flatnonzero(pods.living & ~snapshot.per_node).astype(np.int32)
+        size = snapshot.requests / np.maximum(1, snapshot.nodes.allocatable.max(axis=1))[:, None]
+        largest = -size.max(axis=0, initial=0.0)[pods.cls[there]]
+        self._pods: Int32s = there[np.lexsort((there, largest, pods.node[there]))]
+        self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(index) + 1))
+        self._blocking = self._find_blocking()
+        self.why: dict[int, tuple[NoticeKind, str]] = dict(self._list_certain())
+        """Node -> whether it goes or may go, and why."""
+        may = NoticeKind.CANDIDATE
+        self.why.update([(node, (may, text)) for node, text in self._list_removable()])
+
+    def _on(self, node: int) -> Int32s:
+        """Return the pods that would be created elsewhere if ``node`` went, largest first."""
+        return self._pods[self._starts[node] : self._starts[node + 1]]
+
+    def _find_blocking(self) -> Bools:
+        """Return the pods (P,) that keep Karpenter from taking their nodes: annotated, or of a PodDisruptionBudget that allows none."""
+        snapshot = self._snapshot
+        keeps = [
+            any(one.protection == "doNotDisrupt" for one in cls.opt_outs)
+            for cls in snapshot.classes
+        ]
+        blocking = np.array(keeps or [False], bool)
+        for budget in snapshot.budgets:
+            if budget.allowed <= 0:
+                blocking[budget.classes] = True
+        of_pods: Bools = blocking[snapshot.pods.cls]
+        return of_pods
+
+    def _list_certain(self) -> Iterator[tuple[int, tuple[NoticeKind, str]]]:
+        """Yield the nodes that go now, are outdated or expire soon, or are empty."""
+        for node, claim in self._claims.items():
+            if claim.going:
+                yield node, (NoticeKind.CLAIM, claim.going)
+            elif text := self._judge(node, claim):
+                yield node, (NoticeKind.CANDIDATE, text)
+
+    def _judge(self, node: int, claim: NodeClaim) -> str:
+        """Return why Karpenter may take a node, whatever is on others; empty if nothing says so."""
+        if claim.expires - self._snapshot.captured_at < _SOON:
+            return f"Karpenter is to replace it: NodeClaim {claim.name} expires"
+        if not self._may_go(node):
+            return ""
+        if claim.drifted and Takes.DRIFTED in claim.takes:
+            return f"Karpenter is to replace it: NodeClaim {claim.name} is drifted"
+        if Takes.EMPTY in claim.takes and not len(self._on(node)):
+            return "Karpenter may remove it: it is empty"
+        return ""
+
+    def _may_go(self, node: int) -> bool:
+        notices = self._snapshot.nodes.notices.get(node, ())
+        return not any(notice.kind is NoticeKind.KEEP for notice in notices)
+
+    def _list_removable(self) -> Iterator[tuple[int, str]]:
+        """Yield (node, why) for nodes whose pods would all find room on others, and which Karpenter has not looked at since they could."""
+        judged = [
+            node
+            for node, claim in self._claims.items()
+            if node not in self.why
+            and Takes.UNDERUTILIZED in claim.takes
+            and not self._has_kept(claim)
+            and self._may_go(node)
+            and len(self._on(node))
+            and not self._blocking[self._on(node)].any()
+        ]
+        if not judged:
+            return
+        places = _Places(self._snapshot, self._profile, list(self.why))
+        for node in sorted(judged):
+            if places.hold(node, self._on(node)):
+                yield node, "Karpenter may remove it: its pods fit on other nodes"
+
+    def _has_kept(self, claim: NodeClaim) -> bool:
+        """Return whether Karpenter has left a node in place although it may take it for long enough to have looked at it."""
+        snapshot = self._snapshot
+        if not claim.consolidatable_since or claim.paced:
+            return False
+        look = min(_LONGEST_LOOK, _LOOK + _LOOK_AT_EACH * len(snapshot.nodes))
+        return snapshot.captured_at - claim.consolidatable_since >= look
+
+
+class _Places:
+    """The room on the nodes that stay, for the pods of one node at a time; rules between pods do not count."""
+
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile, going: list[int]) -> None:
+        self._snapshot, nodes = snapshot, snapshot.nodes
+        self._model = SchedulerModel(snapshot, profile)
+        state = ClusterState(snapshot)
+        self._open: Bools = nodes.ready & ~nodes.leaving & ~nodes.unschedulable
+        self._open[going] = False
+        self._room = nodes.allocatable - state.lasting
+        self._count = nodes.max_pods - state.lasting_count
+        self._may_hold: dict[int, Bools] = {}
+
+    def hold(self, node: int, pods: Int32s) -> bool:
+        """Return whether all ``pods``, largest first, fit on nodes other than ``node``, each on the first that takes it."""
+        snapshot = self._snapshot
+        asked = snapshot.requests[:, snapshot.pods.cls[pods]].sum(axis=1)
+        others = self._open.copy()
+        others[node] = False
+        if (asked > np.maximum(0, self._room[:, others]).sum(axis=1)).any():
+            return False
+        room, count = self._room.copy(), self._count.copy()
+        for cls in snapshot.pods.cls[pods].tolist():
+            requests = snapshot.requests[:, cls]
+            fits = ((room >= requests[:, None]) | (requests == 0)[:, None]).all(axis=0)
+            able = np.flatnonzero(others & (count > 0) & fits & self._mask(cls))
+            if not len(able):
+                return False
+            room[:, able[0]] -= requests
+            count[able[0]] -= 1
+        return True
+
+    def _mask(self, cls: int) -> Bools:
+        if (known := self._may_hold.get(cls)) is None:
+            replacement = self._snapshot.classes[cls].replacement
+            known = self._may_hold[cls] = self._model.static_mask(replacement)
+        return known

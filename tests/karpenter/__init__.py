@@ -1,0 +1,1 @@
+"""Nodes that Karpenter itself adds and removes on the real control plane."""

@@ -1,0 +1,252 @@
+"""Nodes that Karpenter takes, or may take next: nothing lands there, while all others take pods as ever."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
+from rebalancer.policy.load import load_text
+from rebalancer.registry import Registry
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import (
+    disruption_budget,
+    node,
+    snapshot_of,
+    spread,
+    workload,
+)
+
+REGISTRY = Registry.installed()
+NOW = 1_800_000_000.0
+POOL = "karpenter.sh/nodepool"
+KEEP = {"karpenter.sh/do-not-disrupt": "true"}
+
+
+def at(seconds: float) -> str:
+    """A time so many seconds before now."""
+    return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def claim(on: str, *true: str, since: float = 10, age: float = 86_400, **more: Any) -> Any:
+    """The NodeClaim of node ``on``, with these conditions True ``since`` so many seconds ago."""
+    conditions = [
+        {"type": one, "status": "True", "reason": one, "lastTransitionTime": at(since)}
+        for one in ("Launched", "Registered", "Initialized", *true)
+    ]
+    metadata = {"name": f"c-{on}", "labels": {POOL: "p"}, "creationTimestamp": at(age)}
+    metadata |= more.pop("metadata", {})
+    return {
+        "kind": "NodeClaim",
+        "metadata": metadata,
+        "spec": {"expireAfter": more.pop("expires", "Never")},
+        "status": {"nodeName": on, "conditions": conditions, **more},
+    }
+
+
+def pool(policy: str = "WhenEmptyOrUnderutilized", **disruption: Any) -> Any:
+    """The NodePool of all nodes here."""
+    replicas = disruption.pop("replicas", None)
+    spec = {"consolidationPolicy": policy, "consolidateAfter": "30s", **disruption}
+    return {
+        "kind": "NodePool",
+        "metadata": {"name": "p"},
+        "spec": {"disruption": spec, **({"replicas": replicas} if replicas else {})},
+    }
+
+
+def rules(policy="strategies: {topology-spread: {}}\nprotect: {minPodAge: 0s}") -> RunRules:
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\n{policy}\n"
+    return RunRules(load_text(text.encode(), "p", REGISTRY), REGISTRY, Scope())
+
+
+def closed(objects) -> dict[str, str]:
+    """The nodes that are to take no replacement, with what is noted of each."""
+    snapshot = rules().problem(snapshot_of(objects, now=NOW)).snapshot
+    return {
+        name: "; ".join(one.text for one in snapshot.nodes.notices.get(row, ()))
+        for row, name in enumerate(snapshot.nodes.names)
+        if snapshot.nodes.leaving[row]
+    }
+
+
+def three(**more: Any) -> list[Any]:
+    """Three nodes: full1 and full2 have no room for what stands on low."""
+    return [
+        *(node(name, labels={POOL: "p"}, cpu="2") for name in ("full1", "full2", "low")),
+        *workload("busy", ["full1", "full2"], cpu="1700m"),
+        *workload("few", ["low"], cpu=more.pop("few", "500m"), **more),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claims", "of", "why"),
+    [
+        # No pod has come or gone for long: Karpenter has looked at it, and leaves it.
+        ([claim("low")], pool(), ""),
+        ([claim("low", metadata={"deletionTimestamp": at(0)})], pool(), "is being deleted"),
+        ([claim("low", "DisruptionReason")], pool(), "Karpenter is removing it"),
+        ([claim("low", "Drifted")], pool(), "is drifted"),
+        ([claim("low", "Drifted")], pool(budgets=[{"nodes": "0"}]), ""),
+        ([claim("low", "Drifted", metadata={"annotations": KEEP})], pool(), ""),
+        (
+            [claim("low", "Drifted")],
+            pool(budgets=[{"nodes": "0", "reasons": ["Empty"]}]),
+            "drifted",
+        ),
+        ([claim("low", age=3600 * 10, expires="10h5m")], pool(), "expires"),
+        ([claim("low", age=3600 * 10, expires="12h")], pool(), ""),
+    ],
+)
+def test_what_karpenter_says_of_a_node(claims, of, why):
+    noted = closed([*three(), *claims, of])
+    assert (why in noted["low"]) if why else "low" not in noted
+    assert not {"full1", "full2"} & noted.keys()
+
+
+@pytest.mark.parametrize(
+    ("of", "goes"),
+    [
+        (pool(), True),
+        (pool("Balanced"), True),
+        (pool("WhenEmpty"), False),
+        (pool(consolidateAfter="Never"), False),
+        (pool(replicas=3), False),
+        (pool(budgets=[{"nodes": "0%"}]), False),
+        (pool(budgets=[{"nodes": "0", "reasons": ["Underutilized"]}]), False),
+        (pool(budgets=[{"nodes": "10%"}, {"nodes": "1", "reasons": ["Empty"]}]), True),
+        # It holds at times only.
+        (pool(budgets=[{"nodes": "0", "schedule": "@daily", "duration": "8h"}]), True),
+    ],
+)
+def test_a_node_whose_pods_fit_elsewhere_goes_if_its_pool_lets_it(of, goes):
+    assert ("low" in closed([*three(few="200m"), claim("low"), of])) is goes
+
+
+@pytest.mark.parametrize(
+    ("of", "goes"),
+    [
+        (pool(), True),
+        (pool("WhenEmpty"), True),
+        (pool("WhenEmpty", consolidateAfter="Never"), False),
+        (pool(budgets=[{"nodes": "0", "reasons": ["Empty"]}]), False),
+    ],
+)
+def test_an_empty_node_goes_if_its_pool_lets_it(of, goes):
+    nodes = [node(name, labels={POOL: "p"}, cpu="2") for name in ("full1", "full2", "low")]
+    noted = closed([*nodes, *workload("busy", ["full1", "full2"], cpu="1700m"), claim("low"), of])
+    assert ("low" in noted) is goes
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"few": "500m"},
+        {"few": "200m", "annotations": KEEP},
+        {"few": "200m", "spec": {"nodeSelector": {"kubernetes.io/hostname": "low"}}},
+    ],
+)
+def test_a_node_stays_whose_pods_are_bound_to_it(more):
+    assert not closed([*three(**more), claim("low"), pool()])
+
+
+def test_a_node_stays_whose_budget_allows_no_disruption():
+    held = disruption_budget("few", "few", allowed=0, healthy=1)
+    assert not closed([*three(few="200m"), held, claim("low"), pool()])
+
+
+@pytest.mark.parametrize(
+    ("since", "of", "goes"),
+    [
+        (50, pool(), True),
+        (70, pool(), False),
+        # Who may take nothing at this hour has decided nothing.
+        (70, pool(budgets=[{"nodes": "0", "schedule": "@daily", "duration": "8h"}]), True),
+    ],
+)
+def test_a_node_stays_that_karpenter_has_left_there_when_it_might_have_taken_it(since, of, goes):
+    low = claim("low", "Consolidatable", since=since)
+    assert ("low" in closed([*three(few="200m"), low, of])) is goes
+
+
+def zones(**more: Any) -> list[Any]:
+    """Three zones of a node each; ``web`` is to spread over them, and stands in two."""
+    nodes = [node(f"n-{zone}", zone, labels={POOL: "p"}, cpu="4") for zone in "xyz"]
+    spec = spread("web")
+    return [
+        *nodes,
+        *workload("web", ["n-x", "n-x", "n-y"], cpu="1", spec=spec),
+        *workload("else", ["n-z"], cpu=more.pop("other", "1")),
+    ]
+
+
+def planned(objects) -> list[tuple[str, str]]:
+    snapshot = snapshot_of(objects, now=NOW)
+    plan = make_plan(rules(), snapshot, Timings(SystemClock())).plan
+    return [(move.pod, landing.node) for move in plan.moves for landing in move.landings[:1]]
+
+
+def test_no_move_keeps_a_node_that_karpenter_may_remove():
+    bound = {"nodeSelector": {"topology.kubernetes.io/zone": "z"}}
+    free, kept = zones(), zones()
+    assert [node for _, node in planned([*free, pool()])] == ["n-z"]
+    assert planned([*free, claim("n-z"), pool()]) == []
+    kept[-1]["spec"] |= bound
+    held = [*zones()[:-3], *workload("else", ["n-z"], cpu="1", spec=bound), claim("n-z"), pool()]
+    assert [node for _, node in planned(held)] == ["n-z"]
+
+
+def test_a_zone_whose_only_node_may_go_is_no_closed_zone():
+    snapshot = snapshot_of([*zones(), claim("n-z"), pool()], now=NOW)
+    assert rules().problem(snapshot).held == ""
+
+
+@pytest.mark.parametrize(("coming", "stands"), [(0, False), (1, False), (2, True)])
+def test_runs_stand_still_while_many_nodes_come(coming, stands):
+    on_their_way = [
+        {
+            "kind": "NodeClaim",
+            "metadata": {"name": f"new{i}", "labels": {POOL: "p"}, "creationTimestamp": at(20)},
+        }
+        for i in range(coming)
+    ]
+    snapshot = snapshot_of([*zones(), *on_their_way, pool()], now=NOW)
+    said = rules().standstill(snapshot, 0.0)
+    assert bool(said) is stands, said
+
+
+@pytest.mark.parametrize(("age", "coming"), [(60, True), (1000, False)])
+def test_room_is_not_made_for_a_pod_whose_node_is_ordered(age, coming):
+    ordered = {
+        "kind": "NodeClaim",
+        "metadata": {"name": "new", "labels": {POOL: "p"}, "creationTimestamp": at(age)},
+        "status": {
+            "providerID": "kwok://new",
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+        },
+    }
+    policy = "strategies: {make-room: {after: 0s}}\nprotect: {minPodAge: 0s}"
+    objects = [
+        *(node(f"n{i}", labels={POOL: "p"}, cpu="2") for i in range(2)),
+        *workload("a", ["n0", "n1"], cpu="1"),
+        *workload("big", ["n0"], cpu="1500m"),
+    ]
+    waiting = objects[-1]
+    waiting["spec"].pop("nodeName")
+    waiting["status"] = {
+        "phase": "Pending",
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "lastTransitionTime": at(60),
+            }
+        ],
+    }
+    snapshot = snapshot_of([*objects, ordered, pool()], now=NOW)
+    plan = make_plan(rules(policy), snapshot, Timings(SystemClock())).plan
+    said = {skip.message for skip in plan.skips if skip.code == "MachineComes"}
+    assert (said == {"NodeClaim new takes it once it is ready for pods"}) is coming
