@@ -1,7 +1,7 @@
 from rebalancer.core.rules cimport PodMove, Rule, moves_for, write_changes, write_gains
 
 cdef Py_ssize_t _ENTRIES, _IMBALANCE, _ROOM, _VAIN
-cdef double _TOLERANCE, _UNWANTED_SHARE, _BACK_SHARE
+cdef double _TOLERANCE, _UNWANTED_SHARE, _BACK_SHARE, _LESS, _LESS_BESIDE_HARD
 cdef int _UNNAMED, _NAMED, _HARMED
 cdef int _GOOD, _OTHER_SYSTEM, _LEAVING, _AVOIDED, _BACK, _NO_GAIN
 cdef int _BREAKS, _RARELY, _OFTEN, _LITTLE, _NOTHING
@@ -68,6 +68,8 @@ cdef bint _weigh(MoveEffect effect, const double[::1] chance, Py_ssize_t entries
 cdef bint _breaks_hard(MoveEffect effect) except -1
 cdef bint _is_loss(MoveEffect effect) except -1
 cdef int _compare(Demands demands, MoveEffect effect, double cost) except -1
+cpdef bint gains_less(double hard, double soft, double most_hard, double most_soft) except -1
+cpdef bint is_gamble(const double[::1] gain, const double[::1] best) except -1
 cpdef void find_promises(
     Terms terms,
     RulesOfMove rules,

@@ -21,6 +21,11 @@ _UNWANTED_SHARE = 0.05
 """More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused."""
 _BACK_SHARE = 0.5
 _VAIN = 2
+_LESS = 0.05
+"""The expected loss, in pods, against the best landing, from which on a move is a gamble. A move that fixes so much less than
+was hoped for breaks one rule as it fixes another."""
+_LESS_BESIDE_HARD = 0.5
+"""The same for soft rules, of a move that fixes a hard rule: it is not put off for less than half a pod."""
 
 REFUSALS = (
     "",
@@ -35,6 +40,7 @@ REFUSALS = (
     "too little",
     "nothing expected",
     "no node",
+    "limited",
 )
 """Why a move is refused, by numbers; the first is that it is not."""
 _GOOD, _OTHER_SYSTEM, _LEAVING, _AVOIDED, _BACK, _NO_GAIN = 0, 1, 2, 3, 4, 5
@@ -373,6 +379,18 @@ def _compare(demands: Demands, effect: MoveEffect, cost: float) -> int:
         least = demands.imbalance if entry == _IMBALANCE else demands.pods
         return _GOOD if gain / cost + _TOLERANCE >= least else _LITTLE
     return _NOTHING
+
+
+def gains_less(hard: float, soft: float, most_hard: float, most_soft: float) -> bool:
+    """Return whether an expected gain in hard and soft rules is clearly below the other one."""
+    if most_hard - hard > _LESS:
+        return True
+    return most_soft - soft > (_LESS_BESIDE_HARD if hard > 1.0 - _LESS else _LESS)
+
+
+def is_gamble(gain: memoryview[float], best: memoryview[float]) -> bool:
+    """Return whether some of the landings are clearly worse than the best one in a hard or soft rule, given gains (3,)."""
+    return gains_less(gain[0], gain[1], best[0], best[1]) or gains_less(gain[0], gain[1], 0.0, 0.0)
 
 
 # -- promises --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ cdef class LimitLists:
     cdef public const long long[::1] start, limit, amount
 
 cdef class LimitArrays:
-    cdef public long long[::1] used, most
+    cdef public long long[::1] used, most, spared
     cdef public Py_ssize_t owners
     cdef public const long long[::1] counter, strategy
     cdef public const unsigned char[::1] of_ready, of_open, closed
@@ -19,11 +19,12 @@ cpdef Py_ssize_t find_full(
     Py_ssize_t last,
     bint ready,
     Py_ssize_t itself,
-    Py_ssize_t without,
+    bint for_room,
 ) except? -1
 cpdef bint is_about(
     LimitArrays limits, Py_ssize_t limit, Py_ssize_t node, Py_ssize_t strategy, bint ready
 ) except -1
+cpdef long long left_of(LimitArrays limits, Py_ssize_t limit) except? -1
 cpdef void count(
     LimitArrays limits, Py_ssize_t cls, Py_ssize_t node, Py_ssize_t strategy, Py_ssize_t first, bint ready
 ) except *

@@ -39,6 +39,7 @@ class LimitArrays:
         closed: memoryview,
         of_class: LimitLists,
         of_node: LimitLists,
+        spared: memoryview,
     ) -> None:
         self.used = used
         """(C,) the counters."""
@@ -58,6 +59,8 @@ class LimitArrays:
         """(N,) 1: a node of a closed zone."""
         self.of_class = of_class
         self.of_node = of_node
+        self.spared = spared
+        """(C,) so many moves in flight do not count for moves of each class that make room for pods that wait."""
 
 
 def find_full(
@@ -69,12 +72,12 @@ def find_full(
     last: int,
     ready: bool,
     itself: int,
-    without: int,
+    for_room: bool,
 ) -> int:
     """Return the first limit from ``first`` to below ``last`` that one more move would exceed; -1 if there is none.
 
     The move is of a pod of a class off a node, for a strategy; -1 for the node: for limits of classes alone. ``itself``: so many of the
-    moves in flight, and of those of its owner, are of the pod itself. ``without``: so many more of all in flight do not count.
+    moves in flight, and of those of its owner, are of the pod itself. ``for_room``: it makes room for pods that wait.
     """
     full, before = -1, last
     for of_node in range(_PARTS if node >= 0 else 1):
@@ -92,8 +95,8 @@ def find_full(
             used = limits.used[counter] + lists.amount[place]
             if counter <= limits.owners:
                 used -= itself
-                if counter == _IN_FLIGHT:
-                    used -= without
+                if counter == _IN_FLIGHT and for_room:
+                    used -= limits.spared[cls]
             if used > limits.most[limit]:
                 full = before = limit
     return full
@@ -106,6 +109,11 @@ def is_about(limits: LimitArrays, limit: int, node: int, strategy: int, ready: b
     if limits.of_ready[limit] and not ready:
         return False
     return node < 0 or not (limits.of_open[limit] and limits.closed[node])
+
+
+def left_of(limits: LimitArrays, limit: int) -> int:
+    """Return how much more a limit allows."""
+    return limits.most[limit] - limits.used[limits.counter[limit]]
 
 
 def count(limits: LimitArrays, cls: int, node: int, strategy: int, first: int, ready: bool) -> None:

@@ -14,26 +14,37 @@ from rebalancer.core.prediction cimport ClusterArrays, PodArrays, foresee
 from rebalancer.core.rows cimport Book, promise, skip_moved
 from rebalancer.core.rules cimport PodMove
 
-cdef int _NO_NODE, _GOOD, _BACK, _BREAKS
+cdef int _NO_GAIN, _NO_NODE, _GOOD, _BACK, _BREAKS
 cdef Py_ssize_t _SOFT
 
 cdef class Mover:
     cdef public Py_ssize_t cls, replacement
     cdef public RulesOfMove rules, guards
     cdef public const unsigned char[::1] mine, foreign
-    cdef public bint leaves, gone
+    cdef public bint leaves, gone, asks
+    cdef public PodArrays pod
+    cdef public ClusterArrays cluster
 
 cdef class Bench:
     cdef public Terms terms
     cdef public Demands demands
     cdef public MoveEffect effect
     cdef public double[::1] nothing
+    cdef public list movers
+
+cdef class Look:
+    cdef public int code
+    cdef public Py_ssize_t term, limit, left, count
+    cdef public double cost, sure, risk, leaving, avoided, foreign
+    cdef public int[::1] nodes
+    cdef public double[::1] probability, gain, shares
+    cdef public unsigned char[::1] named
+
+cpdef Look note(Bench bench, Mover mover, int code, Py_ssize_t term, double cost)
 
 cpdef int judge_pod(
     Bench bench,
     Mover mover,
-    ClusterArrays cluster,
-    PodArrays replacement,
     Py_ssize_t pod,
     Py_ssize_t node,
     double cost,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rebalancer.core.effects import (
     Demands,
     MoveEffect,
@@ -13,11 +15,12 @@ from rebalancer.core.effects import (
     find_unwanted,
     judge,
 )
-from rebalancer.core.prediction import ClusterArrays, PodArrays, foresee
+from rebalancer.core.prediction import foresee
 from rebalancer.core.rows import Book, promise, skip_moved
 from rebalancer.core.rules import PodMove
-from rebalancer.core.views import reals
+from rebalancer.core.views import flags, nodes_of_pods, reals
 
+_NO_GAIN = 5
 _NO_NODE = 11
 _GOOD, _BACK, _BREAKS = 0, 4, 6
 _SOFT = 2
@@ -54,24 +57,79 @@ class Mover:
         """Whether a pod leaves before its replacement is scheduled; with a restart it does not."""
         self.gone = gone
         """Whether it is gone by then; else it terminates."""
+        self.pod: Any = None
+        """The replacement (``PodArrays``), where all that decides about its landings is lowered; else Python finds them."""
+        self.cluster: Any = None
+        """The nodes where it may land (``ClusterArrays``)."""
+        self.asks = False
+        """Whether it is known that Python has to find its landings."""
 
 
 class Bench:
     """What moves are judged by, and the newest judgement."""
 
-    def __init__(self, terms: Terms, demands: Demands) -> None:
+    def __init__(self, terms: Terms, demands: Demands, classes: int) -> None:
         self.terms = terms
         self.demands = demands
+        self.movers: list[Mover | None] = [None] * classes
+        """(C,) the classes that were lowered."""
         self.effect = MoveEffect(len(terms.entry), terms.strategies)
         self.nothing = reals(max(1, len(terms.entry)))
         """(T,) zeros."""
 
 
+class Look:
+    """Why a move was refused when it was looked at, with the numbers of then."""
+
+    def __init__(self, code: int, term: int) -> None:
+        self.code = code
+        """A number of ``REFUSALS``."""
+        self.term = term
+        """The term that promised most of the move."""
+        self.limit = -1
+        """The limit that has kept it back, if one has."""
+        self.left = 0
+        """How much more that limit allowed."""
+        self.cost = 0.0
+        """What the eviction costs."""
+        self.count = 0
+        """K."""
+        self.nodes = nodes_of_pods(0)
+        """(K,) the landings, most probable first."""
+        self.probability = reals(0)
+        """(K,) of each."""
+        self.gain = self.shares = reals(0)
+        self.named = flags(0)
+        self.sure = self.risk = self.leaving = self.avoided = self.foreign = 0.0
+        """These are as in ``MoveEffect``; the shares only where nothing is gained."""
+
+
+def note(bench: Bench, mover: Mover, code: int, term: int, cost: float) -> Look:
+    """Return what was found by the newest judgement, which refused a move with this code."""
+    look, effect, landings = Look(code, term), bench.effect, mover.cluster.landings
+    look.cost = cost
+    if code == _NO_NODE:
+        return look
+    look.count = landings.count
+    look.nodes, look.probability = nodes_of_pods(look.count), reals(look.count)
+    for place in range(landings.count):
+        look.nodes[place] = landings.nodes[place]
+        look.probability[place] = landings.probability[place]
+    look.sure, look.risk, look.foreign = effect.sure, effect.risk, effect.foreign
+    look.leaving, look.avoided = effect.leaving, effect.avoided
+    look.gain = reals(len(effect.gain))
+    for entry in range(len(effect.gain)):
+        look.gain[entry] = effect.gain[entry]
+    if code == _NO_GAIN:
+        look.shares, look.named = reals(len(effect.shares)), flags(len(effect.shares))
+        for key in range(len(effect.shares)):
+            look.shares[key], look.named[key] = effect.shares[key], effect.named[key]
+    return look
+
+
 def judge_pod(
     bench: Bench,
     mover: Mover,
-    cluster: ClusterArrays,
-    replacement: PodArrays,
     pod: int,
     node: int,
     cost: float,
@@ -81,13 +139,16 @@ def judge_pod(
 ) -> int:
     """Predict the landing of a pod's replacement, and judge it; return why the move is refused, or 0, see :func:`judge_landing`.
 
+    The replacement is lowered.
+
     ``lives``: the pod does not terminate already.
     """
-    foresee(cluster, replacement, mover.cls, node, mover.leaves and lives, mover.gone)
-    count = cluster.landings.count
+    foresee(mover.cluster, mover.pod, mover.cls, node, mover.leaves and lives, mover.gone)
+    landings = mover.cluster.landings
+    count = landings.count
     if count == 0:
         return _NO_NODE
-    nodes, chance = cluster.landings.nodes[:count], cluster.landings.probability[:count]
+    nodes, chance = landings.nodes[:count], landings.probability[:count]
     move = PodMove(pod, mover.cls, mover.replacement, node, nodes)
     return judge_landing(bench, mover, move, chance, bench.nothing, cost, in_place, for_gain)
 
@@ -134,6 +195,8 @@ def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview, most_lowered:
     """Write what the rows of a class promise now into the book, see :func:`promise`; ``moved`` (P,): pods that have moved."""
     rows = book.rows
     first, end = rows.start[mover.cls], rows.start[mover.cls + 1]
+    book.stale[mover.cls] = 0
+    book.asked[mover.cls] = book.moves
     if first == end:
         return
     skip_moved(rows, mover.cls, moved)

@@ -41,6 +41,7 @@ cdef class PodArrays:
     cdef public Requests requests
     cdef public Preferences preferences
     cdef public list spread, repelled, attracted, counted
+    cdef public const unsigned char[::1] alone
     cdef public bint first
 
 cdef class ClusterArrays:

@@ -57,6 +57,7 @@ class PodArrays:
         repelled: list[DomainCounts],
         attracted: list[DomainCounts],
         counted: list[DomainCounts],
+        alone: memoryview,
         *,
         first: bool,
     ) -> None:
@@ -69,6 +70,8 @@ class PodArrays:
         """Pods one of which must be in the same domain, for each key of its required affinity."""
         self.counted = counted
         """All that is counted before a prediction."""
+        self.alone = alone
+        """(N,) the nodes that pass all filters on the pod and the node alone."""
         self.first = first
         """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
 
@@ -116,6 +119,9 @@ def foresee(
     ``lives``: the pod is evicted for it, and does not terminate already. ``gone``: it is gone by then, and holds no room.
     The state is the same afterwards.
     """
+    feasible, alone = cluster.feasible, pod.alone
+    for candidate in range(len(feasible)):
+        feasible[candidate] = alone[candidate]
     if lives:
         remove_pod(cluster.living, cls, node)
     if gone:

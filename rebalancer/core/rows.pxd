@@ -11,10 +11,11 @@ cdef class Rows:
 cdef class Book:
     cdef public Rows rows
     cdef public double[:, ::1] promised, key, gains
+    cdef public long long[:, ::1] looked, landing
     cdef public double[::1] shares, of_rule
     cdef public unsigned char[::1] closed, lowered, stale, named
-    cdef public long long[::1] looked, landing, leading, best, turns, touched, concerned, asked, heap, place
-    cdef public Py_ssize_t size
+    cdef public long long[::1] leading, best, turns, touched, concerned, asked, heap, place
+    cdef public Py_ssize_t size, moves, marked
 
 cpdef void promise(Book book, Py_ssize_t cls, const double[:, ::1] gains, Py_ssize_t most_lowered) except *
 cpdef void set_key(Book book, Py_ssize_t row, Py_ssize_t entry, double gain) except *
@@ -23,12 +24,15 @@ cpdef Py_ssize_t find_best(Book book, Py_ssize_t cls) except? -1
 cpdef bint is_worth(Book book, Py_ssize_t row) except -1
 cpdef bint is_before(Book book, Py_ssize_t one, Py_ssize_t other) except -1
 cpdef void skip_moved(Rows rows, Py_ssize_t cls, const unsigned char[::1] moved) except *
-cpdef void open_all(Book book, Py_ssize_t moves) except *
+cpdef void open_all(Book book) except *
 cpdef void open_refused(Book book, Py_ssize_t cls) except *
+cpdef void close(Book book, Py_ssize_t row) except *
+cpdef void refuse(Book book, Py_ssize_t row, Py_ssize_t landing) except *
 cpdef void close_class(Book book, Py_ssize_t cls) except *
-cpdef bint stands(Book book, Py_ssize_t cls, Py_ssize_t row, Py_ssize_t moves) except -1
+cpdef bint stands(Book book, Py_ssize_t cls, Py_ssize_t row) except -1
 cpdef Py_ssize_t first_row(Book book) except? -1
-cpdef bint is_outdated(Book book, Py_ssize_t row, Py_ssize_t moves) except -1
+cpdef bint is_outdated(Book book, Py_ssize_t row) except -1
+cpdef bint promises_rules(Book book, Py_ssize_t row) except -1
 cdef bint _is_for_rules(Book book, Py_ssize_t row) except -1
 cpdef void settle(Book book, Py_ssize_t cls) except *
 cdef void _take_out(Book book, Py_ssize_t place) except *

@@ -64,10 +64,13 @@ class Book:
         """1: it is not looked at any more in this rung."""
         self.lowered = flags(size)
         """1: a closer look has shown that it gains less than promised."""
-        self.looked = minus_ones(size)
-        """The number of moves made when it was refused; -1: it was not."""
-        self.landing = minus_ones(size)
-        """The most probable landing then; -1: there was none."""
+        self.moves = self.marked = self.size = 0
+        """Moves made, and waves that have landed: with each, what was known may differ. 1 while marks may choose landings: what is
+        refused then is noted apart. How many classes the heap holds."""
+        self.looked = minus_ones(2, size)
+        """(2, R) the number of moves made when it was refused, without marks and with them; -1: it was not."""
+        self.landing = minus_ones(2, size)
+        """(2, R) the most probable landing then; -1: there was none."""
         self.best = minus_ones(classes)
         """(C,) the open row with the smallest key; -1: there is none."""
         self.turns = ints(classes)
@@ -76,8 +79,6 @@ class Book:
         """(C,) the classes with an open row, the one with the best row first."""
         self.place = ints(classes)
         """(C,) the place of each class in the heap, counted from 1; 0: it is not there."""
-        self.size = 0
-        """How many classes the heap holds."""
         self.touched = minus_ones(nodes)
         """(N,) the number of moves made when a pod last left or came."""
         self.concerned = minus_ones(classes)
@@ -93,8 +94,7 @@ class Book:
         longest = 1
         for cls in range(classes):
             longest = max(longest, rows.start[cls + 1] - rows.start[cls])
-        self.gains = reals(3, longest)
-        self.shares, self.of_rule = reals(longest), reals(longest)
+        self.gains, self.shares, self.of_rule = reals(3, longest), reals(longest), reals(longest)
         """Room for what the rows of one class promise."""
 
 
@@ -177,15 +177,15 @@ def skip_moved(rows: Rows, cls: int, moved: memoryview) -> None:
             rows.next_pod[row] += 1
 
 
-def open_all(book: Book, moves: int) -> None:
-    """Open all rows except those whose refusal still holds after this number of moves, and find the best of each class."""
+def open_all(book: Book) -> None:
+    """Open all rows except those whose refusal still holds, and find the best of each class."""
     rows = book.rows
     book.size = 0
     for cls in range(len(book.best)):
         book.turns[cls] = book.place[cls] = 0
     for cls in range(len(book.best)):
         for row in range(rows.start[cls], rows.start[cls + 1]):
-            book.closed[row] = stands(book, cls, row, moves)
+            book.closed[row] = stands(book, cls, row)
         find_best(book, cls)
 
 
@@ -193,8 +193,21 @@ def open_refused(book: Book, cls: int) -> None:
     """Open the rows of a class that were refused."""
     rows = book.rows
     for row in range(rows.start[cls], rows.start[cls + 1]):
-        if book.looked[row] >= 0:
+        if book.looked[book.marked, row] >= 0:
             book.closed[row] = 0
+
+
+def close(book: Book, row: int) -> None:
+    """Close a row."""
+    book.closed[row] = 1
+    find_best(book, book.rows.cls[row])
+
+
+def refuse(book: Book, row: int, landing: int) -> None:
+    """Close a row until something changes that its refusal depends on; ``landing``: the most probable one, or -1."""
+    book.looked[book.marked, row] = book.moves
+    book.landing[book.marked, row] = landing
+    close(book, row)
 
 
 def close_class(book: Book, cls: int) -> None:
@@ -206,17 +219,17 @@ def close_class(book: Book, cls: int) -> None:
     settle(book, cls)
 
 
-def stands(book: Book, cls: int, row: int, moves: int) -> bool:
+def stands(book: Book, cls: int, row: int) -> bool:
     """Return whether the refusal of a row still holds: nothing that it depends on has changed.
 
     That is a rule of the class, or the pods on the node, or those on the most probable landing.
     """
-    since = book.looked[row]
+    since = book.looked[book.marked, row]
     if since < 0 or book.concerned[cls] > since:
         return False
-    landing = book.landing[row]
+    landing = book.landing[book.marked, row]
     if landing < 0:
-        return since == moves
+        return since == book.moves
     return book.touched[book.rows.node[row]] <= since and book.touched[landing] <= since
 
 
@@ -228,14 +241,19 @@ def first_row(book: Book) -> int:
     return book.best[book.heap[0]] if book.size > 0 else -1
 
 
-def is_outdated(book: Book, row: int, moves: int) -> bool:
+def is_outdated(book: Book, row: int) -> bool:
     """Return whether the terms must be asked about a row again: any move changes what one for balance promises."""
     cls = book.rows.cls[row]
-    return book.stale[cls] == 1 or (not _is_for_rules(book, row) and book.asked[cls] < moves)
+    return book.stale[cls] == 1 or (not _is_for_rules(book, row) and book.asked[cls] < book.moves)
+
+
+def promises_rules(book: Book, row: int) -> bool:
+    """Return whether the terms promise that a row may fix a rule; else it is for balance alone."""
+    return book.promised[0, row] != 0.0 or book.promised[1, row] != 0.0
 
 
 def _is_for_rules(book: Book, row: int) -> bool:
-    """Return whether a row may fix a rule; else it is for balance alone."""
+    """Return whether a row may fix a rule, by all that is known; else it is for balance alone."""
     return book.key[0, row] != 0.0 or book.key[1, row] != 0.0
 
 
@@ -312,7 +330,7 @@ def _goes_before(book: Book, one: int, other: int) -> bool:
     return is_before(book, mine, its)
 
 
-def lower(book: Book, row: int, gains: memoryview, compared: bool) -> bool:
+def lower(book: Book, row: int, gains: memoryview[float], compared: bool) -> bool:
     """Write what a closer look at the first row has shown, ``gains`` (3,); return whether another row promises clearly more.
 
     ``compared``: rows that may fix rules are compared, too, and not only those for balance.

@@ -18,9 +18,9 @@ def ints(*shape: int) -> Any:
     return np.zeros(shape, np.int64).data
 
 
-def minus_ones(size: int) -> Any:
+def minus_ones(*shape: int) -> Any:
     """Return a view of int64 numbers, all -1."""
-    return np.full(size, -1, np.int64).data
+    return np.full(shape, -1, np.int64).data
 
 
 def flags(*shape: int) -> Any:

@@ -313,8 +313,8 @@ def _mark_shares(ring: Ring, totals: memoryview, kind: int) -> None:
         if window > 0 and queue[front] < window:
             front += 1
             best = max(best - 1, 0)
-        best = _count_best(ring, front, back, best)
         if window >= 0 and ring.kind[window] == kind:
+            best = _count_best(ring, front, back, best)
             share = ring.weight[window] / best
             for _ in range(ring.times[window]):
                 shares.begun[queue[front]] += share

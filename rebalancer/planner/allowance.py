@@ -21,6 +21,7 @@ from rebalancer.planner.limit_table import (
 )
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
+from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.in_flight import pods_asked_for
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
@@ -122,13 +123,13 @@ class Allowance:
         self._sets = [BudgetLimits(table, of, settings, n) for n, of in enumerate(budgets)]
         for one in self._sets:
             one.limit_run()
-        self._first = len(table)
+        self.first_of_wave = len(table)
         """The first limit that a move of a later wave may not exceed; those before it are of all moves of the run."""
         serving = _serving_replicas(problem)
         for one in self._sets:
             one.limit_waves(serving)
         limit_disruptions(table)
-        self._first_quota = len(table)
+        self.first_quota = len(table)
         limit_quotas(table)
         self._put(table.lower(problem.disruptions.closed))
         self._words, self._table = table.words, table
@@ -140,8 +141,6 @@ class Allowance:
         """Namespace -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
         self._waiting_in: Counter[str] = Counter()
         """Namespace -> those of them that no node takes. They do not count for moves that make room."""
-        self._without: dict[str, int] = {}
-        """Namespace -> how many moves in flight do not count for moves of its pods that make room."""
         self._seen: Counter[str] = Counter()
         """Namespace -> pods in flight that this run has not moved."""
         self._time = RunTime(
@@ -152,7 +151,7 @@ class Allowance:
         )
         self._moved = False
         self._stopped: str | None = None
-        self._starting: Counter[tuple[int, int]] = Counter()
+        self.starting: Counter[tuple[int, int]] = Counter()
         """Class and node -> pods that are young and not Ready, and may have to go for that themselves."""
         self._seen_in_flight()
         self.begins_in_flight = bool(self._used[IN_FLIGHT])
@@ -161,6 +160,7 @@ class Allowance:
     def _put(self, limits: core.LimitArrays) -> None:
         self.limits = limits
         self._used, self._most = np.asarray(limits.used), np.asarray(limits.most)
+        self._spared = np.asarray(limits.spared)
         # A number of a view is one of Python at once.
         self._now, self._top = self._used.data, self._most.data
 
@@ -172,10 +172,10 @@ class Allowance:
 
     def own_counters(self) -> None:
         """Make what moves change this object's own, once it is a copy."""
-        self._put(with_counters(self.limits, self._used.copy(), self._most.copy()))
+        self._put(with_counters(self.limits, self._used, self._most, self._spared))
         self._landed, self._time = self._landed.copy(), copy(self._time)
-        self._starting_in, self._starting = self._starting_in.copy(), self._starting.copy()
-        self._seen, self._without = self._seen.copy(), self._without.copy()
+        self._starting_in, self.starting = self._starting_in.copy(), self.starting.copy()
+        self._seen = self._seen.copy()
 
     def _seen_in_flight(self) -> None:
         """Count the moves of earlier runs in flight: terminating pods, young pods that are not Ready, and open EvictionRequests.
@@ -206,7 +206,7 @@ class Allowance:
         waiting = unschedulable[starting[unschedulable]]
         for of, count in Counter(owner_of[waiting].tolist()).items():
             self._waiting_in[snapshot.owners[of].namespace] += count
-        self._starting.update(
+        self.starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
         for pod in pods_asked_for(snapshot).tolist():
@@ -244,11 +244,12 @@ class Allowance:
         for name, pods in self._seen.items():
             above[name] = max(0, pods - share)
             of_waiting[name] = above[name] - max(0, pods - self._waiting_in[name] - share)
-        waiting = self._waiting_in.total()
+        waiting, spared = self._waiting_in.total(), dict[str, int]()
         for namespace, limit in of_all.of_in_flight.items():
             self._most[limit] = of_all.in_flight + above.total() - above[namespace]
             # Those above the share are left out by the limit already.
-            self._without[namespace] = waiting - (of_waiting.total() - of_waiting[namespace])
+            spared[namespace] = waiting - (of_waiting.total() - of_waiting[namespace])
+        self._spared[:] = [spared[cls.namespace] for cls in self._snapshot.classes]
         limits = list(of_all.of_in_flight.values())
         self._most_in_flight = int(self._most[limits].max(initial=of_all.in_flight))
 
@@ -317,10 +318,25 @@ class Allowance:
         return None if number < 0 or self._left_of(number) > 0 else self._say(number)
 
     def _say(self, number: int) -> str:
+        return self.words_of(number, self._left_of(number))
+
+    def words_of(self, number: int, left: int) -> str:
+        """Return the sentence of a limit, when ``left`` of it was left."""
         words = self._words[number]
-        if isinstance(words, str):
-            return words
-        return words.lack(self._left_of(number))
+        return words if isinstance(words, str) else words.lack(left)
+
+    def number_of(self, strategy: str) -> int:
+        """Return the number of a strategy among those with budgets of their own; 0 if it has none."""
+        return self._number.get(strategy, 0)
+
+    def makes_room(self, strategy: str) -> bool:
+        """Return whether a strategy makes room for pods that wait."""
+        return strategy in self._makes_room
+
+    def owner_limits(self) -> Ints:
+        """Return of each class (C,) the limit on pods in flight of its owner; -1 if it has no owner."""
+        limits = [*self._sets[0].of_owner, -1]
+        return np.array([limits[cls.owner] for cls in self._snapshot.classes], np.int64)
 
     def remove(self, strategy: str, namespace: str, node: int) -> None:
         """Count a finished pod that is deleted."""
@@ -349,20 +365,14 @@ class Allowance:
         of_namespace = (self._left_of(number) for number in limits if number >= 0)
         return min([self.left(strategy), *of_namespace]) >= moves
 
-    def allows(self, cls: int, node: int, strategy: str, *, ready: bool) -> bool:
-        """Return whether no limit of any kind keeps a pod from moving now."""
-        if self._stopped is not None or self._time.over() is not None:
-            return False
-        return self._find(cls, node, strategy, 0, len(self._words), ready=ready) < 0
-
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""
-        number = self._find(cls, node, strategy, self._first, self._first_quota, ready=ready)
+        number = self._find(cls, node, strategy, self.first_of_wave, self.first_quota, ready=ready)
         return None if number < 0 else self._say(number)
 
     def lacks(self, cls: int) -> str | None:
         """Return the quota without room for a replacement beside its victim; None if all have room, or it comes after the victim."""
-        number = self._find(cls, -1, "", self._first_quota, len(self._words))
+        number = self._find(cls, -1, "", self.first_quota, len(self._words))
         return None if number < 0 else self._say(number)
 
     def lacks_for(self, classes: Sequence[int]) -> str | None:
@@ -372,7 +382,7 @@ class Allowance:
             for cls in classes:
                 if (lack := self.lacks(cls)) is not None:
                     return lack
-                core.count(self.limits, cls, -1, 0, self._first_quota, True)
+                core.count(self.limits, cls, -1, 0, self.first_quota, True)
         finally:
             self._used[:] = used
         return None
@@ -381,28 +391,18 @@ class Allowance:
         self, cls: int, node: int, strategy: str, first: int, last: int, *, ready: bool = True
     ) -> int:
         """Return the number of the first limit from ``first`` to below ``last`` that one more move would exceed; -1: none."""
-        itself = not ready and self._starting[cls, node] > 0
-        without = self._without_for(cls) if strategy in self._makes_room else 0
-        number = self._number.get(strategy, 0)
+        itself = not ready and self.starting[cls, node] > 0
+        number, for_room = self.number_of(strategy), self.makes_room(strategy)
         return core.find_full(
-            self.limits, cls, node, number, first, last, ready, int(itself), without
+            self.limits, cls, node, number, first, last, ready, int(itself), for_room
         )
-
-    def _without_for(self, cls: int) -> int:
-        return self._without[self._snapshot.classes[cls].namespace]
-
-    def holds_owner(self, cls: int) -> bool:
-        """Return whether no pod of the owner of ``cls`` may move in this wave, on any node."""
-        owner = self._snapshot.classes[cls].owner
-        limits = self._sets[0].of_owner
-        return not self._starting and owner >= 0 and self._left_of(limits[owner]) <= 0
 
     def spend(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> None:
         """Count one move of a pod; ``ready``: whether the pod is Ready."""
         self._time.evict()
         self._moved = True
-        if not ready and self._starting[cls, node] > 0:
-            self._starting[cls, node] -= 1
+        if not ready and self.starting[cls, node] > 0:
+            self.starting[cls, node] -= 1
             owner = self._snapshot.classes[cls].owner
             # It will be evicted: it does not start any more.
             for counters in (self._used, self._landed):

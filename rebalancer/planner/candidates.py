@@ -5,7 +5,7 @@ They are rows of one table of the compiled core (:mod:`rebalancer.core.rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,21 +55,14 @@ class CandidateRows:
         self._cooling = self._in_cool_down()
         self._cost, self._rank, place = self._order()
         self._rows = self._lay_out(place)
-        size = len(self._code)
-        self._book = book = core.Book(self._rows, self._nodes)
+        self.book = book = core.Book(self._rows, self._nodes)
         self._promised, self._key = np.asarray(book.promised), np.asarray(book.key)
-        self._closed, self._named = np.asarray(book.closed), np.asarray(book.named)
+        self._named, self._stale = np.asarray(book.named), np.asarray(book.stale)
         self._touched, self._concerned = np.asarray(book.touched), np.asarray(book.concerned)
-        self._asked, self._stale = np.asarray(book.asked), np.asarray(book.stale)
-        self._turns = np.asarray(book.turns)
-        self._looked, self._landing = np.full((2, 2, size), -1, np.int64)
-        self._kind = 0
-        """Row of the two above: 1 while marks may choose landings, for that refuses others."""
+        self._turns, self._looked = np.asarray(book.turns), np.asarray(book.looked)
         self._leading = np.asarray(book.leading)
-        self.moves = 0
-        """Moves made, and waves that have landed: with each, what was known may differ."""
         self._related: dict[int, Int32s] = {}
-        self._moved = view_of(draft.state.moved)
+        self.moved = view_of(draft.state.moved)
         # Rules that hold are not lowered: of most classes nothing is promised.
         named = [of.term.candidates().cls for of in terms]
         for cls in np.unique(np.concatenate([np.zeros(0, np.int32), *named])).tolist():
@@ -155,12 +148,13 @@ class CandidateRows:
 
     def promise(self, pair: Pair) -> Promise | None:
         """Return the promise of a pair; None if it has none, or no pod left to move."""
-        row = self._row_of(pair)
-        if row < 0 or not core.is_worth(self._book, row):
+        row = self.row_of(pair)
+        if row < 0 or not core.is_worth(self.book, row):
             return None
         return self.promise_of(row)
 
-    def _row_of(self, pair: Pair) -> int:
+    def row_of(self, pair: Pair) -> int:
+        """Return the row of a pair; -1 if it has none."""
         code = pair[0] * self._nodes + pair[1]
         row = int(self._code.searchsorted(code))
         return row if row < len(self._code) and self._code[row] == code else -1
@@ -170,88 +164,41 @@ class CandidateRows:
         """All pairs that any term has named so far."""
         return {self.pair_of(row) for row in np.flatnonzero(self._named).tolist()}
 
-    def ranked(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return the pairs that may fix a rule, largest gain per cost first."""
-        rows = [row for pair in pairs if (row := self._row_of(pair)) >= 0]
-        keys = sorted(
-            (*self._key[:, row].tolist(), int(self._rank[self._pods[self._next_pod[row]]]), row)
-            for row in rows
-            if core.has_pods(self._rows, row)
-        )
-        return [self.pair_of(row) for hard, soft, *_, row in keys if hard or soft]
+    def ranked(self) -> list[int]:
+        """Return the rows that may fix a rule, largest gain per cost first."""
+        rows = np.flatnonzero(self._key[:2].any(axis=0) & (self._next_pod < self._end))
+        rank = self._rank[self._pods[self._next_pod[rows]]]
+        return rows[np.lexsort((rows, rank, *self._key[::-1, rows]))].tolist()
 
     # -- what goes next -----------------------------------------------------------------------------
 
     def open(self, *, again: bool = False, steered: bool = False) -> None:
         """Open all rows but those whose refusal stands, with marks or without; ``again``: these, too."""
-        self._kind = int(steered)
-        self._book.looked = view_of(self._looked[self._kind])
-        self._book.landing = view_of(self._landing[self._kind])
+        book = self.book
+        book.marked = int(steered)
         for cls in np.flatnonzero(self._stale).tolist():
             self._ask(cls)
         if again:
             # Where nothing at all has moved since, the answer is the same.
-            self._looked[self._looked < self.moves] = -1
-        core.open_all(self._book, self.moves)
-
-    def head(self) -> int | None:
-        """Return the best open row of all, up to date; None if none is left."""
-        while (row := core.first_row(self._book)) >= 0:
-            if not core.is_outdated(self._book, row, self.moves):
-                return row
-            self._ask(int(self._cls[row]))
-        return None
-
-    def close(self, row: int) -> None:
-        """Close a row until the next rung."""
-        self._closed[row] = 1
-        core.find_best(self._book, int(self._cls[row]))
-
-    def close_class(self, cls: int) -> None:
-        """Close all rows of a class until the next rung."""
-        core.close_class(self._book, cls)
-
-    def refuse(self, row: int, landing: int) -> None:
-        """Close a row until something changes that its refusal depends on; ``landing``: the most probable one, or -1."""
-        self._looked[self._kind, row], self._landing[self._kind, row] = self.moves, landing
-        self.close(row)
-
-    def was_refused(self, row: int) -> bool:
-        """Return whether the newest look at a row ended in a refusal."""
-        return bool(self._looked[0, row] >= 0)
-
-    def is_little(self, promise: Promise) -> bool:
-        """Return whether only balance is at stake, and less is promised than the policy's threshold, on any landing."""
-        if promise.for_rules:
-            return False
-        # It would be refused, if with other words: landings are worse than promised, never better.
-        least = self._draft.settings.threshold.imbalance
-        cost = self._draft.problem.costs[promise.pod]
-        return bool(promise.promised[2] / cost + 2e-9 < least)
-
-    def lower(self, row: int, gain: tuple[float, float, float], *, compared: bool) -> bool:
-        """Write the gain that a closer look has shown of the best row; return whether another one promises clearly more.
-
-        ``compared``: rows that may fix rules are compared, too, and not only those for balance.
-        """
-        return core.lower(self._book, row, view_of(np.array(gain)), compared)
+            self._looked[self._looked < book.moves] = -1
+        core.open_all(book)
 
     # -- while pods move ----------------------------------------------------------------------------
 
     def land(self) -> None:
         """Note that the victims of a wave are gone: what found no room may find some."""
-        self.moves += 1
+        self.book.moves += 1
 
     def move(self, cls: int, nodes: Sequence[int], reopened: set[int] | None = None) -> Int32s:
         """Note that a pod of a class has moved between ``nodes``; return the classes whose rules that concerns.
 
         Rows of them that were refused are opened, but for ``reopened`` classes.
         """
-        self.moves += 1
+        self.land()
         self._turns[cls] += 1
-        self._touched[list(nodes)] = self.moves
+        self._touched[list(nodes)] = self.book.moves
         concerned = self.related(cls)
-        self._concerned[concerned] = self.moves
+        self._concerned[concerned] = self.book.moves
         asked = concerned
         if len(concerned) > self._effort.related:
             # A rule over a whole namespace: asking about all of it after each move would take longer than
@@ -260,7 +207,7 @@ class CandidateRows:
             asked = np.array(sorted({cls, self._draft.snapshot.classes[cls].replacement}), np.int32)
         for other in asked.tolist():
             if reopened is None or other not in reopened:
-                core.open_refused(self._book, other)
+                core.open_refused(self.book, other)
             self._ask(other)
         return concerned
 
@@ -281,10 +228,8 @@ class CandidateRows:
 
     def _ask(self, cls: int) -> None:
         """Ask the terms about one class."""
-        self._stale[cls] = False
-        self._asked[cls] = self.moves
         effects = self._effects
-        ask(self._book, effects.bench.terms, effects.mover(cls), self._moved, self._effort.looks)
+        ask(self.book, effects.bench.terms, effects.mover(cls), self.moved, self._effort.looks)
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:

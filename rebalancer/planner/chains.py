@@ -55,7 +55,7 @@ class ChainWaves:
         in_vain: set[int] = set()
         helped: set[int] = set()
         freed: list[Pair] = []
-        for pair in [] if self._chains.exhausted else self._stuck():
+        for pair in [] if self._chains.exhausted else self._examination.stuck(_ALONE):
             if self._chains.exhausted:
                 break
             # One chain for a rule at a time: the move that it is made for may be all that the rule needs.
@@ -91,13 +91,6 @@ class ChainWaves:
             return True
         self._helped.add(promise.pod)
         return self._commit.first(step, promise.pod, pair, strategy, wave)
-
-    def _stuck(self) -> list[Pair]:
-        """Return the pairs that violate a rule and gain nothing by a single move, largest gain first."""
-        refusals = self._examination.refusals.items()
-        return self._candidates.ranked(
-            [pair for pair, why in refusals if why.refusal.code in _ALONE]
-        )
 
 
 # Least probability with which the pod that moves first lands where it is meant to.

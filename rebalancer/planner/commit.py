@@ -31,10 +31,6 @@ class Wave:
     """The data of one wave; its moves are in flight together."""
 
     number: int
-    waits: dict[Pair, str] = field(default_factory=dict)
-    """Pairs that wait for what is in flight, and for which limit."""
-    held: dict[int, str] = field(default_factory=dict)
-    """Classes that do so, all that is left of them."""
     retried: set[int] = field(default_factory=set)
     """Classes that a move of this wave concerns."""
 

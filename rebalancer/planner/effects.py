@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.core import effects as core
-from rebalancer.core.moves import Bench, Mover
+from rebalancer.core.moves import Bench, Look, Mover
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
@@ -25,6 +25,8 @@ _MINE = 1
 """In ``core.MoveEffect.named``: the strategy may move the pod."""
 _KEPT = 8192
 """So many movers are kept."""
+_KEPT_READY = 1024
+"""Of so many the replacements are kept."""
 
 
 class Effects:
@@ -46,8 +48,8 @@ class Effects:
             len(self.strategies),
             [None if of.selected is None else view_of(of.selected.nodes) for of in terms],
         )
-        self.bench = Bench(lowered, _demands(view, threshold))
-        self._movers: dict[int, Mover] = {}
+        self.bench = Bench(lowered, _demands(view, threshold), len(view.snapshot.classes))
+        self._kept, self._ready = list[Mover](), list[Mover]()
         self.newest = self.bench.effect
         # Views of its arrays: each look at a field of the core makes a new one.
         self._gain, self._best, self._shares, self._named = map(
@@ -61,12 +63,30 @@ class Effects:
 
     def mover(self, cls: int) -> Mover:
         """Return a class as the core moves it."""
-        known = self._movers.get(cls)
+        known = self.bench.movers[cls]
         if known is None:
-            if len(self._movers) >= _KEPT:
-                self._movers.clear()
-            known = self._movers[cls] = self._lower(cls)
+            if len(self._kept) >= _KEPT:
+                for mover in self._kept:
+                    self.bench.movers[mover.cls] = None
+                self._kept.clear()
+            known = self.bench.movers[cls] = self._lower(cls)
+            self._kept.append(known)
         return known
+
+    def make_ready(self, mover: Mover) -> bool:
+        """Lower the replacements of a class, so that the core finds their landings; return whether it can."""
+        if mover.pod is None and len(self._ready) >= _KEPT_READY:
+            for other in self._ready:
+                other.pod = None
+            self._ready.clear()
+        model, state = self._view.scheduler.of(mover.replacement), self._view.state
+        pod = model.make_ready(state, mover.replacement)
+        if pod is not None and mover.pod is None:
+            self._ready.append(mover)
+        mover.pod, mover.asks = pod, pod is None
+        if pod is not None:
+            mover.cluster = model.lowering.cluster
+        return pod is not None
 
     def _lower(self, cls: int) -> Mover:
         snapshot = self._view.snapshot
@@ -118,9 +138,9 @@ class Effects:
         changes = np.asarray(self.newest.changes)[: _ENTRIES * landings]
         return changes.reshape(_ENTRIES, landings).copy()
 
-    def shares(self) -> dict[tuple[int, str], float]:
-        """Return entry and strategy -> expected gain by the newest move, of what a strategy may not move only the harm."""
-        columns = zip(self._keys, self._shares.tolist(), self._named.tolist(), strict=False)
+    def shares(self, of: core.MoveEffect | Look) -> dict[tuple[int, str], float]:
+        """Return entry and strategy -> expected gain, of what a strategy may not move only the harm."""
+        columns = zip(self._keys, of.shares, of.named, strict=False)
         return {key: value for key, value, some in columns if some}
 
     def by_strategy(self) -> dict[str, float]:

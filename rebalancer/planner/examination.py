@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from rebalancer.cost.term import Gauge
+import numpy as np
+
+from rebalancer.core import search as core
+from rebalancer.core.effects import gains_less
+from rebalancer.core.moves import Look
+from rebalancer.core.views import view_of
+from rebalancer.cost.term import Gauge, Term
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.candidates import CandidateRows, Promise
-from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import DRAWING, Judge
@@ -16,9 +21,10 @@ from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.trial import Trial
-from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
+from rebalancer.planner.verdict import Verdict, is_gamble
 from rebalancer.scheduler.prediction import Prediction
 
+NONE, GOOD, LOWER, JUDGE, _GO_ON = range(len(core.ENDS))
 # What another landing could change.
 _BY_LANDING = (
     Code.NO_GAIN,
@@ -32,7 +38,10 @@ _BY_LANDING = (
 
 
 class Examination:
-    """Examines candidates in the draft's state, which it leaves unchanged; records why they stay."""
+    """What keeps candidates back: judges those that the core does not judge alone, and keeps the reasons of all.
+
+    It leaves the draft's state unchanged.
+    """
 
     def __init__(
         self,
@@ -45,80 +54,113 @@ class Examination:
         self._draft, self._candidates = draft, candidates
         self._terms = terms
         self._allowance = draft.allowance
-        self._closely = effort.closely
         self._costs = draft.problem.costs
-        self._steered: Verdict | None = None
-        """The verdict on the pod that was looked at last, where marks might choose its landing."""
         self.judge = judge
+        self.search = self._set_up(effort)
         self.steer = LandingSteer(draft, self.judge, effort)
         self._unseen = {one.strategy for one in terms if one.term.unseen}
         """The strategies whose balance is worth marks."""
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
-        self.refusals: dict[Pair, RefusedMove] = {}
-        self._refused_alike: dict[int, Refusal] = {}
-        """Class -> why the newest pair of it that was looked at stays."""
-        self.waiting: set[int] = set()
-        """Classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
+        self._looks: list[Look | RefusedMove | None] = self.search.looks
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
+        self.has_pending = draft.scheduler.pending.has_any
         self._ended = False
         """Whether a limit keeps all back that is left."""
 
+    def _set_up(self, effort: Effort) -> core.Search:
+        """Return the search, as the core has it."""
+        draft, rows, allowance = self._draft, self._candidates, self._allowance
+        by_python = draft.lifted.copy()
+        for one in self._terms:
+            if one.term.in_place:
+                by_python[one.term.judged()] = True
+        strategies = [one.strategy for one in self._terms]
+        gauging = {one.strategy for one in self._terms if type(one.term).gauge is not Term.gauge}
+        search = core.Search(
+            rows.book,
+            self.judge.effects.bench,
+            allowance.limits,
+            core.Candidates(
+                view_of(self._costs),
+                view_of(draft.snapshot.pods.ready),
+                view_of(by_python),
+                view_of(np.array([allowance.number_of(name) for name in strategies], np.int64)),
+                view_of(np.array([allowance.makes_room(name) for name in strategies], bool)),
+                view_of(np.array([name in gauging for name in strategies], bool)),
+                view_of(allowance.owner_limits()),
+            ),
+            rows.moved,
+            allowance.first_of_wave,
+            allowance.first_quota,
+            draft.settings.threshold.imbalance,
+        )
+        search.most_alike, search.most_in_vain = effort.in_a_row, effort.in_vain
+        search.most_lowered, search.closely = effort.looks, effort.closely
+        search.any_starting = bool(allowance.starting)
+        return search
+
     # -- while a rung goes on -----------------------------------------------------------------------
 
-    def is_idle(self, promise: Promise) -> bool:
-        """Return whether too little is promised to examine a move. A few are examined all the same, to show where they would land."""
-        if not self._candidates.is_little(promise):
-            return False
-        self._closely -= 1
-        return self._closely < 0
+    def begin(self) -> None:
+        """Begin a wave."""
+        np.asarray(self.search.waits).fill(-1)
+        np.asarray(self.search.held).fill(-1)
 
-    def is_good(self, promise: Promise, *, steered: bool = False) -> bool:
-        """Return whether the move of the next pod of a row pays; else close the row, and record why.
+    def note_starting(self) -> None:
+        """Tell the core which pods that are not Ready count as in flight themselves."""
+        for pair, pods in self._allowance.starting.items():
+            if (row := self._candidates.row_of(pair)) >= 0:
+                self.search.starting[row] = pods > 0
+
+    def lower(self, row: int) -> None:
+        """Lower the class of a row, or, if it is, its replacements."""
+        cls, bench = self._candidates.pair_of(row)[0], self.judge.effects.bench
+        known = bench.movers[cls]
+        mover = self.judge.effects.mover(cls)
+        if known is not None:
+            self.judge.effects.make_ready(mover)
+
+    def answer(self, promise: Promise, *, steered: bool) -> tuple[int, Verdict | None]:
+        """Judge the first row, which the core does not judge alone; return how its loop ends then, and the verdict if Python gave one.
 
         ``steered``: if the scheduler's own choice is not good enough, marks may enforce another landing.
         """
         pair, pod = promise.pair, promise.pod
+        if not steered and self._is_plain(pair[0], pod):
+            found = core.judge_row(self.search, promise.row, self.judge.effects.mover(pair[0]))
+            if found != JUDGE:
+                return found, None
         cost = float(self._costs[pod])
-        self._steered = None
-        judge = self.judge
-        good = judge.is_good(pod, pair[1], cost)
-        refusal = None if good else judge.refusal(pod, cost)
-        if steered or self._draft.lifted[pod]:
-            verdict = judge.verdict(pod, cost)
-            if steered:
-                verdict = self._steered = self._steer(pair, promise, verdict, cost)
-            refusal = verdict.refused
-            if refusal is None and self._stays_unready(pod, verdict):
-                refusal = Refusal.of(Why.UNREADY)
-        if refusal is None:
-            return True
-        prediction = self._steered.prediction if self._steered else judge.prediction
-        if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, prediction):
-            refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
-        if pair in self._unsteered:
-            refusal = Refusal.of(Why.NO_MARKS, why=refusal)
-        self.refusals[pair] = RefusedMove(promise.strategy, refusal)
-        self._refused_alike[pair[0]] = refusal
-        nodes = prediction.nodes
-        self._candidates.refuse(promise.row, int(nodes[0]) if len(nodes) else -1)
-        return False
+        verdict = self.judge.judge(pod, pair[1], cost)
+        if steered:
+            verdict = self._steer(pair, promise, verdict, cost)
+        refusal, prediction = verdict.refused, verdict.prediction
+        if refusal is None and self._stays_unready(pod, verdict):
+            refusal = Refusal.of(Why.UNREADY)
+        if refusal is not None:
+            if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, prediction):
+                refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
+            if pair in self._unsteered:
+                refusal = Refusal.of(Why.NO_MARKS, why=refusal)
+            refused = RefusedMove(promise.strategy, refusal)
+            self._looks[promise.row] = self.search.alike[pair[0]] = refused
+        landing = int(prediction.nodes[0]) if len(prediction.nodes) else -1
+        gain, best = view_of(np.array(verdict.gain)), view_of(np.array(verdict.best))
+        return core.settle(self.search, promise.row, refusal is None, gain, best, landing), verdict
 
-    @property
-    def gain(self) -> tuple[float, float, float]:
-        """The expected gain per entry of the move that was looked at last."""
-        return (self._steered or self.judge.effects).gain
-
-    def is_uncertain(self, promise: Promise) -> bool:
-        """Return whether the move that was looked at last waits until few others are left."""
-        newest = self._steered or self.judge.effects
-        return is_uncertain(promise, newest.gain, newest.best)
+    def _is_plain(self, cls: int, pod: int) -> bool:
+        """Return whether the core can judge a pod alone, since no pending pod takes the room that it leaves."""
+        state, pending = self._draft.state, self._draft.scheduler.pending
+        if self.search.candidates.by_python[pod] or pending.may_take(state, pod):
+            return False
+        return self.judge.effects.make_ready(self.judge.effects.mover(cls))
 
     def verdict(self, promise: Promise) -> Verdict:
-        """Return the verdict on the pod that was looked at last."""
-        cost = float(self._costs[promise.pod])
-        return self._steered or self.judge.verdict(promise.pod, cost)
+        """Return the verdict on a move that the core alone has judged."""
+        self.judge.take(promise.pair[0])
+        return self.judge.verdict(promise.pod, float(self._costs[promise.pod]))
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
         """Return whether an unready pod, which may move only for its bad state, would move for its place."""
@@ -163,28 +205,11 @@ class Examination:
             return False
         if verdict.refused is not None:
             return verdict.refused.code in _BY_LANDING
-        return not promise.for_rules or is_uncertain(promise, verdict.gain, verdict.best)
-
-    def is_limited(self, promise: Promise, wave: Wave) -> bool:
-        """Return whether a budget or a quota forbids the move of a row now; record which, and close it."""
-        strategy, pair = promise.strategy, promise.pair
-        ready = self._draft.snapshot.pods.is_ready(promise.pod)
-        if self._allowance.allows(*pair, strategy, ready=ready):
-            return False
-        if (limit := self._allowance.over(strategy, pair[0])) is not None:
-            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
-            self._note_waiting(promise)
-        elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
-            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.BUDGET, limit=limit))
-            wave.waits[pair] = limit
-            if self._allowance.holds_owner(pair[0]):
-                self._candidates.close_class(pair[0])
-                wave.held[pair[0]] = limit
-        else:
-            lack = self._allowance.lacks(pair[0])
-            self.refusals[pair] = RefusedMove(strategy, Refusal.of(Why.QUOTA, limit=lack))
-        self._candidates.close(promise.row)
-        return True
+        if not promise.for_rules:
+            return True
+        hard, soft, _ = verdict.gain
+        less = gains_less(hard, soft, *promise.promised[:2])
+        return less or is_gamble(verdict.gain, verdict.best)
 
     def may_go_first(self, strategy: str, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas allow a move now that enables another."""
@@ -196,57 +221,80 @@ class Examination:
             and self._allowance.lacks(cls) is None
         )
 
-    # -- at the end ---------------------------------------------------------------------------------
+    # -- why they stay ------------------------------------------------------------------------------
+
+    def refused(self, pair: Pair) -> RefusedMove | None:
+        """Return why a pair stays; None if nothing has refused it."""
+        row = self._candidates.row_of(pair)
+        return None if row < 0 else self._read(pair[0], self._looks[row])
+
+    def _read(self, cls: int, look: Look | RefusedMove | None) -> RefusedMove | None:
+        """Return a look at a pod of a class as a reason."""
+        if not isinstance(look, Look):
+            return look
+        if look.limit < 0:
+            refusal = self.judge.refusal_of(cls, look)
+        else:
+            why = Why.QUOTA if look.limit >= self._allowance.first_quota else Why.BUDGET
+            refusal = Refusal.of(why, limit=self._allowance.words_of(look.limit, look.left))
+        return RefusedMove(self._terms[look.term].strategy, refusal)
+
+    def stuck(self, codes: Container[Code]) -> list[Pair]:
+        """Return the pairs that may fix a rule, and were refused for one of these reasons, largest gain per cost first."""
+        pairs = map(self._candidates.pair_of, self._candidates.ranked())
+        refused = ((pair, self.refused(pair)) for pair in pairs)
+        return [pair for pair, why in refused if why is not None and why.refusal.code in codes]
+
+    def forget(self, pair: Pair) -> None:
+        """Forget why a pair stays: a pod of it has moved."""
+        if (row := self._candidates.row_of(pair)) >= 0:
+            self._looks[row] = None
+
+    def waiting(self) -> frozenset[int]:
+        """Return the classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
+        return frozenset(np.flatnonzero(self.search.kept_back).tolist())
 
     def end(self, limit: str) -> None:
         """Record that a limit of the whole run defers all remaining candidates."""
         self._ended = True
         if limit == self._allowance.filled_before():
             self.in_flight = limit
+        refusal = Refusal.of(Why.BUDGET, limit=limit)
         for promise in self._candidates.promises():
-            refusal = Refusal.of(Why.BUDGET, limit=limit)
-            self.refusals[promise.pair] = RefusedMove(promise.strategy, refusal)
-            self._note_waiting(promise)
+            self._looks[promise.row] = RefusedMove(promise.strategy, refusal)
+            core.keep_back(self.search, promise.row)
 
-    def close(self, wave: Wave) -> None:
+    def close(self) -> None:
         """End the search: record for all remaining candidates why they stay.
 
-        The last ``wave`` is empty: candidates deferred in it wait for moves of earlier runs.
+        The last wave is empty: candidates deferred in it wait for moves of earlier runs.
         """
-        in_flight = self._allowance.begins_in_flight
+        search, allowance = self.search, self._allowance
         for promise in self._candidates.promises():
-            pair = promise.pair
-            limit = wave.waits.get(pair) or wave.held.get(pair[0])
-            if limit is not None and in_flight:
-                self._note_waiting(promise)
+            row, cls = promise.row, promise.pair[0]
+            number = search.waits[row] if search.waits[row] >= 0 else search.held[cls]
+            limit = allowance.words_of(number, 0) if number >= 0 else None
+            if limit is not None and allowance.begins_in_flight:
+                core.keep_back(search, row)
                 self.in_flight = self.in_flight or limit
-            known = self.refusals.get(pair)
+            known, little = self._looks[row], core.is_little(search, row)
             # What a budget held back in an earlier wave promises too little by now.
-            outdated = limit is None and self._candidates.is_little(promise) and not self._ended
-            if known is not None and not (outdated and known.refusal.code is Code.BUDGET):
+            outdated = limit is None and little and not self._ended
+            if known is not None and not (outdated and self._is_of_budget(cls, known)):
                 continue
-            if (why := self._why_left(pair[0], promise, limit)) is not None:
-                self.refusals[pair] = RefusedMove(promise.strategy, why)
+            refusal = None if limit is None else Refusal.of(Why.BUDGET, limit=limit)
+            if limit is None and little:
+                refusal = self._refuse_little(promise)
+            elif limit is None and (alike := self._read(cls, search.alike[cls])) is not None:
+                refusal = alike.refusal
+            if refusal is not None:
+                self._looks[row] = RefusedMove(promise.strategy, refusal)
 
-    def _why_left(self, cls: int, promise: Promise, limit: str | None) -> Refusal | None:
-        """Return the refusal of a pair that was never examined; other pairs of its class may supply it."""
-        if limit is not None:
-            return Refusal.of(Why.BUDGET, limit=limit)
-        if not self._candidates.is_little(promise):
-            return self._refused_alike.get(cls)
-        cost = float(self._draft.problem.costs[promise.pod])
+    def _is_of_budget(self, cls: int, look: Look | RefusedMove) -> bool:
+        refused = self._read(cls, look)
+        return refused is not None and refused.refusal.code is Code.BUDGET
+
+    def _refuse_little(self, promise: Promise) -> Refusal:
+        cost = float(self._costs[promise.pod])
         least = self._draft.settings.threshold.imbalance
         return Refusal.of(Why.LOW_PROMISE, gain=promise.promised[2], cost=cost, least=least)
-
-    def _note_waiting(self, promise: Promise) -> None:
-        candidates = self._candidates
-        if not candidates.was_refused(promise.row) and not candidates.is_little(promise):
-            self.waiting.add(promise.pair[0])
-
-
-def is_uncertain(promise: Promise, gain: Sequence[float], best: Sequence[float]) -> bool:
-    """Return whether a move waits until few others are left: its landing is uncertain, or gains less than promised.
-
-    The pod would violate one rule by its landing while fixing another. After other moves it may land better.
-    """
-    return gains_less(gain, promise.promised) or is_gamble(gain, best)

@@ -192,7 +192,7 @@ class ExchangeWaves:
 
     def wave(self, wave: Wave) -> list[Chosen]:
         """Return the moves of the best exchange; none if there is none."""
-        stuck = self._stuck()
+        stuck = self._examination.stuck((Code.NO_ROOM,))
         codes = {self._code(pair) for pair in stuck}
         for pair in stuck:
             promise = self._candidates.promise(pair)
@@ -205,13 +205,6 @@ class ExchangeWaves:
             if self._left <= 0:
                 break
         return []
-
-    def _stuck(self) -> list[Pair]:
-        """Return the pairs that violate a rule, and whose replacements no node takes; largest gain first."""
-        refusals = self._examination.refusals.items()
-        return self._candidates.ranked(
-            [pair for pair, why in refusals if why.refusal.code is Code.NO_ROOM]
-        )
 
     def _code(self, pair: Pair) -> int:
         return pair[0] * len(self._draft.snapshot.nodes) + pair[1]
@@ -246,7 +239,7 @@ class ExchangeWaves:
             made.append(replace(one, unit=unit, gang=unit))
         for pair, verdict in zip(pairs, verdicts, strict=True):
             self._candidates.move(pair[0], (pair[1], int(verdict.prediction.nodes[0])))
-            self._examination.refusals.pop(pair, None)
+            self._examination.forget(pair)
         return made
 
     def _reason(self, exchange: Exchange, pod: int, pair: Pair) -> str:

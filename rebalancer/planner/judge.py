@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rebalancer.core import moves as core
-from rebalancer.core.effects import REFUSALS, find_unwanted
+from rebalancer.core.effects import REFUSALS, MoveEffect, find_unwanted
+from rebalancer.core.landings import LandingTable
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
@@ -17,7 +18,7 @@ from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
-from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.lowering import read_landings
 from rebalancer.scheduler.prediction import Prediction, uniform
 
 # At most so many nodes that the scheduler may pick without a gain are noted.
@@ -36,7 +37,22 @@ _NOTHING = (0.0, 0.0, 0.0)
     _LITTLE,
     _NOTHING_EXPECTED,
     _NO_NODE,
+    _LIMITED,
 ) = range(len(REFUSALS))
+_WHY = {
+    _OTHER_SYSTEM: (Why.OTHER_OS, "foreign"),
+    _LEAVING: (Why.LEAVING_NODE, "leaving"),
+    _AVOIDED: (Why.AVOIDED_NODE, "avoided"),
+    _BACK: (Why.COMES_BACK, "sure"),
+    _BREAKS: (Why.BREAKS_HARD, "sure"),
+    _RARELY: (Why.RARELY_BETTER, "sure"),
+    _OFTEN: (Why.OFTEN_WORSE, "risk"),
+    _LITTLE: (Why.LOW_GAIN, "sure"),
+    _NOTHING_EXPECTED: (Why.NONE_EXPECTED, "sure"),
+}
+"""Code -> the reason, and the share of the landings that its sentence names."""
+_FOR_OTHERS = {Why.COMES_BACK: Why.MAY_COME_BACK, Why.BREAKS_HARD: Why.BREAKS_RULE}
+"""Of a move that has to gain nothing."""
 
 
 class Judge:
@@ -49,8 +65,8 @@ class Judge:
         self._in_place = [one.term for one in terms if one.term.in_place]
         self.effects = Effects(view, terms, guard, threshold)
         self._code = _GOOD
-        self._model: SchedulerModel | None = None
-        """The model of which the core has predicted the newest move; None: it is in ``_prediction``."""
+        self._landings: LandingTable | None = None
+        """The landings of the newest move, if the core has found them; None: they are in ``_prediction``."""
         self._prediction = uniform(np.zeros(0, np.int32))
 
     def judge(self, pod: int, node: int, cost: float) -> Verdict:
@@ -78,20 +94,14 @@ class Judge:
         """
         state, scheduler = self._view.state, self._view.scheduler
         mover = self.effects.mover(int(state.cls_of[pod]))
-        model = scheduler.of(mover.replacement)
-        ready = None
-        if not scheduler.pending.may_take(state, pod):
-            ready = model.make_ready(state, mover.replacement)
-        if ready is None:
+        if scheduler.pending.may_take(state, pod) or not self.effects.make_ready(mover):
             prediction = scheduler.pending.foresee(state, pod)
             self._judge_landing(pod, node, cost, prediction, for_gain=for_gain)
             return not self._code
-        self._model = model
+        self._landings = mover.cluster.landings
         self._code = core.judge_pod(
             self.effects.bench,
             mover,
-            model.lowering.cluster,
-            ready,
             pod,
             node,
             cost,
@@ -104,7 +114,7 @@ class Judge:
     def _judge_landing(
         self, pod: int, node: int, cost: float, prediction: Prediction, *, for_gain: bool
     ) -> None:
-        self._model, self._prediction = None, prediction
+        self._landings, self._prediction = None, prediction
         self._code = _NO_NODE
         if prediction.unmodelled or not len(prediction.nodes):
             return
@@ -129,9 +139,13 @@ class Judge:
     @property
     def prediction(self) -> Prediction:
         """The landing of the newest move."""
-        if self._model is not None:
-            self._prediction, self._model = self._model.lowering.read_landings(), None
+        if self._landings is not None:
+            self._prediction, self._landings = read_landings(self._landings), None
         return self._prediction
+
+    def take(self, cls: int) -> None:
+        """Take over the move of a pod of a class that the core has just judged, and not refused."""
+        self._code, self._landings = _GOOD, self.effects.mover(cls).cluster.landings
 
     def verdict(self, pod: int, cost: float, *, for_gain: bool = True) -> Verdict:
         """Return the verdict on the newest move, which was of ``pod`` at this cost."""
@@ -148,65 +162,53 @@ class Judge:
 
     def refusal(self, pod: int, cost: float, *, for_gain: bool = True) -> Refusal | None:
         """Return why the newest move, which was of ``pod`` at this cost, is refused; None if it is not."""
-        if self._code == _NO_NODE:
-            return self._refuse_unpredicted(pod, self.prediction)
         if not self._code:
             return None
-        gain = self.effects.gain
-        return self._refuse(pod, self._code, self.prediction, gain, cost, for_gain=for_gain)
+        cls, newest = int(self._view.snapshot.pods.cls[pod]), self.effects.newest
+        return self._refuse(cls, self._code, newest, self.prediction, cost, for_gain=for_gain)
 
-    def _refuse_unpredicted(self, pod: int, prediction: Prediction) -> Refusal:
-        """Return why there is no landing to judge."""
-        if prediction.unmodelled:
-            return Refusal.of(Why.UNPREDICTED, parts=prediction.unmodelled)
-        snapshot = self._view.snapshot
-        cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-        zone = self._view.missing_zone(cls)
-        return Refusal.of(Why.NO_NODE, landing=prediction, zone=zone)
+    def refusal_of(self, cls: int, look: core.Look) -> Refusal:
+        """Return why a pod of a class was refused when the core looked at its move."""
+        return self._refuse(cls, look.code, look, read_landings(look), look.cost)
 
     def _refuse(
         self,
-        pod: int,
+        cls: int,
         code: int,
+        effect: MoveEffect | core.Look,
         prediction: Prediction,
-        gain: tuple[float, ...],
         cost: float,
         *,
         for_gain: bool = True,
     ) -> Refusal:
-        """Return why the core refuses the newest move, with the numbers."""
-        newest, threshold = self.effects.newest, self._threshold
-        if code == _OTHER_SYSTEM:
-            snapshot = self._view.snapshot
-            cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-            is_system = snapshot.has_other_system(cls, prediction.nodes)
-            why = Why.OTHER_OS if is_system else Why.OTHER_ARCHITECTURE
-            return Refusal.of(why, share=newest.foreign, landing=prediction)
-        if code == _LEAVING:
-            return Refusal.of(Why.LEAVING_NODE, share=newest.leaving)
-        if code == _AVOIDED:
-            return Refusal.of(Why.AVOIDED_NODE, share=newest.avoided, landing=prediction)
+        """Return why the core refuses a move, with the numbers."""
+        snapshot, threshold = self._view.snapshot, self._threshold
+        replacement = snapshot.classes[cls].replacement
+        if prediction.unmodelled:
+            return Refusal.of(Why.UNPREDICTED, parts=prediction.unmodelled)
+        if code == _NO_NODE:
+            zone = self._view.missing_zone(replacement)
+            return Refusal.of(Why.NO_NODE, landing=prediction, zone=zone)
         if code == _NO_GAIN:
-            return self._refuse_trade(prediction)
-        if code == _RARELY:
-            harmless = newest.risk <= TOLERANCE
-            least = threshold.harmless if harmless else threshold.better
-            share = newest.sure
-            return Refusal.of(Why.RARELY_BETTER, share=share, least=least, landing=prediction)
-        if code == _OFTEN:
-            share, most = newest.risk, threshold.worse
-            return Refusal.of(Why.OFTEN_WORSE, share=share, most=most, landing=prediction)
-        if code == _LITTLE:
-            entry = next(e for e in Entry if abs(gain[e]) > TOLERANCE)
-            least = threshold.pods if entry < Entry.IMBALANCE else threshold.imbalance
-            return Refusal.of(
-                Why.LOW_GAIN, gain=gain[entry], cost=cost, least=least, landing=prediction
-            )
-        back, breaks = (
-            (Why.COMES_BACK, Why.BREAKS_HARD) if for_gain else (Why.MAY_COME_BACK, Why.BREAKS_RULE)
+            return self._refuse_trade(effect, prediction)
+        why, share = _WHY[code]
+        if not for_gain:
+            why = _FOR_OTHERS.get(why, why)
+        if why is Why.OTHER_OS and not snapshot.has_other_system(replacement, prediction.nodes):
+            why = Why.OTHER_ARCHITECTURE
+        entry = next((e for e in Entry if abs(effect.gain[e]) > TOLERANCE), Entry.IMBALANCE)
+        least = threshold.pods if entry < Entry.IMBALANCE else threshold.imbalance
+        if why is Why.RARELY_BETTER:
+            least = threshold.harmless if effect.risk <= TOLERANCE else threshold.better
+        return Refusal.of(
+            why,
+            landing=prediction,
+            share=getattr(effect, share),
+            gain=effect.gain[entry],
+            cost=cost,
+            least=least,
+            most=threshold.worse,
         )
-        why = {_BACK: back, _BREAKS: breaks}.get(code, Why.NONE_EXPECTED)
-        return Refusal.of(why, landing=prediction)
 
     def unwanted(self, pod: int, prediction: Prediction) -> Refusal | None:
         """Return a refusal if the replacement of ``pod`` may land on a node to avoid; else None."""
@@ -215,11 +217,11 @@ class Judge:
         move = PodMove(pod, mover.cls, mover.replacement, -1, view_of(prediction.nodes))
         bench, foreign = effects.bench, mover.foreign
         code = find_unwanted(bench.demands, move, chance, foreign, bench.effect)
-        return self._refuse(pod, code, prediction, _NOTHING, 1.0) if code else None
+        return self._refuse(mover.cls, code, bench.effect, prediction, 1.0) if code else None
 
-    def _refuse_trade(self, prediction: Prediction) -> Refusal:
+    def _refuse_trade(self, effect: MoveEffect | core.Look, prediction: Prediction) -> Refusal:
         """Return which strategies gain, and which lose in the entry that decides, with numbers; or that none gains."""
-        shares = sorted(self.effects.shares().items())
+        shares = sorted(self.effects.shares(effect).items())
         deciding = min((key[0] for key, gain in shares if gain < -TOLERANCE), default=len(Entry))
         better, worse = (
             [

@@ -94,22 +94,26 @@ class LimitTable:
             view_of(np.ascontiguousarray(closed)),
             of_class,
             of_node,
+            view_of(np.zeros(len(self.problem.snapshot.classes), np.int64)),
         )
 
 
-def with_counters(limits: core.LimitArrays, used: Ints, most: Ints) -> core.LimitArrays:
-    """Return the same limits with other counters ``used`` (C,) and numbers that they allow, ``most`` (L,)."""
+def with_counters(
+    limits: core.LimitArrays, used: Ints, most: Ints, spared: Ints
+) -> core.LimitArrays:
+    """Return the same limits with copies of what changes, see there."""
     return core.LimitArrays(
-        view_of(used),
+        view_of(used.copy()),
         limits.owners,
         limits.counter,
-        view_of(most),
+        view_of(most.copy()),
         limits.strategy,
         limits.of_ready,
         limits.of_open,
         limits.closed,
         limits.of_class,
         limits.of_node,
+        view_of(spared.copy()),
     )
 
 

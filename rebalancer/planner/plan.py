@@ -143,7 +143,7 @@ def _explain(
     remaining = result.left()
     after = scores_of(draft)
     moves = (*moved, *removals.moves)
-    skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
+    skips = [*skips_of(draft, remaining.refused, remaining.pairs), *removals.skips]
     skips += _scoped_rooms(draft, result.rooms.skips)
     unmet = explained(draft, skips, CUT if draft.allowance.exhausted() is not None else None)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes

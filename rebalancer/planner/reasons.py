@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -128,15 +128,15 @@ class RefusedMove(NamedTuple):
 
 
 def skips_of(
-    draft: Draft, refusals: Mapping[Pair, RefusedMove], pairs: AbstractSet[Pair]
+    draft: Draft, why_left: Callable[[Pair], RefusedMove | None], pairs: AbstractSet[Pair]
 ) -> list[Skip]:
     """Return the pods that terms still have as candidates, among the examined ``pairs``, and why they stay.
 
-    ``refusals`` come from the search. The state is the one after the plan.
+    ``why_left`` returns why the search has left a pair. The state is the one after the plan.
     """
     left, why = _find_left(draft), _find_unselected(draft)
     why |= _waiting(draft)
-    why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
+    why |= {pair: one for pair in pairs & left.keys() if (one := why_left(pair)) is not None}
     of_place = {w.strategy for w in draft.terms if w.term.cause is Cause.PLACE}
     keepers, scoped = _Keepers(draft), draft.problem.scoped
     skips: list[Skip] = []

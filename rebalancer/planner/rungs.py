@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import numpy as np
+
+from rebalancer.core import search as core
 from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.examination import Examination
+from rebalancer.planner.examination import GOOD, JUDGE, LOWER, NONE, Examination
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import Verdict
@@ -48,10 +50,6 @@ class Rungs:
         self.freed: Collection[Pair] = ()
         """Pairs for which chains of the wave before have made room: they go even if their landing is uncertain. Another move
         might otherwise take that room."""
-        self._refused_in_a_row: Counter[int] = Counter()
-        """Class -> rows that were refused, or passed over, since a move has last concerned it."""
-        self._in_vain = 0
-        """Rows for balance alone that were judged in a row, and none of them paid."""
 
     def climb(self, rung: Rung, wave: Wave) -> list[Chosen]:
         """Return the moves of one rung of a wave.
@@ -60,60 +58,51 @@ class Rungs:
         left: each landed replacement makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
-        rows, effort = self._candidates, self._effort
-        self._examination.steer.standing = ()
-        rows.open(again=rung.again, steered=rung.steered)
-        self._refused_in_a_row.clear()
-        self._in_vain = 0
-        most = effort.steered if rung.steered else math.inf
-        while len(chosen) < most and self._goes_on() and (row := rows.head()) is not None:
-            promise = rows.promise_of(row)
-            vain = rung.only_rules or self._in_vain >= effort.in_vain
-            if vain and not promise.for_rules:
+        examination, rows = self._examination, self._candidates
+        search = examination.search
+        self._begin(rung)
+        most = self._effort.steered if rung.steered else math.inf
+        while len(chosen) < most and self._goes_on():
+            found, verdict = core.find_move(search), None
+            if found == NONE:
                 break
-            if not self._is_good(promise, rung, wave):
-                continue
-            compared = rung.only_certain and not rung.steered
-            if not rows.lower(row, self._examination.gain, compared=compared):
-                verdict = self._examination.verdict(promise)
-                chosen.append(self._make(promise, verdict, wave))
+            if found == LOWER:
+                examination.lower(search.row)
+            elif found == JUDGE:
+                promise = rows.promise_of(search.row)
+                found, verdict = examination.answer(promise, steered=rung.steered)
+            if found == GOOD:
+                promise = rows.promise_of(search.row)
+                chosen.append(self._make(promise, verdict or examination.verdict(promise), wave))
         return chosen
 
-    def _is_good(self, promise: Promise, rung: Rung, wave: Wave) -> bool:
-        """Return whether the move of the best row pays in this rung; else close the row."""
-        rows, examination, cls = self._candidates, self._examination, promise.pair[0]
-        alike = self._refused_in_a_row[cls] >= self._effort.in_a_row
-        if alike and not (promise.promised[0] > 0 or rung.again or self._is_freed(promise)):
-            rows.close_class(cls)
-            return False
-        if examination.is_idle(promise):
-            rows.close(promise.row)
-            return False
-        if examination.is_limited(promise, wave):
-            return False
-        good = examination.is_good(promise, steered=rung.steered)
-        waits = rung.only_certain and not self._is_freed(promise)
-        if good and waits and examination.is_uncertain(promise):
-            rows.close(promise.row)
-            good = False
-        self._refused_in_a_row[cls] += not good
-        if not promise.for_rules:
-            self._in_vain = 0 if good else self._in_vain + 1
-        return good
-
-    def _is_freed(self, promise: Promise) -> bool:
-        return promise.pair in self.freed
+    def _begin(self, rung: Rung) -> None:
+        """Open the rows, and forget what other rungs have found."""
+        search = self._examination.search
+        self._examination.steer.standing = ()
+        self._examination.note_starting()
+        self._candidates.open(again=rung.again, steered=rung.steered)
+        np.asarray(search.refused_alike).fill(0)
+        np.asarray(search.freed).fill(0)
+        for pair in self.freed:
+            search.freed[self._candidates.row_of(pair)] = 1
+        search.in_vain = 0
+        search.only_certain, search.only_rules = rung.only_certain, rung.only_rules
+        search.again, search.all_by_python = (
+            rung.again,
+            rung.steered or self._examination.has_pending,
+        )
 
     def _make(self, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
         """Move a pod of the best row, and open what that concerns."""
-        pair = promise.pair
+        pair, examination = promise.pair, self._examination
         made = self._commit.move(pair, promise, verdict, wave)
-        self._examination.steer.standing = verdict.marks
-        self._examination.refusals.pop(pair, None)
+        examination.steer.standing = verdict.marks
+        examination.forget(pair)
+        examination.note_starting()
         takers = (taker.node for taker in verdict.prediction.takers)
         nodes = pair[1], int(verdict.prediction.nodes[0]), *takers
-        concerned = self._candidates.move(pair[0], nodes, wave.retried).tolist()
-        wave.retried.update(concerned)
-        for cls in concerned:
-            self._refused_in_a_row.pop(cls, None)
+        concerned = self._candidates.move(pair[0], nodes, wave.retried)
+        wave.retried.update(concerned.tolist())
+        np.asarray(examination.search.refused_alike)[concerned] = 0
         return made

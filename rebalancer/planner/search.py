@@ -8,7 +8,7 @@ refusal depends on has changed. A wave with little gain is the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -49,7 +49,8 @@ _ONCE_MORE = (Rung(again=True, only_certain=False, joins=True),)
 class Left:
     """Why pods stay, and which pairs wait for later runs."""
 
-    refusals: Mapping[Pair, RefusedMove]
+    refused: Callable[[Pair], RefusedMove | None]
+    """Returns why a pair stays; None if nothing has refused it."""
     pairs: frozenset[Pair]
     """All that were candidates at any time."""
     waiting_classes: frozenset[int]
@@ -96,7 +97,7 @@ def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | Non
 
     def both() -> Left:
         then = other.left()
-        return replace(left, refusals=then.refusals, pairs=left.pairs | then.pairs)
+        return replace(left, refused=then.refused, pairs=left.pairs | then.pairs)
 
     return SearchResult((*chosen, *shown), removals, one.rests, both, rooms.joined(seen))
 
@@ -121,8 +122,6 @@ class _Pass:
         observed: bool,
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
-        self._wave = Wave(0)
-        """The newest one."""
         self._effort = effort
         self._largest = 0
         """Moves of the largest wave."""
@@ -152,8 +151,8 @@ class _Pass:
         for number in count(first_wave):
             if not self._may_go_on():
                 break
-            self._wave = Wave(number)
-            of_wave = self._moves_of(self._wave)
+            self.examination.begin()
+            of_wave = self._moves_of(Wave(number))
             if not of_wave:
                 break
             chosen += of_wave
@@ -170,10 +169,12 @@ class _Pass:
         if (limit := self._allowance.exhausted()) is not None:
             examination.end(limit)
         else:
-            examination.close(self._wave)
-        waiting = frozenset(examination.waiting)
+            examination.close()
         return Left(
-            examination.refusals, frozenset(self.candidates.seen), waiting, examination.in_flight
+            examination.refused,
+            frozenset(self.candidates.seen),
+            examination.waiting(),
+            examination.in_flight,
         )
 
     def _may_go_on(self) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from rebalancer.core import effects as core
+from rebalancer.core.views import view_of
 from rebalancer.planner.refusal import Refusal
 from rebalancer.scheduler.prediction import Prediction
 
 # Differences below this are rounding, not gain.
 TOLERANCE = 1e-9
-# Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
-# fixes so much less than was hoped for breaks one rule as it fixes another.
-GAMBLE = 0.05
-# The same for soft rules, of a move that fixes a hard rule: it is not put off for less than half a pod.
-GAMBLE_BESIDE_HARD = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +36,4 @@ class Verdict:
 
 def is_gamble(gain: Sequence[float], best: Sequence[float]) -> bool:
     """Return whether some of the landings are clearly worse than the best one in a hard or soft rule."""
-    return gains_less(gain, best) or gains_less(gain, (0.0, 0.0))
-
-
-def gains_less(gain: Sequence[float], most: Sequence[float]) -> bool:
-    """Return whether the expected gain in hard or soft rules is clearly below ``most``; both per entry of the cost."""
-    hard, soft = gain[:2]
-    if most[0] - hard > GAMBLE:
-        return True
-    return most[1] - soft > (GAMBLE_BESIDE_HARD if hard > 1 - GAMBLE else GAMBLE)
+    return core.is_gamble(view_of(np.array(gain)), view_of(np.array(best)))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from rebalancer.core.counts import DomainCounts, has_pods
 from rebalancer.core.filters import HardSpread, drop_occupied, keep_even
+from rebalancer.core.landings import LandingTable
+from rebalancer.core.moves import Look
 from rebalancer.core.prediction import (
     FILTERS,
     ClusterArrays,
@@ -81,8 +83,6 @@ class _Lowered:
     """A class, as the core reads it."""
 
     pod: PodArrays
-    static: Bools
-    """(N,) the nodes that pass all filters on the pod and the node alone."""
     unusual: bool
     """Whether filters of host ports, disks or volumes apply to it."""
 
@@ -108,7 +108,7 @@ class Lowering:
         self._counted_in = ArrayCache(len(snapshot.nodes))
         self._lowered: dict[int, _Lowered] = {}
         self._leaves: dict[int, tuple[bool, bool]] = {}
-        self._marked: set[int] = set()
+        self._marked: list[tuple[int, _Lowered]] = []
         """Classes that were lowered with taints that are only supposed."""
         self._rooms: list[Ints] = []
         self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
@@ -126,12 +126,7 @@ class Lowering:
         """Return the distribution of landings of a pod of the class, whose pods can be predicted, if it is scheduled now."""
         lowered = self._prepare(state, cls)
         predict(self.cluster, lowered.pod)
-        return self.read_landings()
-
-    def read_landings(self) -> Prediction:
-        """Return what the core has predicted last."""
-        count = self._landings.count
-        return Prediction(self._landing[:count].copy(), self._probability[:count].copy())
+        return read_landings(self.cluster.landings)
 
     def foresee(self, state: ClusterState, pod: int, ready: PodArrays) -> Prediction:
         """Return the distribution of landings of the replacement of ``pod``, which :meth:`make_ready` has returned."""
@@ -140,18 +135,15 @@ class Lowering:
         foresee(
             self.cluster, ready, cls, int(state.node_of[pod]), leaves and state.lives(pod), gone
         )
-        return self.read_landings()
+        return read_landings(self.cluster.landings)
 
     def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
         """Return a class for a prediction with a victim that only the core takes out of ``state``; None if not all that decides is lowered."""
-        if self._placement.supposed.is_any or cls in self._marked:
-            return None
         lowered = self._find(cls)
-        if lowered.unusual:
+        if lowered.unusual or self._placement.supposed.is_any:
             return None
         if state is not self._state:
             self._enter(state)
-        self._feasible[:] = lowered.static
         return lowered.pod
 
     def leaves(self, cls: int) -> tuple[bool, bool]:
@@ -276,15 +268,24 @@ class Lowering:
         if state is not self._state:
             self._enter(state)
         supposed = self._placement.supposed.is_any
-        if supposed or cls in self._marked:
-            lowered.pod.preferences.taints = view_of(self._placement.preferred_taints(cls))
-            # The next prediction may suppose something else.
-            (self._marked.add if supposed else self._marked.discard)(cls)
+        if supposed:
+            self._marked.append((cls, lowered))
+            self._lower_taints(cls, lowered)
         if lowered.unusual or supposed:
             self._feasible[:] = self._filters.passing_apart(state, cls)
         else:
-            self._feasible[:] = lowered.static
+            self._feasible[:] = lowered.pod.alone
         return lowered
+
+    def end_supposing(self) -> None:
+        """Lower the taints again that were only supposed, once nothing is."""
+        if not self._placement.supposed.is_any:
+            for cls, lowered in self._marked:
+                self._lower_taints(cls, lowered)
+            self._marked.clear()
+
+    def _lower_taints(self, cls: int, lowered: _Lowered) -> None:
+        lowered.pod.preferences.taints = view_of(self._placement.preferred_taints(cls))
 
     def _find(self, cls: int) -> _Lowered:
         """Return a class, lowered."""
@@ -325,9 +326,6 @@ class Lowering:
             view_of(np.array([self._filters.checks(name) for name in FILTERS])),
         )
         self._nodes = np.asarray(self.cluster.ring.nodes)
-        self._landings = self.cluster.landings
-        self._landing = np.asarray(self._landings.nodes)
-        self._probability = np.asarray(self._landings.probability)
         self._feasible = np.asarray(self.cluster.feasible)
 
     def _lower_scoring(self) -> Scoring:
@@ -363,9 +361,10 @@ class Lowering:
             repelled,
             attracted,
             counted,
+            view_of(self._filters.static(cls)),
             first=relation.matches_itself,
         )
-        return _Lowered(pod, self._filters.static(cls), self._filters.unusual(cls))
+        return _Lowered(pod, self._filters.unusual(cls))
 
     def _lower_requests(self, cls: int) -> Requests:
         resources = self._resources
@@ -473,3 +472,9 @@ class Lowering:
         )
         counted.append(pods)
         return pods
+
+
+def read_landings(landings: LandingTable | Look) -> Prediction:
+    """Return landings as the core has found, or noted, them."""
+    nodes, probability = np.asarray(landings.nodes), np.asarray(landings.probability)
+    return Prediction(nodes[: landings.count].copy(), probability[: landings.count].copy())

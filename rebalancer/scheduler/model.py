@@ -286,8 +286,9 @@ class SchedulerModel:
         try:
             yield
         finally:
-            for placement in placements:
-                placement.supposed = before
+            for model in (self, *self._others.values()):
+                model.placement.supposed = before
+                model.lowering.end_supposing()
 
     def _mask(self, nodes: Int32s) -> Bools | None:
         if not len(nodes):

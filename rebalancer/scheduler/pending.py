@@ -82,6 +82,11 @@ class Pending:
         self._state: ClusterState | None = None
         self._version = -1
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any pods are pending."""
+        return bool(self._queues)
+
     # -- asked by explanations and by the planner --------------------------------------------------
 
     def foresee(self, state: ClusterState, pod: int) -> Prediction:

@@ -33,6 +33,7 @@ class Drawn:
     closed: list[bool]
     of_class: Lists
     of_node: Lists
+    spared: list[int]
 
     def lowered(self, core: ModuleType) -> Any:
         def lists(of: Lists) -> Any:
@@ -45,7 +46,9 @@ class Drawn:
         words = (np.array(of, bool) for of in (self.of_ready, self.of_open, self.closed))
         arrays = [view_of(array) for array in (*numbers, *words)]
         used = view_of(np.zeros(COUNTERS, np.int64))
-        return core.LimitArrays(used, OWNERS, *arrays, lists(self.of_class), lists(self.of_node))
+        of_class, of_node = lists(self.of_class), lists(self.of_node)
+        spared = view_of(np.array(self.spared, np.int64))
+        return core.LimitArrays(used, OWNERS, *arrays, of_class, of_node, spared)
 
     def under(self, move: Move) -> list[tuple[int, int]]:
         """The limits that a move is under, ascending, each with what the move adds."""
@@ -84,6 +87,7 @@ def drawn(draw: st.DrawFn) -> Drawn:
         column(st.booleans(), NODES),
         column(unique(of_class), CLASSES),
         column(unique(of_node), NODES),
+        column(st.integers(0, 2), CLASSES),
     )
 
 
@@ -102,14 +106,15 @@ MOVES = st.tuples(
     st.integers(0, 8),
     st.integers(0, 8),
     st.integers(0, 1),
-    st.integers(0, 2),
+    st.booleans(),
 )
 def test_the_first_limit_that_one_more_move_exceeds(
-    limits: Drawn, moves: list[Move], first: int, last: int, itself: int, without: int
+    limits: Drawn, moves: list[Move], first: int, last: int, itself: int, for_room: bool
 ) -> None:
     used = [0] * COUNTERS
     cores = [(core, limits.lowered(core)) for core in (compiled, SOURCE)]
     for move in moves:
+        without = limits.spared[move[0]] if for_room else 0
         spared = [itself + without, *[itself] * OWNERS, *[0] * (COUNTERS - 1 - OWNERS)]
         expected = next(
             (
@@ -122,7 +127,7 @@ def test_the_first_limit_that_one_more_move_exceeds(
         )
         cls, node, strategy, ready = move
         for core, lowered in cores:
-            asked = (lowered, cls, node, strategy, first, last, ready, itself, without)
+            asked = (lowered, cls, node, strategy, first, last, ready, itself, for_room)
             assert core.find_full(*asked) == expected
             core.count(lowered, cls, node, strategy, first, ready)
         for limit, amount in limits.under(move):

@@ -28,7 +28,7 @@ class Table:
     """Five classes on up to four nodes, each with up to two pods; every pod costs 1, 2 or 4."""
 
     def __init__(self, core: ModuleType, pods: list[int]) -> None:
-        self.core, self.moves = core, 0
+        self.core = core
         cls = np.repeat(np.arange(CLASSES, dtype=np.int32), NODES)
         end = np.cumsum(pods).astype(np.int64)
         size = int(end[-1])
@@ -51,16 +51,13 @@ class Table:
         if what == "promise":
             core.promise(book, cls, view_of(np.array(gains, float).reshape(3, NODES)), 1)
         elif what == "close":
-            book.closed[row] = 1
-            core.find_best(book, cls)
+            core.close(book, row)
         elif what == "close class":
             core.close_class(book, cls)
         elif what == "refuse":
-            book.looked[row], book.landing[row] = self.moves, gains[0]
-            book.closed[row] = 1
-            core.find_best(book, cls)
+            core.refuse(book, row, gains[0])
         elif what == "open":
-            core.open_all(book, self.moves)
+            core.open_all(book)
         elif (first := core.first_row(book)) >= 0 and what == "lower":
             behind = core.lower(book, first, view_of(np.array(gains[:3], float)), bool(gains[3]))
             if not behind:
@@ -74,9 +71,9 @@ class Table:
     def move(self, row: int) -> None:
         """Let a pod of the row move: its class is promised the same as before."""
         core, book, cls = self.core, self.book, row // NODES
-        self.moves += 1
+        book.moves += 1
         book.turns[cls] += 1
-        book.touched[row % NODES] = book.concerned[cls] = self.moves
+        book.touched[row % NODES] = book.concerned[cls] = book.moves
         self.next[row] += 1
         here = slice(cls * NODES, (cls + 1) * NODES)
         core.open_refused(book, cls)

@@ -68,7 +68,8 @@ class Scene:
         return int(pods.cls[row]), int(pods.node[row])
 
     def refuse(self, name, why=Why.NOTHING_BETTER):
-        self.examination.refusals[self.pair(name)] = RefusedMove("duplicates", Refusal.of(why))
+        row = self.candidates.row_of(self.pair(name))
+        self.examination.search.looks[row] = RefusedMove("duplicates", Refusal.of(why))
 
     def helps(self, name, first):
         """Let ``first`` go first for ``name``."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rebalancer.planner.judge import Judge
+from rebalancer.planner.examination import Examination
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
@@ -45,30 +45,35 @@ def drifted(seed):
 def test_a_verdict_is_the_one_that_a_fresh_model_gives(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen: list[int] = []
-    is_good = Judge.is_good
+    verdict_of = Examination.verdict
 
-    def checked(self, pod, node, cost, **more):
-        if not more:
-            again(self, pod, node, cost)
-        return is_good(self, pod, node, cost, **more)
+    def checked(self, promise):
+        verdict = verdict_of(self, promise)
+        for one in self._candidates.promises():
+            cost = float(self._costs[one.pod])
+            again(self.judge, one.pod, one.pair[1], cost)
+            if one.pod == promise.pod:
+                assert_same(
+                    self._draft.snapshot, verdict, self.judge.judge(one.pod, one.pair[1], cost)
+                )
+        return verdict
 
-    def again(self, pod, node, cost):
+    def again(judge, pod, node, cost):
         seen.append(pod)
-        is_good(self, pod, node, cost)
-        verdict = self.verdict(pod, cost)
-        state = self._view.state
+        verdict = judge.judge(pod, node, cost)
+        view = judge._view
+        state, cls = view.state, int(view.state.cls_of[pod])
         assert node == state.node_of[pod]
-        cls, view = int(state.cls_of[pod]), self._view
         fresh = SchedulerModel(view.snapshot, view.scheduler.profile)
         replacement = view.snapshot.classes[cls].replacement
-        with view.state.evicted(pod, gone=view.snapshot.waits(cls)):
-            landing = fresh.predict(view.state, replacement)
+        with state.evicted(pod, gone=view.snapshot.waits(cls)):
+            landing = fresh.predict(state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()
-        assert_same(view.snapshot, verdict, self.judge_landing(pod, node, cost, landing))
+        assert_same(view.snapshot, verdict, judge.judge_landing(pod, node, cost, landing))
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
-    monkeypatch.setattr(Judge, "is_good", checked)
+    monkeypatch.setattr(Examination, "verdict", checked)
     assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
     assert seen
 

@@ -45,7 +45,7 @@ def crowded(**more):
 def skips(draft, refusal=FULL, pairs=None):
     """(pod, code, message) of each skip, all pairs on n0 being refused alike."""
     cls = int(draft.snapshot.pods.cls[0])
-    skips = skips_of(draft, {(cls, N0): refusal}, {(cls, N0)} if pairs is None else pairs)
+    skips = skips_of(draft, {(cls, N0): refusal}.get, {(cls, N0)} if pairs is None else pairs)
     return [(skip.pod, skip.code, skip.message) for skip in skips]
 
 
@@ -109,7 +109,7 @@ def test_some_protections_are_codes_of_their_own(names, code):
 def test_skips_are_in_the_order_of_names():
     draft = draft_of([*crowded(), *workload("app", ["n0", "n0"])], strategies=["duplicates"])
     pairs = {(cls, N0) for cls in np.unique(draft.snapshot.pods.cls).tolist()}
-    skips = skips_of(draft, dict.fromkeys(pairs, FULL), pairs)
+    skips = skips_of(draft, dict.fromkeys(pairs, FULL).get, pairs)
     assert [skip.pod for skip in skips] == ["app-0", "app-1", "web-0", "web-1"]
 
 

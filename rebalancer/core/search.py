@@ -1,0 +1,269 @@
+"""The loop over candidates: from row to row, best first, until the move of one is good.
+
+It ends early where only Python knows how to go on. Then Python answers, and calls :func:`find_move` again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rebalancer.core.effects import gains_less, is_gamble
+from rebalancer.core.limits import LimitArrays, find_full, left_of
+from rebalancer.core.moves import Bench, Look, Mover, ask, judge_pod, note
+from rebalancer.core.rows import (
+    Book,
+    close,
+    close_class,
+    first_row,
+    is_outdated,
+    lower,
+    promises_rules,
+    refuse,
+)
+from rebalancer.core.views import flags, ints, minus_ones
+
+ENDS = ("none is left", "good", "to be lowered", "to be judged", "go on")
+"""Why the loop ends, by numbers: no row is left; the move of the row is good; its class is not lowered, or Python has to
+judge it; or many rows were looked at, and Python may want to stop."""
+_NONE, _GOOD, _LOWER, _JUDGE, _GO_ON = 0, 1, 2, 3, 4
+_NEXT = 5
+"""The loop goes on."""
+_AT_ONCE = 64
+"""After so many rows Python is asked whether to stop."""
+_GOOD_MOVE, _NO_GAIN, _NO_NODE, _LIMITED = 0, 5, 11, 12
+# A promise is compared with the threshold as it is rounded when it is judged.
+_ROUNDING = 2e-9
+
+
+class Candidates:
+    """What is known of the pods and of the T terms, before any is looked at."""
+
+    def __init__(
+        self,
+        cost: memoryview[float],
+        ready: memoryview,
+        by_python: memoryview,
+        limits_of: memoryview,
+        for_room: memoryview,
+        gauged: memoryview,
+        of_owner: memoryview,
+    ) -> None:
+        self.cost = cost
+        """(P,) what evicting each pod costs."""
+        self.ready = ready
+        """(P,) whether each is Ready."""
+        self.by_python = by_python
+        """(P,) 1: Python has to judge it."""
+        self.limits_of = limits_of
+        """(T,) the number of the strategy of each term among those with limits of their own; 0: it has none."""
+        self.for_room = for_room
+        """(T,) whether its strategy makes room for pods that wait."""
+        self.gauged = gauged
+        """(T,) whether its strategy can say that a node has too much: then Python says why nothing gets better."""
+        self.of_owner = of_owner
+        """(C,) the limit on pods in flight of the owner of each class; -1: there is none."""
+
+
+class Search:
+    """One search: its rules, what it has found, and the row where it is. R rows of C classes."""
+
+    def __init__(
+        self,
+        book: Book,
+        bench: Bench,
+        limits: LimitArrays,
+        candidates: Candidates,
+        moved: memoryview,
+        first_of_wave: int,
+        first_quota: int,
+        least: float,
+    ) -> None:
+        size, classes = len(book.closed), len(book.best)
+        self.book, self.bench, self.limits, self.candidates = book, bench, limits, candidates
+        self.moved = moved
+        """(P,) 1: it has moved."""
+        self.first_of_wave = first_of_wave
+        """The first limit that ends with the wave; those before it are of the whole run."""
+        self.first_quota = first_quota
+        self.least = least
+        """The least gain per cost in balance."""
+        self.row = -1
+        """The row that the loop has come to."""
+        # -- what a rung asks
+        self.only_certain = self.only_rules = self.again = False
+        """See ``planner.rungs.Rung``."""
+        self.all_by_python = False
+        """Whether Python has to judge each row."""
+        self.most_alike = self.most_in_vain = self.most_lowered = 0
+        """See ``planner.effort.Effort``: ``in_a_row``, ``in_vain`` and ``looks``."""
+        self.freed = flags(size)
+        """(R,) 1: another pod went first for it. It goes even if its landing is uncertain."""
+        self.starting = flags(size)
+        """(R,) 1: a pod of it that is not Ready counts as in flight itself."""
+        self.any_starting = False
+        # -- what was found
+        self.refused_alike = ints(classes)
+        """(C,) rows that were refused, or passed over, since a move has last concerned the class."""
+        self.in_vain = 0
+        """Rows for balance alone that were judged in a row, and none of them paid."""
+        self.closely = 0
+        """So many that promise too little anyway are judged all the same, to show where they would land."""
+        self.looks: list[Any] = [None] * size
+        """(R,) why each stays; Python may write what it has found."""
+        self.alike: list[Any] = [None] * classes
+        """(C,) the newest look of a class that was judged."""
+        self.waits = minus_ones(size)
+        """(R,) the limit for which each waits in this wave; -1: it does not."""
+        self.held = minus_ones(classes)
+        """(C,) the same of classes no pod of which may move in this wave."""
+        self.kept_back = flags(classes)
+        """(C,) 1: a limit of the whole run has kept rows back, and nothing else so far."""
+
+
+def find_move(search: Search) -> int:
+    """Go from row to row until there is one whose move is good; return why it ends, see ``ENDS``."""
+    for _ in range(_AT_ONCE):
+        search.row = first_row(search.book)
+        if search.row < 0:
+            return _NONE
+        cls = search.book.rows.cls[search.row]
+        found = _look_at(search, search.row, cls, search.bench.movers[cls])
+        if found != _NEXT:
+            return found
+    return _GO_ON
+
+
+def _look_at(search: Search, row: int, cls: int, mover: Mover | None) -> int:
+    """Look at the first row, of this class; return how it ends."""
+    book = search.book
+    if mover is None:
+        return _LOWER
+    if is_outdated(book, row):
+        ask(book, search.bench.terms, mover, search.moved, search.most_lowered)
+        return _NEXT
+    vain = search.only_rules or search.in_vain >= search.most_in_vain
+    if vain and not promises_rules(book, row):
+        return _NONE
+    if _is_passed_over(search, row, cls) or _is_limited(search, row, cls):
+        return _NEXT
+    pod = book.rows.pods[book.rows.next_pod[row]]
+    if search.all_by_python or mover.asks or search.candidates.by_python[pod]:
+        return _JUDGE
+    return judge_row(search, row, mover)
+
+
+def judge_row(search: Search, row: int, mover: Mover) -> int:
+    """Judge the next pod of a row; return how it ends."""
+    book, bench, candidates = search.book, search.bench, search.candidates
+    if mover.pod is None:
+        return _LOWER
+    pod = book.rows.pods[book.rows.next_pod[row]]
+    cost, term = candidates.cost[pod], book.leading[row]
+    code = judge_pod(bench, mover, pod, book.rows.node[row], cost, True, False, True)
+    if code == _NO_GAIN and candidates.gauged[term] and not promises_rules(book, row):
+        return _JUDGE
+    if code != _GOOD_MOVE:
+        look = note(bench, mover, code, term, cost)
+        search.looks[row] = search.alike[mover.cls] = look
+    landing = -1 if code == _NO_NODE else mover.cluster.landings.nodes[0]
+    return settle(search, row, code == _GOOD_MOVE, bench.effect.gain, bench.effect.best, landing)
+
+
+def settle(
+    search: Search,
+    row: int,
+    good: bool,
+    gain: memoryview[float],
+    best: memoryview[float],
+    landing: int,
+) -> int:
+    """Go on from a row that was judged, given its gains (3,) and its most probable landing; return how it ends."""
+    book = search.book
+    cls = book.rows.cls[row]
+    if is_little(search, row):
+        search.closely -= 1
+    if not good:
+        refuse(book, row, landing)
+    elif search.only_certain and not search.freed[row] and _is_uncertain(book, row, gain, best):
+        close(book, row)
+        good = False
+    if not good:
+        search.refused_alike[cls] += 1
+    if not promises_rules(book, row):
+        search.in_vain = 0 if good else search.in_vain + 1
+    if not good or lower(book, row, gain, search.only_certain and not book.marked):
+        return _NEXT
+    return _GOOD
+
+
+def _is_uncertain(book: Book, row: int, gain: memoryview[float], best: memoryview[float]) -> bool:
+    """Return whether a move waits until few others are left: its landing is uncertain, or gains less than promised.
+
+    The pod would violate one rule by its landing while fixing another. After other moves it may land better.
+    """
+    promised = book.promised
+    return gains_less(gain[0], gain[1], promised[0, row], promised[1, row]) or is_gamble(gain, best)
+
+
+def is_little(search: Search, row: int) -> bool:
+    """Return whether only balance is at stake, and less is promised than the policy asks for, on any landing.
+
+    It would be refused, if with other words: landings are worse than promised, never better.
+    """
+    book = search.book
+    if promises_rules(book, row):
+        return False
+    cost = search.candidates.cost[book.rows.pods[book.rows.next_pod[row]]]
+    return book.promised[2, row] / cost + _ROUNDING < search.least
+
+
+def _is_passed_over(search: Search, row: int, cls: int) -> bool:
+    """Return whether a row is closed without a judgement: others of its class were refused, or it promises too little."""
+    book = search.book
+    alike = search.refused_alike[cls] >= search.most_alike
+    if alike and not (book.promised[0, row] > 0.0 or search.again or search.freed[row]):
+        close_class(book, cls)
+        return True
+    if search.closely <= 0 and is_little(search, row):
+        close(book, row)
+        return True
+    return False
+
+
+def _is_limited(search: Search, row: int, cls: int) -> bool:
+    """Return whether a limit forbids the move of a row now; note which, and close the row."""
+    book, limits, candidates = search.book, search.limits, search.candidates
+    term, pod = book.leading[row], book.rows.pods[book.rows.next_pod[row]]
+    ready = candidates.ready[pod] != 0
+    limit = find_full(
+        limits,
+        cls,
+        book.rows.node[row],
+        candidates.limits_of[term],
+        0,
+        len(limits.most),
+        ready,
+        search.starting[row] and not ready,
+        candidates.for_room[term],
+    )
+    if limit < 0:
+        return False
+    look = Look(_LIMITED, term)
+    look.limit, look.left = limit, left_of(limits, limit)
+    search.looks[row] = look
+    if limit < search.first_of_wave:
+        keep_back(search, row)
+    elif limit < search.first_quota:
+        search.waits[row] = limit
+        owner = candidates.of_owner[cls]
+        if owner >= 0 and not search.any_starting and left_of(limits, owner) <= 0:
+            search.held[cls] = limit
+            close_class(book, cls)
+    close(book, row)
+    return True
+
+
+def keep_back(search: Search, row: int) -> None:
+    """Note that a limit of the whole run keeps a row back, if that is all that does."""
+    if search.book.looked[0, row] < 0 and not is_little(search, row):
+        search.kept_back[search.book.rows.cls[row]] = 1
