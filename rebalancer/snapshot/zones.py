@@ -33,6 +33,9 @@ _MAX_REPLACED = 3
 """Nodes about to go, or old ones, for each open node. Where there are more, the open nodes do not replace them."""
 _FEW_ZONES = 10
 """A region has no more. Where there are more, a zone is a rack or a node, and one closed node is work on a node."""
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+_BY_KUBERNETES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Keys of taints that Kubernetes sets by itself, for conditions of a node."""
 _WORK = frozenset({NoticeKind.DRAIN, NoticeKind.SCALE_IN, NoticeKind.WORKED_ON})
 
 
@@ -41,7 +44,7 @@ class ZoneState(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
-    """Most of its nodes take no new pods (cordoned, NotReady, about to go), while pods are on them."""
+    """Most of its nodes take no new pods (cordoned, tainted by hand, NotReady, about to go), while pods are on them."""
     EMPTY = "empty"
     """It has no node, though volumes, storage classes or an earlier run say that it exists."""
     BACK = "back"
@@ -113,15 +116,18 @@ class _Evidence:
         closed_to_most = [any(map(_keeps_away, taints)) for taints in nodes.taint_sets]
         self._takes_most = ~np.array(closed_to_most or [False], bool)[nodes.taint_set]
         leaving = nodes.leaving & ~(self._takes_most & _find_candidates(nodes))
-        self._shut = nodes.unschedulable | ~nodes.ready | leaving
+        by_hand = nodes.unschedulable | _find_tainted_later(snapshot)
+        self._shut = by_hand | ~nodes.ready | leaving
         self._worked_on = np.zeros(len(nodes), bool)
         """(N,) nodes that a command empties or replaces, that scale-in removes, or that kured reboots."""
         self._worked_on[[nodes.index[one] for one in snapshot.ordered if one in nodes.index]] = True
         for row, notices in nodes.notices.items():
             self._worked_on[row] |= any(one.kind in _WORK for one in notices)
         left_out = nodes.labels.column(NOT_BALANCED) != MISSING
-        self._going = leaving | (nodes.unschedulable & left_out)
+        self._going = leaving | (by_hand & left_out)
         """(N,) announced to go, or closed for an upgrade."""
+        self._by_hand = by_hand
+        """(N,) cordoned, or tainted since their pods came."""
         self._versions = _rank_versions(nodes.kubelet)
         self._groups = nodes.labels.groups()
 
@@ -146,10 +152,10 @@ class _Evidence:
         return bool((mine & ~self._shut & self._takes_most).any())
 
     def _find_outdated(self, opened: Bools) -> Bools:
-        """Return the cordoned nodes (N,) whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
+        """Return the nodes (N,) closed by hand whose kubelet is older than each of the nodes ``opened`` (N,): an upgrade replaces them."""
         oldest = self._versions[opened].min() if opened.any() else 0
         known = self._versions > 0
-        return known & (self._versions < oldest) & self._nodes.unschedulable
+        return known & (self._versions < oldest) & self._by_hand
 
     def _has_open_group(self, counted: Bools, opened: Bools) -> bool:
         """Return whether half of a node group in a zone takes pods, as it did when others there were closed.
@@ -181,6 +187,34 @@ def _is_most(some: Bools, of: Bools) -> bool:
 
 def _keeps_away(taint: Taint) -> bool:
     return taint.effect in ("NoSchedule", "NoExecute")
+
+
+def _find_tainted_later(snapshot: Snapshot) -> Bools:
+    """Return the nodes (N,) with a taint that is no node pool's: no pod of the cluster tolerates its key, and pods are there all the same.
+
+    They came before it, so that somebody has set it on nodes in use. Of Kubernetes' own taints only ``out-of-service`` is set by hand.
+    """
+    nodes, pods = snapshot.nodes, snapshot.pods
+    tolerated = {one.key for of in snapshot.classes for one in of.spec.tolerations or ()}
+    unknown = [
+        {taint.key for taint in taints if _keeps_away(taint) and _is_by_hand(taint.key)} - tolerated
+        for taints in nodes.taint_sets
+    ]
+    if not any(unknown):
+        return np.zeros(len(nodes), bool)
+    tolerant = [
+        of.per_node or any(not one.key for one in of.spec.tolerations or ())
+        for of in snapshot.classes
+    ]
+    there = pods.living & ~np.array(tolerant, bool)[pods.cls]
+    in_use = np.unique(nodes.taint_set[pods.node[there]]).tolist()
+    later = set().union(*(unknown[number] for number in in_use))
+    return np.array([bool(keys & later) for keys in unknown], bool)[nodes.taint_set]
+
+
+def _is_by_hand(key: str) -> bool:
+    """Return whether people, or a program of theirs, set taints with this key."""
+    return key == _OUT_OF_SERVICE or not key.startswith(_BY_KUBERNETES)
 
 
 def _rank_versions(kubelets: Sequence[str]) -> Ints:
@@ -235,8 +269,10 @@ def closed_zones(snapshot: Snapshot) -> str:
 def _why_shut(snapshot: Snapshot, shut: Bools) -> str:
     """Return why the nodes ``shut`` (N,) take no new pods, with numbers."""
     nodes = snapshot.nodes
+    stay = nodes.ready & ~nodes.leaving
     numbers = {
-        "cordoned": shut & nodes.unschedulable & nodes.ready & ~nodes.leaving,
+        "cordoned": shut & nodes.unschedulable & stay,
+        "tainted": shut & ~nodes.unschedulable & stay,
         "NotReady": shut & ~nodes.ready & ~nodes.leaving,
         "about to go": shut & nodes.leaving,
     }

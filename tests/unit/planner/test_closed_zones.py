@@ -308,6 +308,106 @@ def test_work_on_single_nodes_closes_no_zone(case):
     ]
 
 
+OUTAGE = tainted("acme.example/outage")
+OUT_OF_SERVICE = tainted("node.kubernetes.io/out-of-service", "NoExecute")
+FOR_GPU = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+# The nodes of zone z, the tolerations of the pods on them, and of pods in x; whether z is closed.
+TAINTED = {
+    "all of them, since their pods came": (changed("z0 z1 z2", **OUTAGE), None, None, True),
+    "most of them": ([*changed("z0 z1", **OUTAGE), *changed("z2")], None, None, True),
+    "one of them": ([*changed("z0", **OUTAGE), *changed("z1 z2")], None, None, False),
+    "some tainted, some cordoned": (
+        [*changed("z0", **OUTAGE), *changed("z1", **CORDONED), *changed("z2")],
+        None,
+        None,
+        True,
+    ),
+    "with the taint that says so": (changed("z0 z1 z2", **OUT_OF_SERVICE), None, None, True),
+    "softly": (
+        changed("z0 z1 z2", **tainted("acme.example/outage", "PreferNoSchedule")),
+        None,
+        None,
+        False,
+    ),
+    # Node pools: who may be there says so by its toleration.
+    "a pool with its own pods": (
+        changed("z0 z1 z2", **tainted("nvidia.com/gpu")),
+        FOR_GPU,
+        None,
+        False,
+    ),
+    "a pool with pods from before it was one": (
+        changed("z0 z1 z2", **tainted("nvidia.com/gpu")),
+        None,
+        FOR_GPU,
+        False,
+    ),
+    "pods that tolerate everything came after it": (
+        changed("z0 z1 z2", **OUTAGE),
+        [{"operator": "Exists"}],
+        None,
+        False,
+    ),
+    "a pool that somebody has tainted besides": (
+        changed(
+            "z0 z1 z2",
+            taints=[*tainted("nvidia.com/gpu")["taints"], *OUTAGE["taints"]],
+        ),
+        FOR_GPU,
+        None,
+        True,
+    ),
+    # What Kubernetes says of a node by a taint.
+    "the nodes are short of disk": (
+        changed("z0 z1 z2", **tainted("node.kubernetes.io/disk-pressure")),
+        None,
+        None,
+        False,
+    ),
+    # Work on single nodes, as with a cordon.
+    "new nodes of a newer version stand beside them": (
+        [*changed("z0 z1 z2", **OUTAGE), *changed("z3", version="v1.36.0")],
+        None,
+        None,
+        False,
+    ),
+    "one of two groups": (
+        [*changed("z0 z1 z2", **of_pool("old", **OUTAGE)), *changed("z3 z4", **of_pool("other"))],
+        None,
+        None,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAINTED)
+def test_a_zone_tainted_by_hand_is_closed_and_a_node_pool_is_not(case):
+    there, here, elsewhere, is_closed = TAINTED[case]
+    others = zones(x=3, y=3)
+    of_z = [one["metadata"]["name"] for one in there]
+    objects = [
+        *others.values(),
+        *there,
+        *workload("some", of_z, spec={"tolerations": here or []}),
+        *workload("all", list(others), spec={"tolerations": elsewhere or []}),
+    ]
+    for order in (objects, objects[::-1]):
+        assert bool(closed_zones(snapshot_of(order))) == is_closed
+
+
+def test_nodes_without_pods_count_by_the_taint_of_those_that_have_some():
+    there = changed("z0 z1 z2 z3", **OUTAGE)
+    objects = [*zones(x=3, y=3).values(), *there, *workload("all", ["x0", "y0", "z0", "z1"])]
+    assert closed_zones(snapshot_of(objects)).startswith("zone z (of 4 nodes 4 tainted")
+
+
+def test_the_reason_names_what_is_tainted():
+    there = [*changed("z0 z1", **OUTAGE), *changed("z2", **CORDONED)]
+    objects = [*zones(x=3, y=3).values(), *there, *workload("all", ["x0", "y0", "z0", "z1", "z2"])]
+    said = closed_zones(snapshot_of(objects))
+    assert said == f"zone z (of 3 nodes 1 cordoned, 2 tainted, with 3 pods) is {ENDS}"
+
+
 @pytest.mark.parametrize("more", [{}, noted("rebalancer/drain", GAVE_UP)])
 def test_a_zone_none_of_whose_nodes_takes_pods_is_not_back(more):
     drained = [*zones(x=2, y=2).values(), *changed("z0 z1", **CORDONED, **more)]

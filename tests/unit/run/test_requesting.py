@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -106,7 +107,7 @@ def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, answe
     }
     methods = Methods(eviction_requests=timedelta(hours=1))
     loaded = SimpleNamespace(policy=SimpleNamespace(method=methods))
-    run = SimpleNamespace(loaded=loaded, notes=[])
+    run: Any = SimpleNamespace(loaded=loaded, notes=[])
     path = f"/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests/{quote(one.name, safe='')}"
     with ScriptedServer() as server:
         server.on("PATCH", path, answer or Say(withdrawn))
