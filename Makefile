@@ -65,7 +65,7 @@ ON_CONTROL_PLANES = $(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run; one case of each kind
 	$(ON_CONTROL_PLANES) -o cache_dir=.pytest_cache/e2e -m "e2e and not long" $(PYTEST_ARGS) tests/e2e tests/chart tests/docs tests/release
 
-e2e-long: $(STAMP)  ## the other cases of what e2e and e2e-capi show by one of each kind: more kills, changes and versions, kills after each single write
+e2e-long: $(STAMP)  ## the other cases of what e2e and e2e-capi show by one of each kind: more kills, changes and versions, kills after each single write; and EvictionRequests on 1.37
 	$(ON_CONTROL_PLANES) -o cache_dir=.pytest_cache/long -m long $(PYTEST_ARGS) tests/e2e tests/capi
 
 # Not the profiles of a configuration: that code is the same in both versions.

@@ -86,15 +86,18 @@ def request_for(snapshot, row, **more):
 
 
 @pytest.mark.parametrize(
-    ("more", "answer", "says"),
+    ("more", "namespace", "answer", "says"),
     [
-        ({}, None, "is withdrawn: open for more than 1h"),
-        ({}, Say(status_body(503, "etcd is away"), 503), "is not withdrawn: HTTP 503"),
-        ({"asked_at": NOW - 3500}, None, None),
-        ({"requester": "acme.example/drains"}, None, None),
+        ({}, None, None, "is withdrawn: open for more than 1h"),
+        ({}, "default", None, "is withdrawn: open for more than 1h"),
+        ({}, None, Say(status_body(503, "etcd is away"), 503), "is not withdrawn: HTTP 503"),
+        # It may not be: the run has rights in its namespace only.
+        ({}, "shop", None, None),
+        ({"asked_at": NOW - 3500}, None, None, None),
+        ({"requester": "acme.example/drains"}, None, None, None),
     ],
 )
-def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, answer, says):
+def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, namespace, answer, says):
     read = replace(snapshot_of([node("a"), *workload("web", ["a"], spec=NAMED)]), captured_at=NOW)
     one = request_for(read, 0, **more)
     withdrawn = {
@@ -107,7 +110,8 @@ def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, answe
     }
     methods = Methods(eviction_requests=timedelta(hours=1))
     loaded = SimpleNamespace(policy=SimpleNamespace(method=methods))
-    run: Any = SimpleNamespace(loaded=loaded, notes=[])
+    rules = SimpleNamespace(namespace=namespace)
+    run: Any = SimpleNamespace(loaded=loaded, rules=rules, notes=[])
     path = f"/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests/{quote(one.name, safe='')}"
     with ScriptedServer() as server:
         server.on("PATCH", path, answer or Say(withdrawn))
