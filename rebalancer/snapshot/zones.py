@@ -195,13 +195,14 @@ def _find_tainted_later(snapshot: Snapshot) -> Bools:
     They came before it, so that somebody has set it on nodes in use. Of Kubernetes' own taints only ``out-of-service`` is set by hand.
     """
     nodes, pods = snapshot.nodes, snapshot.pods
-    tolerated = {one.key for of in snapshot.classes for one in of.spec.tolerations or ()}
-    unknown = [
-        {taint.key for taint in taints if _keeps_away(taint) and _is_by_hand(taint.key)} - tolerated
+    by_hand = [
+        {taint.key for taint in taints if _keeps_away(taint) and _is_by_hand(taint.key)}
         for taints in nodes.taint_sets
     ]
-    if not any(unknown):
+    if not any(by_hand):
         return np.zeros(len(nodes), bool)
+    tolerated = {one.key for of in snapshot.classes for one in of.spec.tolerations or ()}
+    unknown = [keys - tolerated for keys in by_hand]
     tolerant = [
         of.per_node or any(not one.key for one in of.spec.tolerations or ())
         for of in snapshot.classes
