@@ -24,6 +24,7 @@ from rebalancer.report.as_json import move_data
 from rebalancer.report.document import Block
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.in_flight import pods_asked_for
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.protect import find_done
 from rebalancer.wire.objects import EvictionResponder
@@ -138,7 +139,7 @@ def _facts(
         node=snapshot.nodes.names[node] if node >= 0 else None,
         owner=owner.ref if owner is not None else None,
         ready=bool(flags & PodFlag.READY),
-        terminating=bool(flags & PodFlag.TERMINATING),
+        terminating=bool(flags & PodFlag.TERMINATING) and pod not in pods_asked_for(snapshot),
         protections=protections,
         forbidden=None if forbidden is None else forbidden.shown(snapshot),
         breaches=breaches,

@@ -209,7 +209,9 @@ class Allowance:
         self.starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
-        for pod in pods_asked_for(snapshot).tolist():
+        asked = pods_asked_for(snapshot)
+        going[asked] = False
+        for pod in asked.tolist():
             of, node = int(owner_of[pod]), int(pods.node[pod])
             if of >= 0 and node >= 0 and pods.uid[pod] not in self._planned:
                 self._starting_in[snapshot.owners[of].namespace] += 1

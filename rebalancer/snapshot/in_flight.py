@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.model import Owner, PodFlag, Snapshot
 from rebalancer.snapshot.requests import EvictionRequest
 
@@ -16,19 +16,27 @@ from rebalancer.snapshot.requests import EvictionRequest
 def with_requests(snapshot: Snapshot, requests: Iterable[EvictionRequest]) -> Snapshot:
     """Return the snapshot with the requests for its pods, and with what follows from them.
 
-    While one is open, the owner of the pod is not settled, and each PodDisruptionBudget of the pod allows one disruption less.
-    Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
+    While one is open, the pod counts as one that ends: nothing else moves for what its end will mend. Its owner is not settled, and each
+    PodDisruptionBudget of it allows one disruption less, since the API server still counts it. Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
     """
-    asked = replace(snapshot, eviction_requests=_of_pods(snapshot, requests))
+    asked, pods = replace(snapshot, eviction_requests=_of_pods(snapshot, requests)), snapshot.pods
     rows = pods_asked_for(asked)
+    rows = rows[(pods.flags[rows] & PodFlag.TERMINATING) == 0]
     if not len(rows):
         return asked
+    flags = pods.flags.copy()
+    flags[rows] |= PodFlag.TERMINATING
     of_class = np.bincount(snapshot.pods.cls[rows], minlength=len(snapshot.classes))
     budgets = (
         replace(one, allowed=max(0, one.allowed - int(of_class[one.classes].sum())))
         for one in snapshot.budgets
     )
-    return replace(asked, owners=_hold_owners(snapshot, of_class), budgets=tuple(budgets))
+    return replace(
+        asked,
+        pods=replace(pods, flags=freeze(flags)),
+        owners=_hold_owners(snapshot, of_class),
+        budgets=tuple(budgets),
+    )
 
 
 def _of_pods(
@@ -48,11 +56,9 @@ def _of_pods(
 
 
 def pods_asked_for(snapshot: Snapshot) -> Int32s:
-    """Return the pods, ascending, for which a request is open and which do not terminate yet."""
+    """Return the pods, ascending, for which a request is open."""
     uids = [uid for uid, one in (snapshot.eviction_requests or {}).items() if one.open]
-    rows = snapshot.pods.uid.rows_of(uids)
-    going = (snapshot.pods.flags[rows] & PodFlag.TERMINATING) != 0
-    return rows[~going].astype(np.int32)
+    return snapshot.pods.uid.rows_of(uids).astype(np.int32)
 
 
 def _hold_owners(snapshot: Snapshot, of_class: Ints) -> tuple[Owner, ...]:

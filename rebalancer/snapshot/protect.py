@@ -12,6 +12,7 @@ from rebalancer.policy.protect import Exempting, LocalStorage, Protect
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.autoscalers import just_scaled, scaling_text
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.in_flight import pods_asked_for
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.selected import select_pods
@@ -375,6 +376,8 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
     bits[pods.where(_resize_deferred)] |= _BIT[RESIZE_DEFERRED]
     if snapshot.eviction_requests:
         bits[pods.uid.rows_of(snapshot.eviction_requests.keys())] |= _BIT[IN_PROGRESS]
+        # They end once their responders have done their work.
+        bits[pods_asked_for(snapshot)] &= ~_BIT["terminating"]
     since = np.where(pods.ready_since > 0, pods.ready_since, pods.created)
     age = snapshot.captured_at - since
     bits[age < rules.min_pod_age.total_seconds()] |= _BIT["young"]

@@ -46,7 +46,7 @@ def plane() -> Iterator[ControlPlane]:
         audit_policy=audit.policy(users),
     )
     with ControlPlane(options) as running:
-        command = [build.binary("eviction-requests"), f"--kubeconfig={running.kubeconfig}"]
+        command = [str(build.binary("eviction-requests")), f"--kubeconfig={running.kubeconfig}"]
         log = running.directory / "eviction-requests.log"
         with log.open("w") as written, subprocess.Popen(command, stderr=written) as controllers:
             yield running
@@ -172,8 +172,8 @@ def test_a_request_outlives_its_run_and_the_next_runs_count_it_in_flight(misplac
     assert request["spec"]["intent"] == "Eviction"
     again = run(ready="3s")
     assert again["moves"] == []
-    told = rebalancer("explain", "pod", f"default/{pod['metadata']['name']}", *flags())
-    text = " ".join(told.out.split())
+    explained = rebalancer("explain", "pod", f"default/{pod['metadata']['name']}", *flags())
+    text = " ".join(explained.out.split())
     assert f"{OURS} (10000)" in text
     assert f"EvictionRequest {request['metadata']['name']} of rebalancer/moves" in text
 

@@ -74,6 +74,16 @@ def test_what_is_asked_for_and_its_siblings_stay():
     assert [move.owner for move in moves] == ["Deployment/default/api"]
 
 
+def test_nothing_else_moves_for_what_the_end_of_the_pod_will_mend():
+    others = {"a": "n1", "b": "n2", "c": "n3"}
+    hot = [each for name in others for each in workload(name, ["n0", others[name]], cpu="1")]
+    snapshot = of_nodes(*hot)
+    options = {"strategies": ["low-utilisation"], "settings": Settings()}
+    (move,) = plan_of(snapshot, **options).moves
+    asked = with_requests(snapshot, [request_for(snapshot, move.pod)])
+    assert plan_of(asked, **options).moves == ()
+
+
 @pytest.mark.parametrize(("open_", "waves"), [(0, 2), (1, 4), (2, None)])
 def test_open_requests_take_their_part_of_every_wave(open_, waves):
     names = [f"web-{number}" for number in range(4)]

@@ -70,8 +70,8 @@ def test_a_pod_in_a_file_shows_its_responders_and_how_it_would_move(file, flags,
     planned = call(["plan", "--snapshot", file, "-o", "json", *flags])
     (move,) = json.loads(planned.stdout)["moves"]
     assert (move["method"], MOVER in move["reason"]) == (method, method == "request")
-    told = call(["explain", "pod", f"default/{move['pod']}", "--snapshot", file, *flags])
-    text = " ".join(told.stdout.split())
+    shown = call(["explain", "pod", f"default/{move['pod']}", "--snapshot", file, *flags])
+    text = " ".join(shown.stdout.split())
     assert f"responders by priority: {MOVER} (10000)" in text
     assert says in text
     data = call(["explain", "pod", f"default/{move['pod']}", "--snapshot", file, "-o", "json"])

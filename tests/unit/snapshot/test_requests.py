@@ -81,10 +81,17 @@ def test_an_open_request_holds_the_owner_until_the_pod_ends():
     assert set(owners.values()) == {None}
 
 
-def test_once_the_pod_terminates_it_counts_as_any_that_ends():
+def test_a_pod_that_is_asked_for_counts_as_one_that_ends_and_says_why():
     first = snapshot().pods.name[0]
-    of = snapshot(OPEN, going={first})
-    assert pods_asked_for(of).tolist() == []
+    for going in ((), {first}):
+        of = snapshot(OPEN, going=going)
+        assert of.pods.living.tolist().count(False) == 1
+        bits = int(protect(of, Protect(), Scope())[0])
+        assert "evictionInProgress" in names_of(bits)
+        assert "terminating" not in names_of(bits)
+    # The API server counts one that terminates itself.
+    held = [one.unsettled for one in snapshot(OPEN, going={first}).owners]
+    assert "EvictionRequests" not in str(held)
 
 
 def test_a_budget_allows_one_disruption_less_for_each_pod_that_is_asked_for():
