@@ -155,7 +155,9 @@ def test_the_state_of_a_request_is_read_from_the_list(tmp_path, one, open_, aske
     page = {"metadata": {"resourceVersion": "7"}, "items": [one, other]}
     with ScriptedServer() as server:
         server.on("GET", LIST, Say(page))
-        (found,) = list_requests(client_of(server.url, tmp_path))
+        listed_requests = list_requests(client_of(server.url, tmp_path))
+    assert listed_requests is not None
+    (found,) = listed_requests
     assert (found.open, found.asked_at, found.failed) == (open_, asked_at, failed)
     assert (found.namespace, found.pod, found.pod_uid) == ("shop", "web-1", UID)
 

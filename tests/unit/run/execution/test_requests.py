@@ -35,7 +35,7 @@ def test_responders_are_asked_once_a_dry_run_of_the_eviction_is_let_in():
 def test_where_an_eviction_would_be_refused_nobody_is_asked(said, status):
     world = World(rehearsed={"a": said})
     assert statuses(execute(world, [ASKED])) == [status]
-    assert world.asked == {}
+    assert world.requested == {}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_responders_that_take_longer_than_the_run_waits_are_left_to_the_next_one
     assert first.message.startswith("its responders have not ended it yet")
     assert later.status is Status.NOT_ATTEMPTED
     assert not execution.failed
-    assert list(world.asked) == ["a"]
+    assert list(world.requested) == ["a"]
     assert world.withdrawn == []
     # A pod that stands still is no replacement without a node: the whole time of a wave is waited.
     assert 120 <= world.clock.now() < 180
@@ -80,7 +80,7 @@ def test_at_the_deadline_requests_go_on():
 def test_a_signal_withdraws_what_is_open_and_leaves_alone_what_has_ended():
     world = World(responds_after=20.0)
     early = replace(move("b"), method=Method.REQUEST)
-    world.asked["b"] = -15.0
+    world.requested["b"] = -15.0
     execution = execute(world, [early, ASKED], signal_at=8.0)
     assert statuses(execution) == [Status.REQUESTED, Status.DROPPED]
     assert execution.outcomes[1].message == "its request was withdrawn: stopped by a signal"

@@ -114,7 +114,7 @@ class World:
     """Why requests come to nothing."""
     stands: str | None = None
     """Why a request cannot be withdrawn."""
-    asked: dict[str, float] = field(default_factory=dict)
+    requested: dict[str, float] = field(default_factory=dict)
     """Name of a pod -> when its responders were asked to end it."""
     withdrawn: list[tuple[str, bool]] = field(default_factory=list)
     """Pods whose request was withdrawn, and whether it had its time."""
@@ -185,7 +185,7 @@ class World:
         script = self.answers.get(planned.pod, [])
         said = script.pop(0) if script else AnswerKind.REQUESTED
         if said is AnswerKind.REQUESTED:
-            self.asked.setdefault(planned.pod, self.clock.now())
+            self.requested.setdefault(planned.pod, self.clock.now())
         return EvictionAnswer(said, f"{said.value} by script", 1.0)
 
     def find_refusal(self, planned: Move) -> str | None:
@@ -194,13 +194,13 @@ class World:
     def withdraw(self, planned: Move, *, in_vain: bool) -> str | None:
         if self.stands is None:
             self.withdrawn.append((planned.pod, in_vain))
-            self.asked.pop(planned.pod, None)
+            self.requested.pop(planned.pod, None)
         return self.stands
 
     def _respond(self) -> None:
-        for name, at in list(self.asked.items()):
+        for name, at in list(self.requested.items()):
             if self.clock.now() >= at + self.responds_after:
-                del self.asked[name]
+                del self.requested[name]
                 self.carry_out(name)
 
     def carry_out(self, name: str) -> None:
@@ -232,7 +232,7 @@ class World:
 
     def is_gone(self, uid: str) -> bool:
         self._respond()
-        return uid not in self.ending() and uid.removeprefix("uid-") not in self.asked
+        return uid not in self.ending() and uid.removeprefix("uid-") not in self.requested
 
     def pause_of(self, uid: str) -> float:
         return self.pauses.get(uid, 0.0)
