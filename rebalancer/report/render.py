@@ -180,7 +180,8 @@ def _without_reading() -> dict[str, Any]:
     """Return every key of a report, in order: lists and objects by name are empty, all else is null."""
     from rebalancer.report.schema import Report  # noqa: PLC0415  # few runs need it
 
-    types, empty = get_type_hints(Report), {list: [], dict: {}}
+    types = get_type_hints(Report)
+    empty: dict[Any, Any] = {list: [], dict: {}}
     return {
         one.encode_name: empty.get(get_origin(types[one.name]))
         for one in msgspec.structs.fields(Report)
