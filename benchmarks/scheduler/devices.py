@@ -20,8 +20,8 @@ import msgspec
 
 from benchmarks.scheduler.vocabulary import Manifest
 from rebalancer.kube.client import connect
-from rebalancer.kube.devices import of_version, read_devices
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.seldom_read import of_version, read_devices
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile

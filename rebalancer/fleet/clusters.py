@@ -219,7 +219,7 @@ class StatusMap:
         """
         text = msgspec.json.encode(record, order="sorted").decode()
         body = msgspec.json.encode({"data": {cluster: text}})
-        rule = AccessRule("patch", "", CONFIG_MAPS.plural, *self._where)
+        rule = AccessRule.of("patch", CONFIG_MAPS, *self._where)
         last = self._client.last_words
         last.expect(last.patch(CONFIG_MAPS.path(*self._where), body), rule)
 

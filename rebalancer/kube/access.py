@@ -39,27 +39,25 @@ from rebalancer.wire.kinds import (
 
 READ_RULES = (
     AccessRule("get", "", "/version"),
-    *(AccessRule("list", resource.group, resource.plural) for resource in LISTED),
+    *(AccessRule.of("list", resource) for resource in LISTED),
 )
 """Rights for a dry run."""
 
-USAGE_RULES = tuple(AccessRule("list", resource.group, resource.plural) for resource in METRICS)
+USAGE_RULES = tuple(AccessRule.of("list", resource) for resource in METRICS)
 """Rights for a run, dry or not, whose policy judges nodes by what is really used."""
 
-AUTOSCALER_RULES = tuple(
-    AccessRule("list", resource.group, resource.plural) for resource in ASKED_FOR
-)
+AUTOSCALER_RULES = tuple(AccessRule.of("list", resource) for resource in ASKED_FOR)
 """Rights for a run, dry or not, whose policy has ``protect.afterScaling``."""
 
 AUTOSCALER_FOLLOW_RULES = tuple(replace(rule, verb="watch") for rule in AUTOSCALER_RULES)
 """Rights to follow what AUTOSCALER_RULES lists, by watches; see FOLLOW_RULES."""
 
-SCALE_OUT_RULES = (AccessRule("list", EVENTS.group, EVENTS.plural),)
+SCALE_OUT_RULES = (AccessRule.of("list", EVENTS),)
 """Rights for a run, dry or not, whose policy makes room for pods that wait, see ``rebalancer.kube.read.read_scale_outs``."""
 
 ACT_RULES = (
-    AccessRule("get", "", PODS.plural),
-    AccessRule("watch", "", PODS.plural),
+    AccessRule.of("get", PODS),
+    AccessRule.of("watch", PODS),
     AccessRule("create", "", f"{PODS.plural}/eviction"),
 )
 """Rights for a run that evicts, in addition to READ_RULES."""
@@ -90,9 +88,7 @@ def act_rules(
 
 
 FOLLOW_RULES = tuple(
-    AccessRule("watch", resource.group, resource.plural)
-    for resource in LISTED
-    if resource is not PODS
+    AccessRule.of("watch", resource) for resource in LISTED if resource is not PODS
 )
 """Rights to follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
 
@@ -102,16 +98,16 @@ def list_pod_groups(groups: Resource) -> AccessRule:
 
     Without it pods that name one of Kubernetes stay, and other gangs move as a whole or not at all.
     """
-    return AccessRule("list", groups.group, groups.plural)
+    return AccessRule.of("list", groups)
 
 
 POD_GROUP_RULES = (
     *map(list_pod_groups, ALL_POD_GROUPS),
-    AccessRule("get", LEADER_WORKER_SETS.group, LEADER_WORKER_SETS.plural),
+    AccessRule.of("get", LEADER_WORKER_SETS),
 )
 """Rights to read PodGroups. Runs use them for the kinds that pods name, ``snapshot`` for all kinds that are served."""
 
-CLAIM_RULES = tuple(AccessRule("list", resource.group, resource.plural) for resource in KARPENTER)
+CLAIM_RULES = tuple(AccessRule.of("list", resource) for resource in KARPENTER)
 """Rights to read what Karpenter does with its nodes. Runs use them where nodes are Karpenter's; without them a note says what is not known."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
@@ -120,10 +116,10 @@ MARK_RULES = (READ_NODE, CHANGE_NODE)
 CONDITION_RULES = (READ_NODE, CHANGE_CONDITIONS)
 """Rights to set conditions on nodes that are being emptied. Without them nodes are emptied all the same, with a warning."""
 
-ATTACHMENT_RULES = (AccessRule("list", VOLUME_ATTACHMENTS.group, VOLUME_ATTACHMENTS.plural),)
+ATTACHMENT_RULES = (AccessRule.of("list", VOLUME_ATTACHMENTS),)
 """Rights to wait until volumes are detached from an empty node. Its machine is ended then. Without them the node's status has to do."""
 
-EVENT_RULES = (AccessRule("create", EVENTS.group, EVENTS.plural),)
+EVENT_RULES = (AccessRule.of("create", EVENTS),)
 """Rights to report evictions in Events. Without them a run goes on, and its report warns."""
 
 DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
@@ -140,9 +136,7 @@ def config_map_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
 
 def lease_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
     """Return the rights on the Lease that prevents concurrent runs; the chart creates it."""
-    return tuple(
-        AccessRule(verb, LEASES.group, LEASES.plural, namespace, name) for verb in ("get", "update")
-    )
+    return tuple(AccessRule.of(verb, LEASES, namespace, name) for verb in ("get", "update"))
 
 
 def missing_rules(
@@ -189,7 +183,7 @@ def missing_lists(
     """
 
     def probe(resource: Resource) -> AccessRule | None:
-        rule = AccessRule("list", resource.group, resource.plural)
+        rule = AccessRule.of("list", resource)
         try:
             client.expect(client.get(resource.path(), query={"limit": 1}), rule)
         except ForbiddenError:
@@ -257,7 +251,7 @@ def _is_allowed(client: Client, rule: AccessRule) -> bool:
 
 
 _SYSTEM = "kube-system"
-_RULE = AccessRule("list", NAMESPACES.group, NAMESPACES.plural)
+_RULE = AccessRule.of("list", NAMESPACES)
 
 
 class _Metadata(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ from msgspec import Raw
 
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
-from rebalancer.kube.devices import find_devices
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import (
     IN_PROTOBUF,
@@ -27,6 +26,7 @@ from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.read import read_version
 from rebalancer.kube.seldom_read import (
     BUFFER_RULES,
+    find_devices,
     find_karpenter,
     find_pod_groups,
     read_raw_buffers,

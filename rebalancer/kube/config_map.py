@@ -229,7 +229,7 @@ def list_memories(client: Client) -> list[Reference]:
 def _list(client: Client, namespace: str) -> list[Reference]:
     path = CONFIG_MAPS.path(namespace)
     response = client.get(path, query={"labelSelector": LABEL}, accept=_METADATA)
-    rule = AccessRule("list", CONFIG_MAPS.group, CONFIG_MAPS.plural, namespace)
+    rule = AccessRule.of("list", CONFIG_MAPS, namespace)
     try:
         items = msgspec.json.decode(client.expect(response, rule).body, type=_Items).items
     except (ValueError, RecursionError):

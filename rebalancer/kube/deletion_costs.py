@@ -18,7 +18,7 @@ from rebalancer.plan.deletion_costs import GONE, WRITTEN, CostChange, DeletionCo
 from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import DELETION_COST, OUR_DELETION_COST
 
-CHANGE_POD = AccessRule("patch", "", PODS.plural)
+CHANGE_POD = AccessRule.of("patch", PODS)
 """For a run whose policy has deletion-cost."""
 
 OF_OTHERS = "another client has written a deletion cost meanwhile"

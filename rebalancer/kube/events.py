@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REASON = "Rebalanced"
 ACTION = "Evict"
 CONTROLLER = "kube-rebalancer"
-_CREATE = AccessRule("create", EVENTS.group, EVENTS.plural)
+_CREATE = AccessRule.of("create", EVENTS)
 _SECONDS = 5.0
 """For one event."""
 _JOIN_TIMEOUT = 2.0
@@ -93,7 +93,7 @@ def list_move_events(client: Client, namespace: str, pod: str) -> list[MoveEvent
     """
     selector = f"regarding.kind=Pod,regarding.name={pod},reason={REASON}"
     response = client.get(EVENTS.path(namespace), query={"fieldSelector": selector})
-    rule = AccessRule("list", EVENTS.group, EVENTS.plural, namespace)
+    rule = AccessRule.of("list", EVENTS, namespace)
     try:
         items = msgspec.json.decode(client.expect(response, rule).body, type=_Events).items
     except (ValueError, RecursionError):

@@ -171,7 +171,7 @@ class Lease:
         return None if response.status == 409 else self._decode(response, "update")
 
     def _decode(self, response: Response, verb: str) -> Mapping[str, Any]:
-        rule = AccessRule(verb, LEASES.group, LEASES.plural, self._namespace, self._name)
+        rule = AccessRule.of(verb, LEASES, self._namespace, self._name)
         body = self.client.expect(response, rule).body
         try:
             msgspec.json.decode(body, type=_Shape)

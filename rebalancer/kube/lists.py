@@ -94,7 +94,7 @@ def read_pages(
     resource = listing.resource
     query: dict[str, str | int] = {"limit": page_size}
     query |= {"fieldSelector": selector} if selector else {}
-    rule = AccessRule("list", resource.group, resource.plural)
+    rule = AccessRule.of("list", resource)
     path = resource.path(namespace)
     while True:
         response = client.get(path, query=query, accept=accept)

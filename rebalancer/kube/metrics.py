@@ -169,7 +169,7 @@ def _require_list(stream: Stream, resource: Resource, server: str) -> None:
         return
     body = stream.read_up_to(_MAX_REFUSAL)
     if stream.status in (401, 403):
-        rule = AccessRule("list", resource.group, resource.plural)
+        rule = AccessRule.of("list", resource)
         raise refusal(stream.status, body, rule, server)
     if says_not_served(stream.status, body):
         raise NotMeasuredError("the API server does not serve them")

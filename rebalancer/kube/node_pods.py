@@ -23,7 +23,7 @@ from rebalancer.wire.pods import FINISHED, PodRecord, decode_page
 from rebalancer.wire.times import unix_seconds
 
 DAEMON_SETS = Resource("DaemonSet", "apps", "v1", "daemonsets")
-READ_DAEMON_SET = AccessRule("get", DAEMON_SETS.group, DAEMON_SETS.plural)
+READ_DAEMON_SET = AccessRule.of("get", DAEMON_SETS)
 _KIND = "PodList"
 _PAGE = 500
 """Pods of one answer; few nodes have more."""

@@ -22,8 +22,8 @@ from rebalancer.wire.kinds import NODES
 TaintJson = Mapping[str, Any]
 """A taint as in JSON."""
 
-READ_NODE = AccessRule("get", "", NODES.plural)
-CHANGE_NODE = AccessRule("patch", "", NODES.plural)
+READ_NODE = AccessRule.of("get", NODES)
+CHANGE_NODE = AccessRule.of("patch", NODES)
 CHANGE_CONDITIONS = AccessRule("patch", "", f"{NODES.plural}/status")
 ConditionJson = Mapping[str, Any]
 """A condition as in JSON; in a patch, fields that are not named stay, and ``$patch: delete`` removes the one of the type."""

@@ -317,7 +317,7 @@ def _list_events(
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:
     """Return the right needed to read it: get on this one ConfigMap."""
-    return (AccessRule("get", "", CONFIG_MAPS.plural, *of.place),)
+    return (AccessRule.of("get", CONFIG_MAPS, *of.place),)
 
 
 def read_scheduler_config(client: Client, of: ConfigMapKey) -> KubeSchedulerConfiguration:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalancer.wire.kinds import Resource
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessRule:
@@ -17,6 +19,11 @@ class AccessRule:
     """Where it is needed; empty for the whole cluster."""
     name: str = ""
     """The one object it is needed for, if it is one."""
+
+    @classmethod
+    def of(cls, verb: str, resource: Resource, namespace: str = "", name: str = "") -> AccessRule:
+        """Return the right to do something with a kind of objects."""
+        return cls(verb, resource.group, resource.plural, namespace, name)
 
     def __str__(self) -> str:
         group = f' in API group "{self.group}"' if self.group else ""

@@ -1,8 +1,12 @@
-"""Read what few runs need: attached volumes, groups of pods, Karpenter's NodeClaims, policies of namespaces, and CapacityBuffers with their PodTemplates."""
+"""Read what few runs need, and find what few servers have.
+
+Attached volumes, groups of pods, Karpenter's NodeClaims, devices and claims for them (dynamic resource allocation), policies of
+namespaces, and CapacityBuffers with their PodTemplates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.access import CLAIM_RULES, list_pod_groups
+from rebalancer.kube.access import list_pod_groups
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import PAGE, Listing, read_pages
@@ -18,6 +22,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
 from rebalancer.snapshot.buffers import fold_buffers
+from rebalancer.snapshot.devices import DeviceObjects, needs_devices, with_devices
 from rebalancer.snapshot.karpenter import POOL, NodeClaim, fold_node_claims
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
@@ -26,7 +31,9 @@ from rebalancer.wire.kinds import (
     ALL_POD_GROUPS,
     CAPACITY_BUFFERS,
     CONFIG_MAPS,
+    DEVICE_TAINT_RULES,
     KARPENTER,
+    OF_DEVICES,
     POD_GROUPS,
     POD_TEMPLATES,
     VOLUME_ATTACHMENTS,
@@ -136,16 +143,19 @@ def _list_pod_groups(
     return listed
 
 
+_OF_KUBERNETES = frozenset({POD_GROUPS.group, OF_DEVICES[0].group})
+
+
 def _matters(client: Client, resource: Resource, error: ClusterReadError) -> bool:
     """Return whether objects are there that could not be read.
 
     A right may be missing on what no server has: which versions it serves is said to everybody, whatever their rights.
 
     Raises:
-        ClusterReadError: ``error``, if it is about PodGroups of Kubernetes and no missing right. A project whose API is broken stops no run.
+        ClusterReadError: ``error``, if it is about kinds of Kubernetes and no missing right. A project whose API is broken stops no run.
     """
     if not isinstance(error, ForbiddenError):
-        if resource.group == POD_GROUPS.group:
+        if resource.group in _OF_KUBERNETES:
             raise error
         return True
     return client.get(f"/apis/{resource.api_version}").ok
@@ -161,24 +171,39 @@ def _without(resource: Resource) -> str:
 def find_pod_groups(
     client: Client, version: tuple[int, int]
 ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
-    """Return the kinds of PodGroups that the server serves and we may list; and what a file without the others has to say.
+    """Return the kinds of PodGroups as :func:`_find` does; raises ClusterReadError for those of Kubernetes."""
+    return _find(client, [_in_served_version(one, version) for one in ALL_POD_GROUPS], _without)
+
+
+def _find(
+    client: Client,
+    resources: Iterable[Resource],
+    without: Callable[[Resource], str],
+    *,
+    together: bool = False,
+) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    """Return the kinds that the server serves and we may list; and what a file without the others has to say.
+
+    ``without``: returns the consequence for plans. ``together``: without one of them the others are of no use.
 
     Raises:
-        ClusterReadError: it is not known whether it serves those of Kubernetes.
+        ClusterReadError: it is not known whether the server has kinds of Kubernetes itself.
     """
     found: list[Resource] = []
     notes: list[str] = []
-    for resource in ALL_POD_GROUPS:
-        served = _in_served_version(resource, version)
+    for resource in resources:
+        rule = AccessRule.of("list", resource)
         try:
-            client.expect(client.get(served.path(), query={"limit": 1}), list_pod_groups(resource))
+            client.expect(client.get(resource.path(), query={"limit": 1}), rule)
         except NotServedError:
             continue
         except ClusterReadError as error:
-            note = f"in plans on the file {_without(resource)}: {error}"
-            notes += [note] * _matters(client, served, error)
+            note = f"in plans on the file {without(resource)}: {error}"
+            notes += [note] * _matters(client, resource, error)
+            if together:
+                return (), tuple(notes)
             continue
-        found.append(served)
+        found.append(resource)
     return tuple(found), tuple(notes)
 
 
@@ -205,16 +230,8 @@ def read_node_claims(
 
 
 def find_karpenter(client: Client) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
-    """Return the kinds of Karpenter's if the server serves them and we may list them; and what a file without them has to say."""
-    try:
-        for resource, rule in zip(KARPENTER, CLAIM_RULES, strict=True):
-            client.expect(client.get(resource.path(), query={"limit": 1}), rule)
-    except NotServedError:
-        return (), ()
-    except ClusterReadError as error:
-        notes = (f"in plans on the file {_NO_CLAIMS}: {error}",)
-        return (), notes * _matters(client, KARPENTER[0], error)
-    return KARPENTER, ()
+    """Return the kinds of Karpenter's as :func:`_find` does."""
+    return _find(client, KARPENTER, lambda _: _NO_CLAIMS, together=True)
 
 
 def _list_whole(client: Client, resource: Resource) -> list[Any]:
@@ -228,9 +245,51 @@ def _list_whole(client: Client, resource: Resource) -> list[Any]:
     return [one for page in pages for one in page]
 
 
-NAMESPACE_POLICY_RULES = (
-    AccessRule("list", CONFIG_MAPS.group, CONFIG_MAPS.plural, name=CONFIG_MAP),
-)
+DEVICE_RULES = tuple(AccessRule.of("list", one) for one in OF_DEVICES)
+"""Rights to read devices and claims. Runs use them where pods have claims, ``snapshot`` always; without them such pods stay."""
+_STAY = "pods with resource claims stay, which could not be read"
+
+
+def read_devices(client: Client, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
+    """Return the snapshot with the devices that pods have and ask for, and notes on what may not be read.
+
+    Without pods with claims no request is sent.
+
+    Raises:
+        ClusterReadError: a list could not be read, for another reason than a missing right.
+    """
+    if not needs_devices(snapshot):
+        return snapshot, ()
+    try:
+        lists = [_list_served(client, one) for one in _devices_of(snapshot.version)]
+    except ForbiddenError as error:
+        return snapshot, (f"{_STAY}: {error}",)
+    return with_devices(snapshot, DeviceObjects(*lists)), ()
+
+
+def _devices_of(version: tuple[int, int]) -> tuple[Resource, ...]:
+    """Return the kinds in the version that an API server of ``version`` serves."""
+    rules = DEVICE_TAINT_RULES
+    older = replace(rules, version="v1beta2") if version < (1, 37) else rules
+    return tuple(older if one is rules else one for one in OF_DEVICES)
+
+
+def find_devices(
+    client: Client, version: tuple[int, int]
+) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    """Return the kinds of devices as :func:`_find` does."""
+    return _find(client, _devices_of(version), lambda _: _STAY, together=True)
+
+
+def _list_served(client: Client, resource: Resource) -> list[Any] | None:
+    """Return the objects of a kind; None where the server does not serve it."""
+    try:
+        return _list_whole(client, resource)
+    except NotServedError:
+        return None
+
+
+NAMESPACE_POLICY_RULES = (AccessRule.of("list", CONFIG_MAPS, name=CONFIG_MAP),)
 """For a run, dry or not, whose policy has ``namespacePolicies``. RBAC grants a list of one name to who asks for that name."""
 
 
@@ -285,8 +344,8 @@ def list_namespace_policies(client: Client, namespace: str = "") -> list[ListedP
 
 
 _VERSIONS = ("v1beta1", "v1alpha1")
-LIST_BUFFERS = AccessRule("list", CAPACITY_BUFFERS.group, CAPACITY_BUFFERS.plural)
-GET_TEMPLATES = AccessRule("get", POD_TEMPLATES.group, POD_TEMPLATES.plural)
+LIST_BUFFERS = AccessRule.of("list", CAPACITY_BUFFERS)
+GET_TEMPLATES = AccessRule.of("get", POD_TEMPLATES)
 BUFFER_RULES = (LIST_BUFFERS, GET_TEMPLATES)
 """For a run, dry or not, whose policy counts buffers (``capacity.buffers``)."""
 

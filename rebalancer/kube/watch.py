@@ -295,7 +295,7 @@ class Watch(Generic[T]):
             self._refusals += 1
             raise TransportError(f"watch: HTTP {stream.status}", sent=False)
         resource = self._where.resource
-        rule = AccessRule("watch", resource.group, resource.plural)
+        rule = AccessRule.of("watch", resource)
         raise refusal(stream.status, body, rule, self._client.server)
 
     def _event(self, message: WatchMessage[T]) -> WatchEvent[T] | None:

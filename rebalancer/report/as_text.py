@@ -19,8 +19,8 @@ from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.document import (
     UNBOUND,
     Block,
+    Details,
     Fit,
-    Fold,
     Passage,
     ReportDocument,
     Sides,
@@ -273,7 +273,7 @@ class _RunBlocks:
                 if self._one_line
                 else list(self._move_lines(listed, waves))
             )
-            yield Fold(heading, lines)
+            yield Details(heading, lines)
         if some:
             yield from [""] if listed else []
             yield _prose(f"(-o wide lists all {len(outcomes):,} moves)", "  ", None, "dim")
@@ -357,7 +357,7 @@ class _RunBlocks:
             for group in stays.groups[:most]:
                 groups += self._name(group.pods, self._limits.pods, group.message)
             groups += self._more(skips.total(stays.groups[most:]), _INDENT)
-        yield Fold(f"Stays: {count(summary.staying_pods, 'pod')}", groups)
+        yield Details(f"Stays: {count(summary.staying_pods, 'pod')}", groups)
 
     def _funnel(self) -> Iterator[Block]:
         if self._report.plan.funnel:

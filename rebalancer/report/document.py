@@ -65,7 +65,7 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Details:
     """A section that Markdown shows on demand."""
 
     title: str
@@ -110,7 +110,7 @@ class Table:
         return () if self.notes is None else self.notes.get(row, ())
 
 
-Block = str | Passage | Sides | Table | Fold
+Block = str | Passage | Sides | Table | Details
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _terminal(
     for block in blocks:
         if isinstance(block, Passage):
             yield from _passage(block, min(width, block.width), paint, first=first)
-        elif isinstance(block, Fold):
+        elif isinstance(block, Details):
             yield from _terminal([block.title, *block.blocks], width, paint)
         elif isinstance(block, Table):
             yield from _table_lines(block, width, paint)
@@ -291,15 +291,15 @@ class _Line:
     """Whether it is a heading where a list or a table follows."""
 
 
-_Part = _Line | Table | Fold
+_Part = _Line | Table | Details
 
 
 def _flat(blocks: Iterable[Block]) -> list[_Part]:
-    """Return the lines with their depths, the tables and the folds; without empty lines."""
+    """Return the lines with their depths, the tables and the sections; without empty lines."""
     flat: list[_Part] = []
     above: list[int] = []
     for block in blocks:
-        if isinstance(block, Table | Fold):
+        if isinstance(block, Table | Details):
             flat.append(block)
             above = []
             continue
@@ -334,7 +334,7 @@ def _markdown(blocks: Iterable[Block], *, titled: bool = True) -> Iterator[str]:
     for one, following in pairwise([*_flat(blocks), _Line(0, "")]):
         if isinstance(one, Table):
             yield from _markdown_table(one)
-        elif isinstance(one, Fold):
+        elif isinstance(one, Details):
             yield from (f"<details><summary>{html.escape(one.title)}</summary>", "")
             yield from (*_markdown(one.blocks, titled=False), "</details>", "")
         elif one.depth:
@@ -387,12 +387,12 @@ def _html(blocks: Iterable[Block]) -> str:
 
 def _unfold(blocks: Iterable[Block]) -> Iterator[Block]:
     for block in blocks:
-        yield from [block.title, *block.blocks] if isinstance(block, Fold) else [block]
+        yield from [block.title, *block.blocks] if isinstance(block, Details) else [block]
 
 
 def _html_part(one: _Part, following: _Part) -> dict[str, Any]:
-    if isinstance(one, Fold):
-        raise TypeError("a fold within a fold")
+    if isinstance(one, Details):
+        raise TypeError("a section within a section")
     if isinstance(one, _Line):
         kind = "item" if one.depth else "heading" if _is_heading(one, following) else "text"
         return {"kind": kind, "text": one.text, "depth": one.depth}

@@ -13,7 +13,9 @@ import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+
+import msgspec
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
@@ -158,40 +160,29 @@ def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
 
 def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
     loaded = report.loaded
-    return {
+    return _without_reading() | {
         "apiVersion": API_VERSION,
         "kind": "Report",
         "dryRun": False,
         "mode": loaded.policy.mode.value,
         "source": report.source,
-        "capturedAt": None,
-        "serverVersion": None,
         "policySource": loaded.source,
         "policyHash": loaded.policy_hash,
-        "nodes": None,
-        "pods": None,
-        "zones": [],
-        "workloadZones": [],
-        "before": {},
-        "after": {},
-        "now": None,
-        "unmet": [],
-        "lowerBound": None,
-        "moves": [],
-        "skipped": [],
-        "funnel": {},
-        "emptying": None,
-        "rest": None,
         "stopped": report.line,
-        "elsewhere": None,
-        "standstill": [],
-        "cut": None,
-        "interruptions": [],
-        "machines": [],
-        "deletionCosts": None,
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": describe_reviewed_plan(report.reviewed),
         "warnings": [*loaded.warnings, *loaded.of_strategies],
         "exitCode": report.exit_code,
-        "timings": {},
+    }
+
+
+def _without_reading() -> dict[str, Any]:
+    """Return every key of a report, in order: lists and objects by name are empty, all else is null."""
+    from rebalancer.report.schema import Report  # noqa: PLC0415  # few runs need it
+
+    types = get_type_hints(Report)
+    empty: dict[Any, Any] = {list: [], dict: {}}
+    return {
+        one.encode_name: empty.get(get_origin(types[one.name]))
+        for one in msgspec.structs.fields(Report)
     }

@@ -144,9 +144,9 @@ class Source:
 
     def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it."""
-        from rebalancer.kube.devices import read_devices  # noqa: PLC0415
         from rebalancer.kube.seldom_read import (  # noqa: PLC0415
             read_buffers,
+            read_devices,
             read_node_claims,
             read_pod_groups,
         )

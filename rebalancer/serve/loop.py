@@ -165,7 +165,7 @@ class Rights:
         if self._allowed == loaded.policy_hash:
             return
         autoscalers = AUTOSCALER_FOLLOW_RULES if run.rules.autoscalers else ()
-        watch = AccessRule("watch", PODS.group, PODS.plural)
+        watch = AccessRule.of("watch", PODS)
         follows = (*FOLLOW_RULES, *autoscalers, watch)
         if run.acts:
             steps = self._interruptions.rules(loaded.policy)

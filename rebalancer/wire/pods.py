@@ -616,6 +616,7 @@ _DECODERS: dict[Any, JsonDecoder[Any]] = {
         tuple[o.Toleration, ...],
         tuple[o.TopologySpreadConstraint, ...],
         tuple[dict[str, object], ...],
+        tuple[o.PodResourceClaim, ...],
         dict[str, str | int | float],
     )
 }

@@ -32,13 +32,12 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
-from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.failures import name_values
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
+from rebalancer.kube.seldom_read import BUFFER_RULES, DEVICE_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.planner.findings import against_autoscalers
 from rebalancer.policy.cluster import ConfigMapKey

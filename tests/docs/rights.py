@@ -5,12 +5,16 @@ from collections.abc import Iterable, Sequence
 
 from rebalancer.kube import access
 from rebalancer.kube.deletion_costs import CHANGE_POD
-from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import GET_TEMPLATES, LIST_BUFFERS, NAMESPACE_POLICY_RULES
+from rebalancer.kube.seldom_read import (
+    DEVICE_RULES,
+    GET_TEMPLATES,
+    LIST_BUFFERS,
+    NAMESPACE_POLICY_RULES,
+)
 from rebalancer.machines.interruption.steps.pods import DELETE
 
 ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (

@@ -25,7 +25,6 @@ from rebalancer.machines.capacity.scale_in import NodeScaleIn, ScaleInMemory
 from rebalancer.machines.capacity.scale_out import GroupScaleOut
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan, plan_scale_out
 from rebalancer.machines.capacity.scaling import (
-    MakeScaler,
     Scaler,
     ScalerContext,
     Scaling,
@@ -183,7 +182,7 @@ def _find_needed_again(
     }
 
 
-_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": GroupScaleOut}
+_SCALERS: Mapping[str, type[Scaler]] = {"in": NodeScaleIn, "out": GroupScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 
@@ -312,8 +311,8 @@ def scaling_of(
         if store is not None:
             store.keep(group_states.groups, always=True)
 
-    make = _ScalerMaking(run, source, reading, seen, machines, group_states, memory, keep_groups)
-    return Scaling(list(make.scalers()), keep, stop=run.stop)
+    made = _scalers(run, source, reading, seen, machines, group_states, memory, keep_groups)
+    return Scaling(list(made), keep, stop=run.stop)
 
 
 def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
@@ -323,68 +322,69 @@ def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _ScalerMaking:
-    run: RunContext
-    source: Source
-    reading: Reading
-    seen: CapacityReport
-    machines: Machines
-    group_states: GroupStates
-    memory: MachineMemory
-    keep_groups: Callable[[], None]
-
-    def scalers(self) -> Iterator[tuple[str, Scaler]]:
-        """Yield each strategy that acts on machines, with what acts for it."""
-        run, reading, policy = self.run, self.reading, self.run.loaded.policy
-        guarded = Guarded(
-            self.machines,
-            known_nodes(reading.snapshot),
-            policy.capacity.groups,
-            self.group_states.asked,
-            _find_ending(reading.snapshot),
+def _scalers(
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    seen: CapacityReport,
+    machines: Machines,
+    group_states: GroupStates,
+    memory: MachineMemory,
+    keep_groups: Callable[[], None],
+) -> Iterator[tuple[str, Scaler]]:
+    """Yield each strategy that acts on machines, with what acts for it."""
+    policy = run.loaded.policy
+    guarded = Guarded(
+        machines,
+        known_nodes(reading.snapshot),
+        policy.capacity.groups,
+        group_states.asked,
+        _find_ending(reading.snapshot),
+    )
+    conditions, client = conditions_of(run), source.client
+    for name, scales in scaling_strategies(policy):
+        asked = run.acts and policy.mode_of(name) is Mode.ENFORCE
+        suspended = _why_suspended(run, reading, seen, name, scales)
+        if asked and suspended is not None and seen.autoscalers:
+            run.notes.append(f"{name} does nothing to machines: {suspended}")
+        dry = suspended is None and not run.acts
+        context = ScalerContext(
+            strategy=name,
+            params=policy.strategies[name].params,
+            report=seen,
+            group_states=group_states,
+            scale_in=memory.scale_in,
+            guarded=guarded,
+            client=client,
+            now=_server_time(run, source, reading),
+            by=instance(run.environment),
+            release="/".join(run.state.lease or ()),
+            stop=run.stop,
+            keep_groups=keep_groups,
+            suspended="a dry run changes nothing" if dry else suspended,
+            dry=dry,
+            warn=conditions.warn,
+            show=lambda node: None if client is None else conditions.show(client, node),
+            gives_back=asked,
         )
-        conditions, client = conditions_of(run), self.source.client
-        for name, scales in scaling_strategies(policy):
-            asked = run.acts and policy.mode_of(name) is Mode.ENFORCE
-            suspended = self._why_suspended(name, scales)
-            if asked and suspended is not None and self.seen.autoscalers:
-                run.notes.append(f"{name} does nothing to machines: {suspended}")
-            dry = suspended is None and not run.acts
-            context = ScalerContext(
-                strategy=name,
-                params=policy.strategies[name].params,
-                report=self.seen,
-                group_states=self.group_states,
-                scale_in=self.memory.scale_in,
-                guarded=guarded,
-                client=client,
-                now=_server_time(run, self.source, reading),
-                by=instance(run.environment),
-                release="/".join(run.state.lease or ()),
-                stop=run.stop,
-                keep_groups=self.keep_groups,
-                suspended="a dry run changes nothing" if dry else suspended,
-                dry=dry,
-                warn=conditions.warn,
-                show=lambda node: None if client is None else conditions.show(client, node),
-                gives_back=asked,
-            )
-            yield name, _SCALERS[scales](context)
+        yield name, _SCALERS[scales](context)
 
-    def _why_suspended(self, name: str, scales: str) -> str | None:
-        """Return why a strategy only advises now; None if it may act, or would in a real run."""
-        run, snapshot = self.run, self.reading.snapshot
-        # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
-        standstill = run.rules.standstill(
-            snapshot, self.reading.clock_skew, run.history, moves=scales != "out"
-        )
-        if scales != "out" and (closed := closed_zones(snapshot)):
-            standstill.append(closed)
-        whole = size_of_cluster(self.seen.snapshot, self.seen.groups)
-        if scales == "out" and not whole.are_healthy:
-            standstill.append(whole.unhealthy())
-        return suspension(run.loaded.policy, name, self.seen, standstill)
+
+def _why_suspended(
+    run: RunContext, reading: Reading, seen: CapacityReport, name: str, scales: str
+) -> str | None:
+    """Return why a strategy only advises now; None if it may act, or would in a real run."""
+    snapshot = reading.snapshot
+    # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
+    standstill = run.rules.standstill(
+        snapshot, reading.clock_skew, run.history, moves=scales != "out"
+    )
+    if scales != "out" and (closed := closed_zones(snapshot)):
+        standstill.append(closed)
+    whole = size_of_cluster(seen.snapshot, seen.groups)
+    if scales == "out" and not whole.are_healthy:
+        standstill.append(whole.unhealthy())
+    return suspension(run.loaded.policy, name, seen, standstill)
 
 
 def _find_ending(snapshot: Snapshot) -> frozenset[str]:

@@ -28,7 +28,7 @@ from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefu
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.removal import NodeRemoval
-from rebalancer.machines.capacity.scaling import ScalerContext
+from rebalancer.machines.capacity.scaling import Scaler, ScalerContext
 from rebalancer.machines.capacity.writing import change_state
 from rebalancer.machines.drain.remaining import EXCLUDED, MAX_DELAY, delay_of, describe_remaining
 from rebalancer.node_record.tasks import GONE
@@ -517,11 +517,12 @@ def _last_look(
     return None
 
 
-class NodeScaleIn:
-    """Removes nodes; see :class:`rebalancer.machines.capacity.scaling.Scaler`."""
+class NodeScaleIn(Scaler):
+    """Removes nodes: cordons and uncordons them before the plan, and terminates empty ones after it."""
 
     def __init__(self, context: ScalerContext) -> None:
-        self._context, self._nodes = context, ScaleInNodes(context)
+        super().__init__(context)
+        self._nodes = ScaleInNodes(context)
 
     @property
     def awaits_end(self) -> bool:

@@ -10,8 +10,14 @@ from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefu
 from rebalancer.base.plain_text import count
 from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.scale_out_plan import CLUSTER_LIMITS, ScaleOutPlan
-from rebalancer.machines.capacity.scaling import ScalerContext
-from rebalancer.machines.capacity.state import REFUSED
+from rebalancer.machines.capacity.scaling import Scaler
+from rebalancer.machines.capacity.state import (
+    REFUSED,
+    note_decrease,
+    note_failure,
+    note_request,
+    note_scale_out,
+)
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 
@@ -53,11 +59,8 @@ def group_resizes(plan: ScaleOutPlan, groups: tuple[NodeGroup, ...]) -> list[Gro
     return [one for one in resizes if one.to > (one.group.desired or 0)]
 
 
-class GroupScaleOut:
-    """Scales up groups; see :class:`rebalancer.machines.capacity.scaling.Scaler`."""
-
-    def __init__(self, context: ScalerContext) -> None:
-        self._context = context
+class GroupScaleOut(Scaler):
+    """Scales up groups."""
 
     def before(self) -> Iterator[MachineAct]:
         """Scale up groups first, because machines take minutes to start."""
@@ -78,10 +81,6 @@ class GroupScaleOut:
         for name, (code, why) in sorted(held.items()):
             yield self._act(code, ActStatus.WAITS, name, why)
 
-    def after(self) -> Iterator[MachineAct]:
-        """Do nothing."""
-        return iter(())
-
     def _increase(self, one: GroupResize) -> MachineAct:
         context, name = self._context, one.group.name
         text = f"{one.group.desired} -> {one.to} machines (max {one.group.maximum}) for {count(one.pods, 'pod')}"
@@ -91,7 +90,7 @@ class GroupScaleOut:
         states = context.group_states
         before = states.groups[name]
         # Kept first: the next look may be answered with the size of before, and must not ask for less.
-        states.note_request(name, one.to, context.now())
+        states.groups[name] = note_request(before, one.to, context.now())
         try:
             self._keep_groups()
         except ClusterReadError:
@@ -100,11 +99,12 @@ class GroupScaleOut:
         try:
             asked = context.guarded.increase(name, one.to)
         except ProviderError as error:
-            if isinstance(error, ProviderRefusalError):
-                states.groups[name] = before
-            states.note_failed(name, REFUSED, str(error), context.now())
+            asked_before = (
+                before if isinstance(error, ProviderRefusalError) else states.groups[name]
+            )
+            states.groups[name] = note_failure(asked_before, REFUSED, str(error), context.now())
             return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
-        states.note_scaled_out(name, context.now())
+        states.groups[name] = note_scale_out(states.groups[name], context.now())
         if not asked:
             text += "; as many were requested meanwhile"
         return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)
@@ -120,7 +120,7 @@ class GroupScaleOut:
             return self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
         try:
             # Noted first: after a kill, a group that has all of its machines would pass for a success, without a back-off.
-            states.note_decreased(name)
+            states.groups[name] = note_decrease(state)
             self._keep_groups()
             size = context.guarded.decrease_to_existing(name)
         except ProviderError as error:

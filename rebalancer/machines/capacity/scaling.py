@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.stop import Stop
@@ -63,33 +63,32 @@ class ScalerContext:
     """Whether nodes may be opened again also where it is suspended: to give capacity back takes none away."""
 
 
-class Scaler(Protocol):
+class Scaler:
     """Acts on machines for one strategy. The process may be killed after each act.
 
     If ``ScalerContext.suspended`` gives a reason, only changes that restore capacity are made, and other acts are
     ``planned``.
     """
 
-    def before(self) -> Iterable[MachineAct]:
-        """Yield each act before the plan once it is done; raises ClusterReadError, ProviderError."""
-
-    def after(self) -> Iterable[MachineAct]:
-        """Yield each act after the moves once it is done; raises ClusterReadError, ProviderError."""
-
-
-@runtime_checkable
-class Reshaping(Protocol):
-    """A scaler that cordons and uncordons nodes before the plan, and terminates empty ones after it."""
+    def __init__(self, context: ScalerContext) -> None:
+        self._context = context
 
     @property
     def awaits_end(self) -> bool:
         """Whether some node may become empty after the plan."""
+        return False
+
+    def before(self) -> Iterable[MachineAct]:
+        """Yield each act before the plan once it is done; raises ClusterReadError, ProviderError."""
+        return ()
 
     def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot changed by the acts before the plan."""
+        return snapshot
 
-
-MakeScaler = Callable[[ScalerContext], Scaler]
+    def after(self) -> Iterable[MachineAct]:
+        """Yield each act after the moves once it is done; raises ClusterReadError, ProviderError."""
+        return ()
 
 
 @dataclass(slots=True)
@@ -109,7 +108,7 @@ class Scaling:
     @property
     def awaits_end(self) -> bool:
         """Whether something remains to be done after the moves."""
-        return any(isinstance(one, Reshaping) and one.awaits_end for _, one in self.scalers)
+        return any(one.awaits_end for _, one in self.scalers)
 
     @property
     def failed(self) -> bool:
@@ -124,8 +123,7 @@ class Scaling:
     def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot as it is after the acts before the plan. In a dry run these are the acts that a real run would do."""
         for _, scaler in self.scalers:
-            if isinstance(scaler, Reshaping):
-                snapshot = scaler.with_acts(snapshot)
+            snapshot = scaler.with_acts(snapshot)
         return snapshot
 
     def after(self) -> None:

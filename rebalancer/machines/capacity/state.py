@@ -381,26 +381,10 @@ class GroupStates:
             and not state.is_foreign(now)
         }
 
-    def note_decreased(self, group: str) -> None:
-        """Record that a group was decreased to its existing machines."""
-        self.groups[group] = note_decrease(self.groups[group])
-
-    def note_request(self, group: str, size: int, now: float) -> None:
-        """Record that a larger size is about to be requested."""
-        self.groups[group] = note_request(self.groups[group], size, now)
-
     def note_end(self, group: str) -> None:
         """Record that the end of a machine was requested, which makes its group smaller by one."""
         if (state := self.groups.get(group)) is not None and state.asked:
             self.groups[group] = msgspec.structs.replace(state, asked=state.asked - 1)
-
-    def note_scaled_out(self, group: str, now: float) -> None:
-        """Record that the size of a group was increased."""
-        self.groups[group] = note_scale_out(self.groups[group], now)
-
-    def note_failed(self, group: str, code: str, why: str, now: float) -> None:
-        """Record that the size of a group could not be increased."""
-        self.groups[group] = note_failure(self.groups[group], code, why, now)
 
     def note_plan(
         self, plan: ScaleOutPlan, snapshot: Snapshot, scaled_out: Collection[str]

@@ -275,7 +275,7 @@ class ClusterApi:
 
     def list_all(self, resource: Resource, labels: Mapping[str, str]) -> list[Raw]:
         """Return all objects of a kind in the namespace that have these labels."""
-        rule = AccessRule("list", resource.group, resource.plural, self.namespace)
+        rule = AccessRule.of("list", resource, self.namespace)
         query: dict[str, str | int] = {"limit": _PAGE}
         if labels:
             query["labelSelector"] = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
@@ -293,7 +293,7 @@ class ClusterApi:
 
     def get(self, resource: Resource, name: str) -> Raw | None:
         """Return an object of the namespace; None if there is none."""
-        rule = AccessRule("get", resource.group, resource.plural, self.namespace)
+        rule = AccessRule.of("get", resource, self.namespace)
         with asking(rule):
             answer = self.client.get(resource.path(self.namespace, name))
             if says_missing(answer.status, answer.body):
@@ -312,7 +312,7 @@ class ClusterApi:
             ProviderRefusalError: the object is gone, the server refuses, or ``decide`` does.
             ProviderError: whether it was changed is not known.
         """
-        rule = AccessRule("patch", resource.group, resource.plural, self.namespace)
+        rule = AccessRule.of("patch", resource, self.namespace)
         trouble: ProviderError = ProviderRefusalError(
             f"{resource.kind} {name} changes faster than it can be written"
         )

@@ -16,7 +16,6 @@ from rebalancer.base.plain_text import percent
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.cache import ClusterCache, RunView
 from rebalancer.kube.client import Client
-from rebalancer.kube.devices import read_devices
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import (
     AnswerKind,
@@ -30,6 +29,7 @@ from rebalancer.kube.evict import (
 )
 from rebalancer.kube.eviction_requests import ask, list_requests, request_name, withdraw
 from rebalancer.kube.read import Kept
+from rebalancer.kube.seldom_read import read_devices
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.run.context import RunContext

@@ -11,7 +11,7 @@ from rebalancer.base.errors import ProviderError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity import scale_in
-from rebalancer.machines.capacity.scaling import Scaling
+from rebalancer.machines.capacity.scaling import Scaler, Scaling
 from rebalancer.machines.capacity.writing import change_state
 from rebalancer.machines.drain.remaining import describe_remaining
 from rebalancer.plan.machines import ActStatus, MachineAct
@@ -182,15 +182,16 @@ def test_nothing_more_is_done_once_the_lease_is_lost():
         def now(self):
             return 0.0
 
-    class Scaler:
+    class Acting(Scaler):
         def before(self):
             return acts()
 
         after = before
 
+    context: Any = None
     stop = Stop(Clock())
     stop.add(lambda: "the Lease is lost" if len(done) >= 2 else None)
-    scaling = Scaling([("s", Scaler())], lambda _: True, stop=stop)
+    scaling = Scaling([("s", Acting(context))], lambda _: True, stop=stop)
     scaling.before()
     scaling.after()
     assert done == ["a", "b"]

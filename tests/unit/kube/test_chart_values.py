@@ -13,12 +13,11 @@ from rebalancer.kube.access import (
     SCALE_OUT_RULES,
     USAGE_RULES,
 )
-from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from rebalancer.kube.failures import ForbiddenError, name_values
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
+from rebalancer.kube.seldom_read import BUFFER_RULES, DEVICE_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 
 MACHINES = AccessRule("list", "cluster.x-k8s.io", "machines", "capi")

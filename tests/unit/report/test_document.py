@@ -10,8 +10,8 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.plain_text import Paint
 from rebalancer.report.document import (
     FORMS,
+    Details,
     Fit,
-    Fold,
     Passage,
     ReportDocument,
     Sides,
@@ -162,8 +162,8 @@ def test_the_last_cell_is_cut_off_where_a_table_says_so_and_others_are_wrapped()
     assert [line.split()[-1] for line in wrapped[1:]] == ["WHY", "five", "eight"]
 
 
-def test_a_fold_is_a_section_on_a_terminal_and_in_html_and_opens_on_demand_in_markdown():
-    given = ReportDocument(["Head", Fold("More <b>", [Sides("web-0", "failed", "red")])], {})
+def test_a_section_has_a_title_on_a_terminal_and_in_html_and_opens_on_demand_in_markdown():
+    given = ReportDocument(["Head", Details("More <b>", [Sides("web-0", "failed", "red")])], {})
     assert given.show("table", 20).splitlines() == ["Head", "More <b>", "  web-0       failed"]
     assert "<summary>More &lt;b&gt;</summary>\n\n- web\\-0: failed" in given.show("markdown")
     assert "<h2>More &lt;b&gt;</h2>" in given.show("html")

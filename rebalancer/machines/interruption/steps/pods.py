@@ -286,7 +286,7 @@ class Escalate:
             refused[pod.ref] = why
 
 
-DELETE = AccessRule("delete", "", PODS.plural)
+DELETE = AccessRule.of("delete", PODS)
 _TIMEOUT = 10.0
 
 
