@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import make_plan
@@ -250,3 +252,29 @@ def test_room_is_not_made_for_a_pod_whose_node_is_ordered(age, coming):
     plan = make_plan(rules(policy), snapshot, Timings(SystemClock())).plan
     said = {skip.message for skip in plan.skips if skip.code == "MachineComes"}
     assert (said == {"NodeClaim new takes it once it is ready for pods"}) is coming
+
+
+@given(
+    pods=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["200m", "600m", "1"])), min_size=1, max_size=8
+    ),
+    claimed=st.sets(st.integers(0, 3)),
+    order=st.permutations(range(4)),
+)
+@settings(max_examples=60, deadline=None)
+def test_other_names_and_orders_change_nothing(pods, claimed, order):
+    """And a node that no NodeClaim speaks of takes pods in any case."""
+
+    def closed_under(names) -> set[int]:
+        nodes = [node(name, labels={POOL: "p"}, cpu="2") for name in names]
+        groups: dict[str, list[str]] = {}
+        for on, cpu in pods:
+            groups.setdefault(cpu, []).append(names[on])
+        loads = [one for cpu, on in groups.items() for one in workload(f"w{cpu}", on, cpu=cpu)]
+        claims = [claim(names[one]) for one in sorted(claimed)]
+        noted = closed([*nodes, *loads, *claims, pool()])
+        return {number for number, name in enumerate(names) if name in noted}
+
+    first = closed_under([f"n{number}" for number in range(4)])
+    assert first <= claimed
+    assert closed_under([f"n{order.index(number)}" for number in range(4)]) == first
