@@ -1,8 +1,8 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-long e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index audit sast install evidence clean
+.PHONY: help setup demo test e2e e2e-capi e2e-gangs e2e-karpenter e2e-long e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
+	bench-waves bench-karpenter bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-capi storm-machines-mutants storm-capi-mutants protobuf check fix cluster requirements docs docs-walk docs-site pictures release image-index audit sast install evidence clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 WORKERS = $(shell $(BIN)/python -c "import os; print(3 * (os.cpu_count() or 1))")
 
 # These start the program hundreds of times: what Python compiles for that is kept, whatever the environment says.
-test e2e e2e-capi e2e-gangs e2e-long e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
+test e2e e2e-capi e2e-gangs e2e-karpenter e2e-long e2e-newest storm storm-machines storm-capi: export PYTHONDONTWRITEBYTECODE =
 
 help:  ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -40,7 +40,7 @@ demo: $(LIGHT)  ## the story in an embedded cluster; needs no Kubernetes, and in
 # Folders of which each test needs more than this machine has are not even read, which takes each worker a second.
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not e2e and not node" \
-		$(addprefix --ignore=tests/,browser capi e2e gangs node prometheus ticks) $(PYTEST_ARGS)
+		$(addprefix --ignore=tests/,browser capi e2e gangs karpenter node prometheus ticks) $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
@@ -80,6 +80,9 @@ e2e-capi: $(STAMP)  ## the provider cluster-api on Cluster API's own controllers
 
 e2e-gangs: $(STAMP)  ## gangs of the controllers of LeaderWorkerSet and JobSet themselves, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/gangs -m gangs $(PYTEST_ARGS) tests/gangs
+
+e2e-karpenter: $(STAMP)  ## beside Karpenter itself, built from Go modules at the first run, which takes about 8 minutes; not in CI
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/karpenter -m karpenter $(PYTEST_ARGS) tests/karpenter
 
 e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/prometheus -m prometheus $(PYTEST_ARGS) tests/prometheus
@@ -135,6 +138,9 @@ bench-scale: $(STAMP)  ## the peer against ours, tables in Markdown; SIZES="3:30
 
 bench-peer: $(STAMP)  ## policies of the peer on random small clusters: it and ours after policy migrate, each difference by its kind; CASES=300
 	$(BIN)/python -m benchmarks.peer --cases $(or $(CASES),300)
+
+bench-karpenter: $(STAMP)  ## a day of load on Karpenter's nodes: it alone, with the descheduler, with ours; SEEDS=0,1 HOUR=150 (seconds of an hour of the day)
+	$(BIN)/python -m benchmarks.karpenter --seeds $(or $(SEEDS),0) --hour $(or $(HOUR),150)
 
 bench-waves: $(STAMP)  ## what a look at the cluster costs between two waves; SIZE=1000:30000
 	$(BIN)/python -m benchmarks.scale.waves $(or $(SIZE),1000:30000)

@@ -54,7 +54,9 @@ class Counts:
     undone: int
     """Evictions of others whose replacement Karpenter evicted soon after."""
     kept: int
-    """Nodes that were, or became, empty but for pods that others' evictions brought."""
+    """Nodes that were empty when others' evictions brought a pod there."""
+    held: int
+    """Further nodes on which soon after no pods were left but those that others' evictions brought."""
     node_hours: float
     price: float
     pending_hours: float
@@ -156,6 +158,7 @@ class Witness:
             taken.add(came)
             brought[came] = at
             undone += at < by_karpenter.get(came, 0.0) <= at + soon
+        kept = self._find_held(brought, 2 * _EVERY)
         day = [one for one in self.samples if one.at <= until]
         spans = [later.at - one.at for one, later in itertools.pairwise(day)]
         seen = list(zip(day, spans, strict=False))
@@ -164,7 +167,8 @@ class Witness:
             by_karpenter=len(theirs),
             by_others=len(others),
             undone=undone,
-            kept=self._count_kept(brought, soon),
+            kept=len(kept),
+            held=len(self._find_held(brought, soon) - kept),
             node_hours=sum(one.nodes * span for one, span in seen) / hour,
             price=sum(one.price * span for one, span in seen) / hour,
             pending_hours=sum(one.pending * span for one, span in seen) / hour,
@@ -187,18 +191,17 @@ class Witness:
         ]
         return min(came)[1] if came else None
 
-    def _count_kept(self, brought: Mapping[str, float], soon: float) -> int:
-        """Return on how many nodes, soon after a pod was brought there, no other pod stood."""
-        kept: set[str] = set()
-        for name in brought:
-            pod = self._pods[name]
-            for one in self.samples:
-                here = one.pods_on.get(pod.node, frozenset())
-                if pod.landed <= one.at <= pod.landed + soon and name in here:
-                    others = [other for other in here if other not in brought]
-                    if not others:
-                        kept.add(pod.node)
-        return len(kept)
+    def _find_held(self, brought: Mapping[str, float], within: float) -> set[str]:
+        """Return the nodes on which, within so many seconds after a pod was brought there, no other pod stood."""
+        return {
+            pod.node
+            for name in brought
+            for pod in [self._pods[name]]
+            for one in self.samples
+            if pod.landed <= one.at <= pod.landed + within
+            for here in [one.pods_on.get(pod.node, frozenset())]
+            if name in here and here <= brought.keys()
+        }
 
 
 def _owner(pod: Object) -> str:

@@ -93,14 +93,21 @@ class NodeRecorder(Recorder):
         super().__init__(np.unique(snapshot.pods.cls[snapshot.pods.node == node]), node)
         self.node = node
         self._before: dict[str, Gauge] = {}
+        self._note(snapshot)
         self.amounts: list[Amount] = []
         self.gauges: list[tuple[str, Gauge, Gauge]] = []
 
     def before(self, draft: Draft) -> None:
         """Record the node before the moves (PlanObserver)."""
         super().before(draft)
+        self._note(draft.snapshot)
         self.amounts = list(_amounts(draft, self.node))
         self._before = _gauges(draft, self.node)
+
+    def _note(self, snapshot: Snapshot) -> None:
+        """Record what is announced of the node; the planner knows more of it than its object says."""
+        self.leaving = bool(snapshot.nodes.leaving[self.node])
+        self.notices = snapshot.nodes.notices.get(self.node, ())
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """Record the node after the moves (PlanObserver)."""
@@ -190,8 +197,8 @@ def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
         taints=nodes.taint_sets[int(nodes.taint_set[node])],
         ready=bool(nodes.ready[node]),
         unschedulable=bool(nodes.unschedulable[node]),
-        leaving=bool(nodes.leaving[node]),
-        notices=tuple(notice.text for notice in nodes.notices.get(node, ())),
+        leaving=recorder.leaving,
+        notices=tuple(notice.text for notice in recorder.notices),
         landing=_schedulability(report.snapshot, node),
         emptying=report.plan.nodes.get(nodes.names[node]),
         amounts=tuple(

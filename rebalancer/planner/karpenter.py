@@ -9,7 +9,7 @@ import numpy as np
 
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.columns import Bools, Int32s, freeze
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
 from rebalancer.snapshot.karpenter import NodeClaim, Takes
 from rebalancer.snapshot.leaving import Announcement, NoticeKind
 from rebalancer.snapshot.model import Snapshot
@@ -87,9 +87,7 @@ class _Candidates:
         }
         pods = snapshot.pods
         there = np.flatnonzero(pods.living & ~snapshot.per_node).astype(np.int32)
-        size = snapshot.requests / np.maximum(1, snapshot.nodes.allocatable.max(axis=1))[:, None]
-        largest = -size.max(axis=0, initial=0.0)[pods.cls[there]]
-        self._pods: Int32s = there[np.lexsort((there, largest, pods.node[there]))]
+        self._pods: Int32s = there[np.argsort(pods.node[there], kind="stable")]
         self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(index) + 1))
         self._blocking = self._find_blocking()
         self.why: dict[int, tuple[NoticeKind, str]] = dict(self._list_certain())
@@ -98,7 +96,7 @@ class _Candidates:
         self.why.update([(node, (may, text)) for node, text in self._list_removable()])
 
     def _on(self, node: int) -> Int32s:
-        """Return the pods that would be created elsewhere if ``node`` went, largest first."""
+        """Return the pods that would be created elsewhere if ``node`` went."""
         return self._pods[self._starts[node] : self._starts[node + 1]]
 
     def _find_blocking(self) -> Bools:
@@ -168,7 +166,10 @@ class _Candidates:
 
 
 class _Places:
-    """The room on the nodes that stay, for the pods of one node at a time; rules between pods do not count."""
+    """The room on the nodes that stay, for the pods of one node at a time; rules between pods do not count.
+
+    Pods are counted, not placed, so that no order of nodes or pods decides.
+    """
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile, going: list[int]) -> None:
         self._snapshot, nodes = snapshot, snapshot.nodes
@@ -176,31 +177,32 @@ class _Places:
         state = ClusterState(snapshot)
         self._open: Bools = nodes.ready & ~nodes.leaving & ~nodes.unschedulable
         self._open[going] = False
-        self._room = nodes.allocatable - state.lasting
-        self._count = nodes.max_pods - state.lasting_count
-        self._may_hold: dict[int, Bools] = {}
+        # Pods take a place each, too.
+        self._asked = np.vstack([snapshot.requests, np.ones((1, len(snapshot.classes)), np.int64)])
+        places = (nodes.max_pods - state.lasting_count)[None, :]
+        room = np.vstack([nodes.allocatable - state.lasting, places])
+        self._room: Ints = np.maximum(0, room)
+        self._for_class: dict[int, Ints] = {}
 
     def hold(self, node: int, pods: Int32s) -> bool:
-        """Return whether all ``pods``, largest first, fit on nodes other than ``node``, each on the first that takes it."""
-        snapshot = self._snapshot
-        asked = snapshot.requests[:, snapshot.pods.cls[pods]].sum(axis=1)
+        """Return whether there is room on nodes other than ``node`` for all ``pods``, and for those of each class by themselves."""
+        classes, number = np.unique(self._snapshot.pods.cls[pods], return_counts=True)
         others = self._open.copy()
         others[node] = False
-        if (asked > np.maximum(0, self._room[:, others]).sum(axis=1)).any():
+        asked = (self._asked[:, classes] * number).sum(axis=1)
+        if (asked > self._room[:, others].sum(axis=1)).any():
             return False
-        room, count = self._room.copy(), self._count.copy()
-        for cls in snapshot.pods.cls[pods].tolist():
-            requests = snapshot.requests[:, cls]
-            fits = ((room >= requests[:, None]) | (requests == 0)[:, None]).all(axis=0)
-            able = np.flatnonzero(others & (count > 0) & fits & self._mask(cls))
-            if not len(able):
-                return False
-            room[:, able[0]] -= requests
-            count[able[0]] -= 1
-        return True
+        return all(
+            self._places(cls)[others].sum() >= count
+            for cls, count in zip(classes.tolist(), number.tolist(), strict=True)
+        )
 
-    def _mask(self, cls: int) -> Bools:
-        if (known := self._may_hold.get(cls)) is None:
-            replacement = self._snapshot.classes[cls].replacement
-            known = self._may_hold[cls] = self._model.static_mask(replacement)
+    def _places(self, cls: int) -> Ints:
+        """Return how many pods of a class each node (N,) has room for."""
+        if (known := self._for_class.get(cls)) is None:
+            asked = self._asked[:, cls]
+            rows = np.flatnonzero(asked)
+            known = (self._room[rows] // asked[rows, None]).min(axis=0)
+            known *= self._model.static_mask(self._snapshot.classes[cls].replacement)
+            self._for_class[cls] = known
         return known

@@ -235,7 +235,7 @@ class Safety(Section):
 
     max_not_ready_nodes: LimitField = Field(
         default=Limit.parse("20%"),
-        description="With more nodes that are NotReady, or missing although pods are on them, nothing is moved; a share is at least 1.",
+        description="With more nodes that are NotReady, or missing although pods are on them, nothing is moved; a share is at least 1. Likewise with more that Karpenter adds, or removes while pods are on them.",
     )
     max_pending_pods: LimitField = Field(
         default=Limit.parse("10%"),

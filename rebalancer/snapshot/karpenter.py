@@ -61,7 +61,7 @@ class NodeClaim:
 
 
 def fold_node_claims(
-    claims: Iterable[o.NodeClaim], pools: Iterable[o.NodePool]
+    claims: Iterable[o.NodeClaimObject], pools: Iterable[o.NodePool]
 ) -> tuple[NodeClaim, ...]:
     """Return the NodeClaims by name, each with what its NodePool lets Karpenter do."""
     of_pool = {pool.metadata.name: pool for pool in pools}
@@ -71,7 +71,7 @@ def fold_node_claims(
     )
 
 
-def _fold(claim: o.NodeClaim, pool: o.NodePool | None) -> NodeClaim:
+def _fold(claim: o.NodeClaimObject, pool: o.NodePool | None) -> NodeClaim:
     meta, status = claim.metadata, claim.status
     true = {one.type: one for one in status.conditions or () if one.status == "True"}
     created = unix_seconds(meta.creation_timestamp)
@@ -100,7 +100,7 @@ def _fold(claim: o.NodeClaim, pool: o.NodePool | None) -> NodeClaim:
     )
 
 
-def _labels(claim: o.NodeClaim) -> dict[str, str]:
+def _labels(claim: o.NodeClaimObject) -> dict[str, str]:
     asked = {
         one.key: one.values[0]
         for one in claim.spec.requirements or ()

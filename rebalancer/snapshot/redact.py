@@ -45,7 +45,9 @@ _AMOUNTS = _words(
     "allocatable allocatedResources capacity hard limits minResources overhead requests usage used"
 )
 """Maps whose keys are resources."""
-_PLAIN_FIELDS = _words("maxSurge maxUnavailable minAvailable sizeLimit window cpu memory")
+_PLAIN_FIELDS = _words(
+    "maxSurge maxUnavailable minAvailable sizeLimit window cpu memory consolidateAfter expireAfter nodes"
+)
 """Fields that are a number, a share or a quantity, in text."""
 _NODE_FIELDS = _words("allowedTopologies nodeAffinity nodeSelector taints tolerations")
 """Fields that select by what nodes have: there numbers are compared as numbers."""

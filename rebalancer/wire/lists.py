@@ -93,7 +93,7 @@ DECODED: dict[str, type[Any]] = {
     kinds.RESOURCE_SLICES.kind: devices.ResourceSlice,
     kinds.DEVICE_CLASSES.kind: devices.DeviceClass,
     kinds.DEVICE_TAINT_RULES.kind: devices.DeviceTaintRule,
-    kinds.NODE_CLAIMS.kind: o.NodeClaim,
+    kinds.NODE_CLAIMS.kind: o.NodeClaimObject,
     kinds.NODE_POOLS.kind: o.NodePool,
     kinds.NODE_METRICS.kind: metrics.NodeMetrics,
     kinds.POD_METRICS.kind: metrics.PodMetrics,

@@ -440,7 +440,7 @@ class CapacityBuffer(_Wire, frozen=True):
     spec: CapacityBufferSpec = CapacityBufferSpec()
 
 
-class NodeRequirement(_Wire, frozen=True):
+class ClaimRequirement(_Wire, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = None
@@ -448,7 +448,7 @@ class NodeRequirement(_Wire, frozen=True):
 
 class NodeClaimSpec(_Wire, frozen=True):
     taints: tuple[Taint, ...] | None = None
-    requirements: tuple[NodeRequirement, ...] | None = None
+    requirements: tuple[ClaimRequirement, ...] | None = None
     expire_after: str = ""
 
 
@@ -459,7 +459,7 @@ class NodeClaimStatus(_Wire, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class NodeClaim(_Wire, frozen=True):
+class NodeClaimObject(_Wire, frozen=True):
     """A machine of Karpenter's, from its order on."""
 
     metadata: ObjectMeta = ObjectMeta()

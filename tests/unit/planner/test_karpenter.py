@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import make_plan
@@ -171,31 +173,43 @@ def test_a_node_stays_that_karpenter_has_left_there_when_it_might_have_taken_it(
     assert ("low" in closed([*three(few="200m"), low, of])) is goes
 
 
-def zones(**more: Any) -> list[Any]:
+def zones(other: Any = None) -> list[Any]:
     """Three zones of a node each; ``web`` is to spread over them, and stands in two."""
     nodes = [node(f"n-{zone}", zone, labels={POOL: "p"}, cpu="4") for zone in "xyz"]
     spec = spread("web")
     return [
         *nodes,
         *workload("web", ["n-x", "n-x", "n-y"], cpu="1", spec=spec),
-        *workload("else", ["n-z"], cpu=more.pop("other", "1")),
+        *workload("else", ["n-z"], cpu="1", spec=other),
     ]
 
 
-def planned(objects) -> list[tuple[str, str]]:
+def planned(objects, of="topology-spread: {}") -> list[tuple[str, str]]:
     snapshot = snapshot_of(objects, now=NOW)
-    plan = make_plan(rules(), snapshot, Timings(SystemClock())).plan
+    made = rules(f"strategies: {{{of}}}\nprotect: {{minPodAge: 0s}}")
+    plan = make_plan(made, snapshot, Timings(SystemClock())).plan
     return [(move.pod, landing.node) for move in plan.moves for landing in move.landings[:1]]
 
 
 def test_no_move_keeps_a_node_that_karpenter_may_remove():
+    assert [where for _, where in planned([*zones(), pool()])] == ["n-z"]
+    assert planned([*zones(), claim("n-z"), pool()]) == []
     bound = {"nodeSelector": {"topology.kubernetes.io/zone": "z"}}
-    free, kept = zones(), zones()
-    assert [node for _, node in planned([*free, pool()])] == ["n-z"]
-    assert planned([*free, claim("n-z"), pool()]) == []
-    kept[-1]["spec"] |= bound
-    held = [*zones()[:-3], *workload("else", ["n-z"], cpu="1", spec=bound), claim("n-z"), pool()]
-    assert [node for _, node in planned(held)] == ["n-z"]
+    stays = [*zones(other=bound), claim("n-z"), pool()]
+    assert [where for _, where in planned(stays)] == ["n-z"]
+
+
+@pytest.mark.parametrize("of", ["low-utilisation: {}", "duplicates: {}"])
+def test_no_strategy_fills_what_karpenter_empties(of):
+    objects = [
+        *(node(name, labels={POOL: "p"}, cpu="4") for name in ("n0", "n1", "low")),
+        *workload("many", ["n0"] * 4 + ["n1"] * 4, cpu="800m"),
+        *workload("one", ["low"], cpu="200m"),
+    ]
+    assert {where for _, where in planned([*objects, pool()], of)} == {"low"}
+    assert planned([*objects, claim("low"), pool()], of) == []
+    assert planned([*objects, claim("low", "DisruptionReason"), pool("WhenEmpty")], of) == []
+    assert planned([*objects, claim("low"), pool("WhenEmpty")], of)
 
 
 def test_a_zone_whose_only_node_may_go_is_no_closed_zone():
@@ -250,3 +264,29 @@ def test_room_is_not_made_for_a_pod_whose_node_is_ordered(age, coming):
     plan = make_plan(rules(policy), snapshot, Timings(SystemClock())).plan
     said = {skip.message for skip in plan.skips if skip.code == "MachineComes"}
     assert (said == {"NodeClaim new takes it once it is ready for pods"}) is coming
+
+
+@given(
+    pods=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["200m", "600m", "1"])), min_size=1, max_size=8
+    ),
+    claimed=st.sets(st.integers(0, 3)),
+    order=st.permutations(range(4)),
+)
+@settings(max_examples=60, deadline=None)
+def test_other_names_and_orders_change_nothing(pods, claimed, order):
+    """And a node that no NodeClaim speaks of takes pods in any case."""
+
+    def closed_under(names) -> set[int]:
+        nodes = [node(name, labels={POOL: "p"}, cpu="2") for name in names]
+        groups: dict[str, list[str]] = {}
+        for on, cpu in pods:
+            groups.setdefault(cpu, []).append(names[on])
+        loads = [one for cpu, on in groups.items() for one in workload(f"w{cpu}", on, cpu=cpu)]
+        claims = [claim(names[one]) for one in sorted(claimed)]
+        noted = closed([*nodes, *loads, *claims, pool()])
+        return {number for number, name in enumerate(names) if name in noted}
+
+    first = closed_under([f"n{number}" for number in range(4)])
+    assert first <= claimed
+    assert closed_under([f"n{order.index(number)}" for number in range(4)]) == first
