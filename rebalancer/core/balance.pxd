@@ -33,6 +33,7 @@ cdef class BalanceRule(Rule):
     cdef public long long changes
     cdef public double most_even, emptiest
     cdef public Py_ssize_t cls
+    cdef public bint is_ready
     cdef double find_requested(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
     cdef double find_used(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
     cdef double share_of(self, Py_ssize_t row, Py_ssize_t node, Py_ssize_t leaves, Py_ssize_t enters) except? -1
@@ -41,6 +42,7 @@ cdef class BalanceRule(Rule):
     cdef void begin(self, Py_ssize_t cls) except *
     cdef double gain_at(self, Py_ssize_t node) except? -1
     cdef double relief_at(self, Py_ssize_t node) except? -1
+    cdef void get_ready(self) except *
     cdef void update(self) except *
     cdef bint has_changed(self, Py_ssize_t node) except -1
     cdef void look_at(self, Py_ssize_t node) except *

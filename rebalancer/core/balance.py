@@ -132,8 +132,10 @@ class BalanceRule(Rule):
         """(2, Q, N) what was requested and used when the above was computed."""
         self.changes = -1
         """The number of changes at that time."""
-        self.most_even = 0.0
-        """The most that the unevenness of any node can fall when a pod lands there."""
+        self.most_even = -1.0
+        """The most that the unevenness of any node can fall when a pod lands there; negative: to be computed."""
+        self.is_ready = False
+        """Whether the next is computed."""
         self.emptiest = _INFINITE
         """The lowest ``inviting`` of the nodes that the class in question could use."""
         self.cls = -1
@@ -201,10 +203,10 @@ class BalanceRule(Rule):
     # -- what can be gained ------------------------------------------------------------------------------
 
     def begin(self, cls: int) -> None:
-        """Find the emptiest node that the replacement of a class could use."""
+        """Prepare :meth:`gain_at` for pods of a class; where no node gives any, nothing more is computed."""
         self.update()
         self.cls = cls
-        self.emptiest = _find_least(self.inviting, self.masks(cls))
+        self.is_ready = False
 
     def gain_at(self, node: int) -> float:
         """Return the most that a pod gains by leaving a node that gives some."""
@@ -212,9 +214,27 @@ class BalanceRule(Rule):
 
     def relief_at(self, node: int) -> float:
         """Return the most that a pod would gain by leaving the node; 0 where no node is empty enough to take it."""
+        if not self.is_ready:
+            self.get_ready()
         if self.emptiest > self.full[node]:
             return 0.0
         return max(0.0, self.cost[node] - self.cost_of(node, self.cls, -1) + self.most_even)
+
+    def get_ready(self) -> None:
+        """Find the emptiest node that the replacement of the class could use, and how much the unevenness of any node can fall."""
+        self.is_ready = True
+        self.emptiest = _find_least(self.inviting, self.masks(self.cls))
+        if self.most_even >= 0.0:
+            return
+        self.most_even = 0.0
+        for row in range(len(self.thresholds.over)):
+            most = 0.0
+            for node in range(len(self.cost)):
+                if self.thresholds.counts[row, node]:
+                    below = self.thresholds.mean[row] - self.share_of(row, node, -1, -1)
+                    most = max(most, below)
+            self.most_even += most * most
+        self.most_even *= _EVEN_WEIGHT
 
     def update(self) -> None:
         """Compute what nodes are, where pods have left or come."""
@@ -225,15 +245,7 @@ class BalanceRule(Rule):
         for node in range(len(self.cost)):
             if self.has_changed(node) or first:
                 self.look_at(node)
-        self.most_even = 0.0
-        for row in range(len(self.thresholds.over)):
-            most = 0.0
-            for node in range(len(self.cost)):
-                if self.thresholds.counts[row, node]:
-                    below = self.thresholds.mean[row] - self.share_of(row, node, -1, -1)
-                    most = max(most, below)
-            self.most_even += most * most
-        self.most_even *= _EVEN_WEIGHT
+        self.most_even = -1.0
 
     def has_changed(self, node: int) -> bool:
         """Note what is requested and used on a node; return whether that is new."""

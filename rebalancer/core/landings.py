@@ -62,8 +62,10 @@ def _sort(landings: LandingTable) -> None:
     """Sort the landings by their probability, largest first; equal ones stay in the order of their nodes (merge sort)."""
     width = 1
     while width < landings.count:
-        for first in range(0, landings.count, 2 * width):
+        first = 0
+        while first < landings.count:
             _merge(landings, first, min(first + width, landings.count), width)
+            first += 2 * width
         for place in range(landings.count):
             landings.order[place] = landings.merged[place]
         width *= 2

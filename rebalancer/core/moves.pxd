@@ -29,6 +29,7 @@ cdef class Bench:
     cdef public Terms terms
     cdef public Demands demands
     cdef public MoveEffect effect
+    cdef public PodMove move
     cdef public double[::1] nothing
     cdef public list movers
 

@@ -74,6 +74,8 @@ class Bench:
         self.movers: list[Mover | None] = [None] * classes
         """(C,) the classes that were lowered."""
         self.effect = MoveEffect(len(terms.entry), terms.strategies)
+        self.move = PodMove(-1, -1, -1, -1, nodes_of_pods(0))
+        """The move that :func:`judge_pod` judges."""
         self.nothing = reals(max(1, len(terms.entry)))
         """(T,) zeros."""
 
@@ -148,8 +150,10 @@ def judge_pod(
     count = landings.count
     if count == 0:
         return _NO_NODE
-    nodes, chance = landings.nodes[:count], landings.probability[:count]
-    move = PodMove(pod, mover.cls, mover.replacement, node, nodes)
+    move = bench.move
+    move.pod, move.cls, move.replacement, move.node = pod, mover.cls, mover.replacement, node
+    move.nodes = landings.nodes[:count]
+    chance = landings.probability[:count]
     return judge_landing(bench, mover, move, chance, bench.nothing, cost, in_place, for_gain)
 
 
@@ -200,7 +204,8 @@ def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview, most_lowered:
     if first == end:
         return
     skip_moved(rows, mover.cls, moved)
-    nodes, leading = rows.node[first:end], book.leading[first:end]
+    nodes = rows.node[first:end]
+    leading = book.leading[first:end]
     find_promises(
         terms,
         mover.rules,

@@ -202,14 +202,20 @@ def _balance(loads: Loads, scoring: Scoring, requests: Requests, node: int, pods
 
 def _deviate(loads: Loads, scoring: Scoring, requests: Requests, node: int, pods: int) -> float:
     """Return the standard deviation of the shares of more than two resources."""
-    shares = [
-        _share(loads, requests, node, row, pods)
-        for row in scoring.balanced
-        if requests.counted[row] and loads.allocatable[row, node] != 0
-    ]
     # One after the other, as Go adds them: the order of additions decides the last bit.
-    mean = sum(shares) / len(shares)
-    return math.sqrt(sum((share - mean) * (share - mean) for share in shares) / len(shares))
+    total, squares, shares = 0.0, 0.0, 0
+    for index in range(len(scoring.balanced)):
+        row = scoring.balanced[index]
+        if requests.counted[row] and loads.allocatable[row, node] != 0:
+            total += _share(loads, requests, node, row, pods)
+            shares += 1
+    mean = total / shares
+    for index in range(len(scoring.balanced)):
+        row = scoring.balanced[index]
+        if requests.counted[row] and loads.allocatable[row, node] != 0:
+            difference = _share(loads, requests, node, row, pods) - mean
+            squares += difference * difference
+    return math.sqrt(squares / shares)
 
 
 def _share(loads: Loads, requests: Requests, node: int, row: int, pods: int) -> float:

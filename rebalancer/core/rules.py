@@ -231,7 +231,8 @@ class SeparableRule(RoleRule):
         for place in range(len(move.nodes)):
             domain = of_node[move.nodes[place]]
             then = left
-            hopeless = self.find_hopeless(pods + (enters == 0 and domain >= 0))
+            joins = 1 if enters == 0 and domain >= 0 else 0
+            hopeless = self.find_hopeless(pods + joins)
             if enters >= 0 and domain >= 0 and domain == source:
                 then += self.cover_with(source, leaves, -1, enters, 1)
                 then -= self.cover_with(source, leaves, -1, -1, 0)

@@ -12,12 +12,12 @@ from rebalancer.core.rows cimport (
     refuse,
 )
 
-cdef int _NONE, _GOOD, _LOWER, _JUDGE, _GO_ON, _NEXT, _AT_ONCE, _GOOD_MOVE, _NO_GAIN, _NO_NODE, _LIMITED
+cdef int _NONE, _GOOD, _LOWER, _JUDGE, _GO_ON, _NEXT, _AT_ONCE, _GOOD_MOVE, _NO_NODE, _LIMITED
 cdef double _ROUNDING
 
 cdef class Candidates:
     cdef public const double[::1] cost
-    cdef public const unsigned char[::1] ready, by_python, for_room, gauged
+    cdef public const unsigned char[::1] ready, by_python, for_room
     cdef public const long long[::1] limits_of, of_owner
 
 cdef class Search:

@@ -30,7 +30,7 @@ _NEXT = 5
 """The loop goes on."""
 _AT_ONCE = 64
 """After so many rows Python is asked whether to stop."""
-_GOOD_MOVE, _NO_GAIN, _NO_NODE, _LIMITED = 0, 5, 11, 12
+_GOOD_MOVE, _NO_NODE, _LIMITED = 0, 11, 12
 # A promise is compared with the threshold as it is rounded when it is judged.
 _ROUNDING = 2e-9
 
@@ -45,7 +45,6 @@ class Candidates:
         by_python: memoryview,
         limits_of: memoryview,
         for_room: memoryview,
-        gauged: memoryview,
         of_owner: memoryview,
     ) -> None:
         self.cost = cost
@@ -58,8 +57,6 @@ class Candidates:
         """(T,) the number of the strategy of each term among those with limits of their own; 0: it has none."""
         self.for_room = for_room
         """(T,) whether its strategy makes room for pods that wait."""
-        self.gauged = gauged
-        """(T,) whether its strategy can say that a node has too much: then Python says why nothing gets better."""
         self.of_owner = of_owner
         """(C,) the limit on pods in flight of the owner of each class; -1: there is none."""
 
@@ -160,8 +157,6 @@ def judge_row(search: Search, row: int, mover: Mover) -> int:
     pod = book.rows.pods[book.rows.next_pod[row]]
     cost, term = candidates.cost[pod], book.leading[row]
     code = judge_pod(bench, mover, pod, book.rows.node[row], cost, True, False, True)
-    if code == _NO_GAIN and candidates.gauged[term] and not promises_rules(book, row):
-        return _JUDGE
     if code != _GOOD_MOVE:
         look = note(bench, mover, code, term, cost)
         search.looks[row] = search.alike[mover.cls] = look

@@ -157,7 +157,7 @@ class EvenRule(Rule):
             left = -1
         if entered >= 0 and not self.matters(entered):
             entered = -1
-        pods = self.total - (left != -1) + (entered != -1)
+        pods = self.total - (1 if left != -1 else 0) + (1 if entered != -1 else 0)
         if pods == self.total:
             return _find_best(self, self.now, left, entered)
         if self.other.pods != pods:

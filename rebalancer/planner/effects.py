@@ -73,8 +73,9 @@ class Effects:
             self._kept.append(known)
         return known
 
-    def make_ready(self, mover: Mover) -> bool:
+    def make_ready(self, cls: int) -> bool:
         """Lower the replacements of a class, so that the core finds their landings; return whether it can."""
+        mover = self.mover(cls)
         if mover.pod is None and len(self._ready) >= _KEPT_READY:
             for other in self._ready:
                 other.pod = None

@@ -65,7 +65,6 @@ class Examination:
         self._looks: list[Look | RefusedMove | None] = self.search.looks
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
-        self.has_pending = draft.scheduler.pending.has_any
         self._ended = False
         """Whether a limit keeps all back that is left."""
 
@@ -77,7 +76,6 @@ class Examination:
             if one.term.in_place:
                 by_python[one.term.judged()] = True
         strategies = [one.strategy for one in self._terms]
-        gauging = {one.strategy for one in self._terms if type(one.term).gauge is not Term.gauge}
         search = core.Search(
             rows.book,
             self.judge.effects.bench,
@@ -88,7 +86,6 @@ class Examination:
                 view_of(by_python),
                 view_of(np.array([allowance.number_of(name) for name in strategies], np.int64)),
                 view_of(np.array([allowance.makes_room(name) for name in strategies], bool)),
-                view_of(np.array([name in gauging for name in strategies], bool)),
                 view_of(allowance.owner_limits()),
             ),
             rows.moved,
@@ -114,14 +111,6 @@ class Examination:
             if (row := self._candidates.row_of(pair)) >= 0:
                 self.search.starting[row] = pods > 0
 
-    def lower(self, row: int) -> None:
-        """Lower the class of a row, or, if it is, its replacements."""
-        cls, bench = self._candidates.pair_of(row)[0], self.judge.effects.bench
-        known = bench.movers[cls]
-        mover = self.judge.effects.mover(cls)
-        if known is not None:
-            self.judge.effects.make_ready(mover)
-
     def answer(self, promise: Promise, *, steered: bool) -> tuple[int, Verdict | None]:
         """Judge the first row, which the core does not judge alone; return how its loop ends then, and the verdict if Python gave one.
 
@@ -129,9 +118,8 @@ class Examination:
         """
         pair, pod = promise.pair, promise.pod
         if not steered and self._is_plain(pair[0], pod):
-            found = core.judge_row(self.search, promise.row, self.judge.effects.mover(pair[0]))
-            if found != JUDGE:
-                return found, None
+            mover = self.judge.effects.mover(pair[0])
+            return core.judge_row(self.search, promise.row, mover), None
         cost = float(self._costs[pod])
         verdict = self.judge.judge(pod, pair[1], cost)
         if steered:
@@ -140,10 +128,8 @@ class Examination:
         if refusal is None and self._stays_unready(pod, verdict):
             refusal = Refusal.of(Why.UNREADY)
         if refusal is not None:
-            if refusal.why is Why.NOTHING_BETTER and self._overloads(promise, prediction):
-                refusal = Refusal(Why.OVERLOAD_MOVES, refusal.facts)
             if pair in self._unsteered:
-                refusal = Refusal.of(Why.NO_MARKS, why=refusal)
+                refusal = Refusal.of(Why.NO_MARKS, why=self._refine(promise, refusal))
             refused = RefusedMove(promise.strategy, refusal)
             self._looks[promise.row] = self.search.alike[pair[0]] = refused
         landing = int(prediction.nodes[0]) if len(prediction.nodes) else -1
@@ -155,7 +141,7 @@ class Examination:
         state, pending = self._draft.state, self._draft.scheduler.pending
         if self.search.candidates.by_python[pod] or pending.may_take(state, pod):
             return False
-        return self.judge.effects.make_ready(self.judge.effects.mover(cls))
+        return self.judge.effects.make_ready(cls)
 
     def verdict(self, promise: Promise) -> Verdict:
         """Return the verdict on a move that the core alone has judged."""
@@ -169,11 +155,22 @@ class Examination:
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
+    def _refine(self, promise: Promise, refusal: Refusal) -> Refusal:
+        """Return a refusal, or, where nothing gets better since the pod would only move an overload, one that says so."""
+        if refusal.why is not Why.NOTHING_BETTER or promise.for_rules:
+            return refusal
+        overloads = self._overloads(promise, refusal.facts["landing"])
+        return Refusal(Why.OVERLOAD_MOVES, refusal.facts) if overloads else refusal
+
     def _overloads(self, promise: Promise, prediction: Prediction) -> bool:
-        """Return whether a pod that moves for balance alone would put a likely node over a threshold of its strategy."""
-        if promise.for_rules:
+        """Return whether a pod would put a likely node over a threshold of its strategy."""
+        terms = [
+            one.term
+            for one in self._terms
+            if one.strategy == promise.strategy and type(one.term).gauge is not Term.gauge
+        ]
+        if not terms:
             return False
-        terms = [one.term for one in self._terms if one.strategy == promise.strategy]
         with Trial(self._draft.state) as trial:
             trial.evict(promise.pod, gone=True)
             gone = trial.here()
@@ -225,8 +222,11 @@ class Examination:
 
     def refused(self, pair: Pair) -> RefusedMove | None:
         """Return why a pair stays; None if nothing has refused it."""
-        row = self._candidates.row_of(pair)
-        return None if row < 0 else self._read(pair[0], self._looks[row])
+        row, promise = self._candidates.row_of(pair), self._candidates.promise(pair)
+        known = None if row < 0 else self._read(pair[0], self._looks[row])
+        if known is None or promise is None:
+            return known
+        return RefusedMove(known.strategy, self._refine(promise, known.refusal))
 
     def _read(self, cls: int, look: Look | RefusedMove | None) -> RefusedMove | None:
         """Return a look at a pod of a class as a reason."""

@@ -94,7 +94,7 @@ class Judge:
         """
         state, scheduler = self._view.state, self._view.scheduler
         mover = self.effects.mover(int(state.cls_of[pod]))
-        if scheduler.pending.may_take(state, pod) or not self.effects.make_ready(mover):
+        if scheduler.pending.may_take(state, pod) or not self.effects.make_ready(mover.cls):
             prediction = scheduler.pending.foresee(state, pod)
             self._judge_landing(pod, node, cost, prediction, for_gain=for_gain)
             return not self._code

@@ -47,6 +47,7 @@ class Rungs:
         """``goes_on`` returns whether another move may be made in this wave."""
         self._candidates, self._examination = candidates, examination
         self._commit, self._effort, self._goes_on = commit, effort, goes_on
+        self._has_pending = commit.draft.scheduler.pending.has_any
         self.freed: Collection[Pair] = ()
         """Pairs for which chains of the wave before have made room: they go even if their landing is uncertain. Another move
         might otherwise take that room."""
@@ -67,7 +68,7 @@ class Rungs:
             if found == NONE:
                 break
             if found == LOWER:
-                examination.lower(search.row)
+                examination.judge.effects.make_ready(rows.pair_of(search.row)[0])
             elif found == JUDGE:
                 promise = rows.promise_of(search.row)
                 found, verdict = examination.answer(promise, steered=rung.steered)
@@ -88,10 +89,7 @@ class Rungs:
             search.freed[self._candidates.row_of(pair)] = 1
         search.in_vain = 0
         search.only_certain, search.only_rules = rung.only_certain, rung.only_rules
-        search.again, search.all_by_python = (
-            rung.again,
-            rung.steered or self._examination.has_pending,
-        )
+        search.again, search.all_by_python = rung.again, rung.steered or self._has_pending
 
     def _make(self, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
         """Move a pod of the best row, and open what that concerns."""

@@ -21,7 +21,6 @@ from rebalancer.core.prediction import (
     PodArrays,
     count_rules,
     find_feasible,
-    foresee,
     keep_attracting,
     keep_passing,
     predict,
@@ -107,7 +106,6 @@ class Lowering:
         self._topologies = Topologies(snapshot.nodes.labels)
         self._counted_in = ArrayCache(len(snapshot.nodes))
         self._lowered: dict[int, _Lowered] = {}
-        self._leaves: dict[int, tuple[bool, bool]] = {}
         self._marked: list[tuple[int, _Lowered]] = []
         """Classes that were lowered with taints that are only supposed."""
         self._rooms: list[Ints] = []
@@ -128,15 +126,6 @@ class Lowering:
         predict(self.cluster, lowered.pod)
         return read_landings(self.cluster.landings)
 
-    def foresee(self, state: ClusterState, pod: int, ready: PodArrays) -> Prediction:
-        """Return the distribution of landings of the replacement of ``pod``, which :meth:`make_ready` has returned."""
-        cls = int(state.cls_of[pod])
-        leaves, gone = self.leaves(cls)
-        foresee(
-            self.cluster, ready, cls, int(state.node_of[pod]), leaves and state.lives(pod), gone
-        )
-        return read_landings(self.cluster.landings)
-
     def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
         """Return a class for a prediction with a victim that only the core takes out of ``state``; None if not all that decides is lowered."""
         lowered = self._find(cls)
@@ -145,14 +134,6 @@ class Lowering:
         if state is not self._state:
             self._enter(state)
         return lowered.pod
-
-    def leaves(self, cls: int) -> tuple[bool, bool]:
-        """Return whether a pod of a class leaves before its replacement is scheduled, and whether it is gone by then."""
-        known = self._leaves.get(cls)
-        if known is None:
-            snapshot = self._snapshot
-            known = self._leaves[cls] = not snapshot.classes[cls].restarts, snapshot.waits(cls)
-        return known
 
     def find_feasible(self, state: ClusterState, cls: int) -> Int32s:
         """Return the nodes, ascending, that pass all filters."""

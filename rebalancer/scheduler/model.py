@@ -253,15 +253,13 @@ class SchedulerModel:
         replacement = self.snapshot.classes[cls].replacement
         if (model := self.of(replacement)) is not self:
             return model.predict_replacement(state, pod)
-        if (ready := self.make_ready(state, replacement)) is not None:
-            return self.lowering.foresee(state, pod, ready)
         if self.snapshot.classes[cls].restarts:
             return self.predict(state, replacement)
         with state.evicted(pod, gone=self.snapshot.waits(cls)):
             return self._predict(state, replacement)
 
     def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
-        """Return a class for a prediction by the core alone (``lowering.foresee``); None if more than what is lowered decides.
+        """Return a class for a prediction by the core alone; None if more than what is lowered decides.
 
         It must be of the profile of this model.
         """
