@@ -374,7 +374,9 @@ class SchedulerModel:
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
             reasons += self._explain_claims(cls)
-            if self.profile.allocates_extended_resources:
+            devices = self.snapshot.devices
+            known = devices is not None and devices.knows_classes
+            if self.profile.allocates_extended_resources and not known:
                 reasons += [
                     f"a DeviceClass may stand behind {name} (dynamic resource allocation)"
                     for name in self._allocated.of(cls)
@@ -383,11 +385,14 @@ class SchedulerModel:
         return known
 
     def _explain_claims(self, cls: int) -> Iterator[str]:
-        """Yield why the resource claims of a class are not modelled, if it has any."""
-        if not self.snapshot.classes[cls].spec.resource_claims:
-            return
+        """Yield why the resource claims of a class, and those that it gets for extended resources, are not modelled."""
         devices = self.snapshot.devices
+        claims = bool(self.snapshot.classes[cls].spec.resource_claims)
+        if not claims and (devices is None or cls not in devices.unmodelled):
+            return
         why = ("they were not read",) if devices is None else devices.unmodelled.get(cls, ("",))
+        if not claims and not self.profile.allocates_extended_resources:
+            why = (*why, "this scheduler allocates none for extended resources")
         if DYNAMIC_RESOURCES in self.profile.off:
             why = (*why, f"the scheduler runs without {DYNAMIC_RESOURCES}")
         for one in why:

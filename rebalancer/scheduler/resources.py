@@ -4,7 +4,7 @@ Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_al
 ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``).
 
 A pod may request an extended resource that no device plug-in offers; if a DeviceClass names it, the scheduler
-allocates devices for it (KEP-5004). DeviceClasses and ResourceSlices are not read.
+allocates devices for it (KEP-5004): where that was read, rows of devices stand for them (``rebalancer.snapshot.devices``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Ints
+from rebalancer.snapshot.devices import is_unoffered, may_be_of_devices
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.nodes import DEFAULT_SCORED, pod_requests
+from rebalancer.snapshot.nodes import DEFAULT_SCORED, is_extended, pod_requests
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _MAX = 100
@@ -31,15 +32,6 @@ def is_checked(resource: str) -> bool:
         resource in _NATIVE
         or "/" in resource
         or resource.startswith(("hugepages-", "attachable-volumes-"))
-    )
-
-
-def is_extended(resource: str) -> bool:
-    """Return whether device plug-ins can offer a resource (``IsExtendedResourceName``)."""
-    return (
-        "/" in resource
-        and "kubernetes.io/" not in resource
-        and not resource.startswith("requests.")
     )
 
 
@@ -157,21 +149,12 @@ class UnofferedResources:
         return [
             names[row]
             for row in self._resources.requested_rows(cls)
-            if _is_extended(names[row]) and self._is_unoffered(row)
+            if may_be_of_devices(names[row]) and self._is_unoffered(row)
         ]
 
     def _is_unoffered(self, row: int) -> bool:
         unoffered = self._unoffered.get(row)
         if unoffered is None:
-            offered = self._snapshot.nodes.allocatable[row] > 0
-            pods = self._snapshot.pods
-            using = (pods.node >= 0) & (self._snapshot.requests[row] > 0)[pods.cls]
-            elsewhere = not offered[pods.node[using]].all()
-            plugged = np.any(offered) or self._resources.names[row] in self._offered
-            unoffered = self._unoffered[row] = elsewhere or not plugged
+            plugged = self._resources.names[row] in self._offered
+            unoffered = self._unoffered[row] = is_unoffered(self._snapshot, row, plugged=plugged)
         return unoffered
-
-
-def _is_extended(name: str) -> bool:
-    """Return whether a DeviceClass may provide a resource (``IsDRAExtendedResourceName``)."""
-    return name.startswith("deviceclass.resource.kubernetes.io/") or is_extended(name)

@@ -36,7 +36,7 @@ from rebalancer.snapshot.model import (
     Volumes,
     too_few_ready,
 )
-from rebalancer.snapshot.nodes import Amounts, fold_nodes, pod_requests, score_requests
+from rebalancer.snapshot.nodes import Amounts, fold_nodes, is_extended, pod_requests, score_requests
 from rebalancer.snapshot.owners import (
     Memo,
     NoMemo,
@@ -613,13 +613,7 @@ def _devices(nodes: tuple[o.Node, ...]) -> frozenset[str]:
     """Return the extended resources of nodes (``v1helper.IsExtendedResourceName``): one that no pod asks for yet counts, too."""
     names = {name for node in nodes for name in node.status.allocatable or ()}
     # The same objects each time, for the memo.
-    return frozenset(map(sys.intern, filter(_is_extended, names)))
-
-
-def _is_extended(name: str) -> bool:
-    domain, slash, _ = name.partition("/")
-    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
-    return bool(slash) and not native
+    return frozenset(map(sys.intern, filter(is_extended, names)))
 
 
 def _in_rows(requests: Ints, before: tuple[str, ...], *resources: str) -> Ints:

@@ -12,7 +12,7 @@ what another wants on a node, and all that :func:`_find_doubt` and :func:`_read_
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -27,12 +27,17 @@ from rebalancer.snapshot.device_selectors import (
     split_name,
 )
 from rebalancer.snapshot.model import DEVICE_ROW, Devices, Snapshot
+from rebalancer.snapshot.nodes import is_extended
 from rebalancer.wire import devices as w
 from rebalancer.wire.kinds import OF_DEVICES
-from rebalancer.wire.objects import NodeSelector, PodResourceClaim
+from rebalancer.wire.objects import Container, NodeSelector, PodResourceClaim
 
 DeviceKey = tuple[str, str, str]
 """Driver, pool and name of a device."""
+_ALLOCATES_RESOURCES = (1, 36)
+"""From this version on the scheduler allocates devices for extended resources."""
+_OF_CLASS = "deviceclass.resource.kubernetes.io/"
+"""Begins the resource that each DeviceClass provides, beside the one that it names."""
 _MAX_RESULTS = 32
 """Devices that one claim may have (``AllocationResultsMaxSize``)."""
 _MAX_CONSUMERS = 256
@@ -61,8 +66,31 @@ class DeviceObjects:
 
 
 def needs_devices(snapshot: Snapshot) -> bool:
-    """Return whether a pod, or what would replace it, has resource claims."""
-    return any(cls.spec.resource_claims for cls in snapshot.classes)
+    """Return whether a pod, or what would replace it, has resource claims, or may get a claim for an extended resource."""
+    return any(cls.spec.resource_claims for cls in snapshot.classes) or (
+        snapshot.version >= _ALLOCATES_RESOURCES
+        and any(_is_asked_unoffered(snapshot, row) for row in range(len(snapshot.resources)))
+    )
+
+
+def _is_asked_unoffered(snapshot: Snapshot, row: int) -> bool:
+    return may_be_of_devices(snapshot.resources[row]) and is_unoffered(snapshot, row)
+
+
+def may_be_of_devices(resource: str) -> bool:
+    """Return whether a DeviceClass may provide a resource (``IsDRAExtendedResourceName``)."""
+    return resource.startswith(_OF_CLASS) or is_extended(resource)
+
+
+def is_unoffered(snapshot: Snapshot, row: int, *, plugged: bool = False) -> bool:
+    """Return whether pods have a resource on a node that does not offer it, or ask for one that no node offers.
+
+    ``plugged``: it comes from device plug-ins although no node has any yet.
+    """
+    offered, asks = snapshot.nodes.allocatable[row] > 0, snapshot.requests[row] > 0
+    using = (snapshot.pods.node >= 0) & asks[snapshot.pods.cls]
+    elsewhere = not offered[snapshot.pods.node[using]].all()
+    return elsewhere or (bool(asks.any()) and not plugged and not offered.any())
 
 
 def with_devices(snapshot: Snapshot, objects: DeviceObjects) -> Snapshot:
@@ -203,6 +231,8 @@ class DeviceKind(NamedTuple):
     """Which it must have, and have in common with the other devices of the claim."""
     every: bool
     """Whether all such devices of the node are asked for."""
+    resource: str = ""
+    """The extended resource that the scheduler takes them for, where no device plug-in of the node offers it."""
 
 
 class _Request(NamedTuple):
@@ -256,6 +286,9 @@ class Wanted:
             for cls, of_class in enumerate(snapshot.classes)
             if of_class.spec.resource_claims
         }
+        if snapshot.version >= _ALLOCATES_RESOURCES:
+            for row, name in enumerate(snapshot.resources):
+                self._read_resource(row, name)
         for need in self.needs.values():
             for request in need.requests:
                 if isinstance(why := self._match(request.kind), str):
@@ -327,6 +360,33 @@ class Wanted:
                 of = [one.kind for one in among]
                 need.alike.append((constraint.match_attribute or "", of))
 
+    def _read_resource(self, row: int, name: str) -> None:
+        """Note what classes need of an extended resource that a DeviceClass provides."""
+        behind = [
+            one
+            for one in self._classes.values()
+            if name in (one.spec.extended_resource_name, f"{_OF_CLASS}{one.metadata.name}")
+        ]
+        for cls in np.flatnonzero(self._snapshot.requests[row]).tolist() if behind else ():
+            need = self.needs.setdefault(cls, _Need())
+            try:
+                need.requests.append(self._read_amount(cls, row, behind))
+            except _NotModelledError as error:
+                need.why.append(str(error))
+
+    def _read_amount(self, cls: int, row: int, behind: Sequence[w.DeviceClass]) -> _Request:
+        """Return what a class asks of the devices ``behind`` an extended resource."""
+        name, number = self._snapshot.resources[row], int(self._snapshot.requests[row, cls])
+        if len(behind) > 1:
+            raise _NotModelledError(f"several DeviceClasses stand behind {name}")
+        if number > _MAX_RESULTS:
+            raise _NotModelledError(f"more than {_MAX_RESULTS} of {name} are asked for")
+        if any(map(_requests(name), self._snapshot.classes[cls].spec.init_containers or ())):
+            raise _NotModelledError(f"init containers ask for {name}")
+        selectors = tuple(_read_expressions(name, behind[0].spec.selectors or ()))
+        kind = DeviceKind(behind[0].metadata.name, selectors, (), (), every=False, resource=name)
+        return _Request(kind, number)
+
     def _read_request(self, request: w.DeviceRequest, attributes: tuple[str, ...]) -> _Request:
         exact = request.exactly
         if exact is None:
@@ -342,12 +402,10 @@ class Wanted:
             message = f"device class {exact.device_class_name} does not exist"
             raise _RejectedError(f"request {request.name}: {message}")
         selectors = (*(device_class.spec.selectors or ()), *(exact.selectors or ()))
-        if any(one.cel is None for one in selectors):
-            raise _NotModelledError(f"the request {request.name} has a selector that is no CEL")
         every = exact.allocation_mode == "All"
         kind = DeviceKind(
             exact.device_class_name,
-            tuple(one.cel.expression for one in selectors if one.cel is not None),
+            tuple(_read_expressions(request.name, selectors)),
             exact.tolerations or (),
             attributes,
             every,
@@ -438,6 +496,18 @@ class Wanted:
                 return
 
 
+def _read_expressions(of: str, selectors: Iterable[w.DeviceSelector]) -> Iterator[str]:
+    for one in selectors:
+        if one.cel is None:
+            raise _NotModelledError(f"{of} has a selector that is no CEL")
+        yield one.cel.expression
+
+
+def _requests(resource: str) -> Callable[[Container], bool]:
+    """Return whether a container asks for a resource."""
+    return lambda of: of.resources is not None and resource in (of.resources.requests or {})
+
+
 def _limits_claims(names: Iterable[str]) -> bool:
     """Return whether a quota counts claims, or devices of a class."""
     return any(
@@ -494,6 +564,7 @@ class _Rows:
     ) -> None:
         self._snapshot, self._inventory, self._wanted = snapshot, inventory, wanted
         self._sets = list(self._find_sets())
+        self._kinds = [kind for of in self._sets for kind in of.kinds]
         for of in self._sets:
             self._judge_kinds(of)
         keys = [(d.driver, d.pool, d.device) for d in _list_allocated(objects.claims or ())]
@@ -512,7 +583,7 @@ class _Rows:
             requests=_append(snapshot.requests, [row.requests for row in rows]),
             nodes=replace(
                 nodes,
-                allocatable=_append(nodes.allocatable, [row.allocatable for row in rows]),
+                allocatable=_append(self._offer(), [row.allocatable for row in rows]),
                 capacity=_append(nodes.capacity, [row.capacity for row in rows]),
             ),
             devices=Devices(
@@ -520,8 +591,26 @@ class _Rows:
                 {cls: need.rejected for cls, need in needs.items() if need.rejected},
                 {cls: self._pin(need.pins) for cls, need in needs.items() if need.pins},
                 frozenset(range(before, before + len(rows))),
+                knows_classes=True,
             ),
         )
+
+    def _offer(self) -> Ints:
+        """Return allocatable, without a limit for extended resources on the nodes where devices stand for them."""
+        allocatable = self._snapshot.nodes.allocatable.copy()
+        for kind in self._kinds:
+            if kind.resource:
+                row = self._snapshot.resources.index(kind.resource)
+                allocatable[row, self._wanted.count(kind) > 0] = _UNLIMITED
+        return allocatable
+
+    def _offered(self, of: _Set) -> Bools:
+        """Return the nodes (N,) whose device plug-ins offer a resource that a set stands for elsewhere."""
+        nodes = self._snapshot.nodes
+        names = [kind.resource for kind in of.kinds if kind.resource]
+        rows = [self._snapshot.resources.index(name) for name in names]
+        offered: Bools = (nodes.allocatable[rows] > 0).any(axis=0)
+        return offered
 
     def _pin(self, selectors: Sequence[NodeSelector]) -> Bools:
         """Return the nodes (N,) where all that is allocated already can be used."""
@@ -555,6 +644,13 @@ class _Rows:
                 why = f"other pods ask for only some of the devices that {kind.name} has on {node}, or for more"
                 for need in self._wanted.asking(kind):
                     need.why.append(why)
+        both = np.flatnonzero(self._offered(of) & (of.size > 0))
+        if len(both):
+            node = self._snapshot.nodes.names[int(both[0])]
+            why = f"{node} has devices and a device plug-in for the same resource"
+            for kind in of.kinds:
+                for need in self._wanted.asking(kind):
+                    need.why.append(why)
 
     def _find_held(self, claims: Iterable[w.ResourceClaim]) -> tuple[Int32s, Ints]:
         """Return the pods on nodes with devices (K,), and how many of each set they have (K, S).
@@ -570,7 +666,7 @@ class _Rows:
                     keys = [(d.driver, d.pool, d.device) for d in _list_allocated((claim,))]
                     held.setdefault(owner.uid, []).extend(keys)
         holders, counts = list[int](), list[Ints]()
-        for pod in _list_claiming(self._snapshot):
+        for pod in np.flatnonzero(np.isin(pods.cls, list(needs))).tolist() if held else ():
             if had := held.get(pods.uid[pod]):
                 numbers = [self._inventory.index.get(key) for key in had]
                 some = [number for number in numbers if number is not None]
@@ -588,10 +684,13 @@ class _Rows:
             counts = self._count(number, of, cls)
             used = self._inventory.count(of.members & self._in_use)
             held = np.bincount(node, counts[cls], minlength=len(of.size)).astype(np.int64)
-            yield _Row(of.name, counts, of.size, of.size - used + held)
+            offered = self._offered(of)
+            able = np.where(offered, _UNLIMITED, of.size - used + held)
+            yield _Row(of.name, counts, of.size, able)
             for place, kind in enumerate(of.kinds, 1):
                 able = np.where(self._wanted.count(kind) > 0, _UNLIMITED, 0)
-                if ((able > 0) != (of.size > 0)).any():
+                # The row of an extended resource tells its nodes apart.
+                if not kind.resource and ((able > 0) != (of.size > 0) | offered).any():
                     asking = np.zeros(len(counts), np.int64)
                     asking[list(self._wanted.classes_asking(kind))] = 1
                     yield _Row(f"{of.name}/{place}", asking, able, able)
@@ -633,13 +732,6 @@ def _list_allocated(claims: Iterable[w.ResourceClaim]) -> Iterator[w.AllocatedDe
     """Yield the devices that nobody else can have; access of administrators takes none."""
     for claim in claims:
         yield from (device for device in claim.devices if not device.admin_access)
-
-
-def _list_claiming(snapshot: Snapshot) -> list[int]:
-    """Return the pods with claims."""
-    has = np.array([bool(cls.spec.resource_claims) for cls in snapshot.classes] or [False], bool)
-    pods: list[int] = np.flatnonzero(has[snapshot.pods.cls]).tolist()
-    return pods
 
 
 def _append(matrix: Ints, rows: Sequence[Ints]) -> Ints:

@@ -449,6 +449,8 @@ class Devices:
     """Class -> nodes (N,) where what is allocated for it already can be used."""
     rows: frozenset[int]
     """The rows of devices among the resources."""
+    knows_classes: bool = False
+    """Whether it is known behind which extended resources a DeviceClass stands."""
 
 
 @dataclass(frozen=True, slots=True)

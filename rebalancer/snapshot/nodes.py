@@ -43,6 +43,15 @@ def version_numbers_of(text: str) -> tuple[int, int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
 
 
+def is_extended(resource: str) -> bool:
+    """Return whether device plug-ins can offer a resource (``IsExtendedResourceName``)."""
+    return (
+        "/" in resource
+        and "kubernetes.io/" not in resource
+        and not resource.startswith("requests.")
+    )
+
+
 def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None) -> Amounts:
     """Return the effective request of a pod, per resource, in base units.
 

@@ -285,7 +285,7 @@ def pending_pods(
             code, text = None, _why_none(packing, cls)
             if snapshot.classes[cls].per_node:
                 code = PodCode.OF_NODE
-            elif snapshot.classes[cls].spec.resource_claims:
+            elif snapshot.devices is not None and cls in snapshot.devices.unmodelled:
                 code, text = PodCode.UNPREDICTABLE, f"{text}; {_NEW_DEVICES}"
             refused[cls] = PendingPod(pod, code, text)
             pending.append(_unschedulable(refused[cls], pod, triggering))

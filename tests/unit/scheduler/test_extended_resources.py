@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.unit.scheduler.worlds import World, node, pod
+from tests.unit.scheduler.worlds import Json, World, node, pod
 
 GPU = "example.com/gpu"
 
@@ -50,3 +52,120 @@ def test_a_resource_that_pods_have_where_no_node_offers_it_is_unpredicted(
 def test_only_extended_resources_may_be_of_a_device_class(resource, unmodelled):
     world = World([node("a")], [pod("p", requests={resource: "1"})])
     assert bool(world.model.find_unmodelled(world.cls("p"))) is unmodelled
+
+
+def provided(where: str, number: int) -> Json:
+    """Return the devices of a node."""
+    return {
+        "metadata": {"name": where},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": where,
+            "pool": {"name": where, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{place}"} for place in range(number)],
+        },
+    }
+
+
+def of_class(name: str, resource: str = "") -> Json:
+    selectors = [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]
+    named = {"extendedResourceName": resource} if resource else {}
+    return {"metadata": {"name": name}, "spec": {"selectors": selectors, **named}}
+
+
+def held(of: str, where: str, *devices: str) -> Json:
+    """Return the claim that the scheduler makes for a pod."""
+    results = [
+        {"request": "r", "driver": "gpu.example.com", "pool": where, "device": one}
+        for one in devices
+    ]
+    owner = {"kind": "Pod", "name": of, "uid": f"uid-default-{of}", "controller": True}
+    return {
+        "metadata": {"name": f"of-{of}", "namespace": "default", "ownerReferences": [owner]},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+
+def with_classes(nodes: list[Json], pods: list[Json], **more: Any) -> World:
+    known = {"resourceclaims": [], "resourceclaimtemplates": [], "resourceslices": []}
+    return World(nodes, pods, **{**known, **more})
+
+
+def test_a_resource_behind_which_no_device_class_stands_is_one_of_device_plug_ins():
+    pods = [pod("p", requests={GPU: "1"}), pod("old", on="b", requests={GPU: "1"})]
+    made = with_classes([offering("a", "1"), node("b")], pods, deviceclasses=[of_class("other")])
+    assert made.model.find_unmodelled(made.cls("p")) == ()
+    assert made.feasible("p") == ["a"]
+
+
+@pytest.mark.parametrize("resource", [GPU, "deviceclass.resource.kubernetes.io/gpu"])
+def test_devices_stand_for_an_extended_resource(resource):
+    asking = {resource: "2"}
+    made = with_classes(
+        [node("a"), node("b"), node("c")],
+        [pod("p", requests=asking), pod("old", on="a", requests=asking)],
+        deviceclasses=[of_class("gpu", resource if resource == GPU else "")],
+        resourceslices=[provided("a", 3), provided("b", 2)],
+        resourceclaims=[held("old", "a", "gpu-0", "gpu-2")],
+    )
+    assert made.model.find_unmodelled(made.cls("p")) == ()
+    assert made.feasible("p") == ["b"]
+    made.state.evict(made.row("old"))
+    made.state.reap()
+    assert made.feasible("p") == ["a", "b"]
+    assert made.filters("p")["c"] == "NodeResourcesFit"
+
+
+def test_some_nodes_have_a_device_plug_in_and_others_devices_for_a_resource():
+    asking = {GPU: "1"}
+    claiming = {"resourceClaims": [{"name": "x", "resourceClaimTemplateName": "x"}]}
+    exactly = {"deviceClassName": "gpu", "count": 1}
+    template = {
+        "metadata": {"name": "x", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}},
+    }
+    made = with_classes(
+        [offering("a", "2"), node("b"), node("c")],
+        [pod("p", requests=asking), pod("q", **claiming), pod("old", on="b", requests=asking)],
+        deviceclasses=[of_class("gpu", GPU)],
+        resourceslices=[provided("b", 2)],
+        resourceclaims=[held("old", "b", "gpu-0")],
+        resourceclaimtemplates=[template],
+    )
+    assert made.feasible("p") == ["a", "b"]
+    assert made.feasible("q") == ["b"]
+    made.state.place(made.row("q"), made.cls("q"), 1)
+    assert made.feasible("p") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "nodes", "spec", "why"),
+    [
+        (
+            [of_class("gpu", GPU), of_class("other", GPU)],
+            [node("a")],
+            {"requests": {GPU: "1"}},
+            f"several DeviceClasses stand behind {GPU}",
+        ),
+        ([of_class("gpu", GPU)], [node("a")], {"requests": {GPU: "33"}}, "more than 32"),
+        (
+            [of_class("gpu", GPU)],
+            [node("a")],
+            {
+                "initContainers": [{"name": "i", "resources": {"requests": {GPU: "1"}}}],
+                "requests": {"cpu": "1"},
+            },
+            "init containers ask",
+        ),
+        (
+            [of_class("gpu", GPU)],
+            [offering("a", "1"), node("b")],
+            {"requests": {GPU: "1"}},
+            "has devices and a device plug-in",
+        ),
+    ],
+)
+def test_what_is_not_modelled_of_such_devices_is_named(classes, nodes, spec, why):
+    pods = [pod("p", **spec), pod("old", on=nodes[-1]["metadata"]["name"], requests={GPU: "1"})]
+    made = with_classes(nodes, pods, deviceclasses=classes, resourceslices=[provided("a", 2)])
+    assert why in made.model.find_unmodelled(made.cls("p"))[0]
