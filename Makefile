@@ -154,9 +154,10 @@ bench-ticks: $(STAMP)  ## a CronJob's whole way out of a heavy drift, and the pe
 protobuf: $(STAMP)  ## compile the description of the API's protobuf lists again
 	for name in objects stored; do $(BIN)/python -m grpc_tools.protoc -Irebalancer/wire/protobuf --descriptor_set_out=rebalancer/wire/protobuf/$$name.binpb $$name.proto; done
 
-bench-scheduler: $(STAMP)  ## the scheduler model against the real kube-scheduler: scores, then landings
+bench-scheduler: $(STAMP)  ## the scheduler model against the real kube-scheduler: scores, landings, then devices
 	$(BIN)/python -m benchmarks.scheduler.decisions
 	$(BIN)/python -m benchmarks.scheduler.landings
+	$(BIN)/python -m benchmarks.scheduler.devices
 
 bench-capacity: $(STAMP)  ## machines that capacity buys for pending pods, beside the proven optimum
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt

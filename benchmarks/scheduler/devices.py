@@ -30,6 +30,8 @@ from rebalancer.snapshot.state import ClusterState
 from tests.controlplane import ControlPlane, Options, wait_until
 from tests.controlplane.build import DEFAULT_VERSION
 
+RESOURCE = "example.com/gpu"
+"""What the class ``gpu`` also provides."""
 GPU, NIC = "gpu.example.com", "nic.example.net"
 _CONTROLLERS = "resource-claim-controller,garbage-collector-controller,serviceaccount-controller,namespace-controller"
 _PODS = "/api/v1/namespaces/default/pods"
@@ -151,7 +153,7 @@ _SELECTORS = (
 
 def draw_claim(rng: random.Random) -> Manifest:
     """Return the spec of a claim."""
-    requests = []
+    requests = list[Manifest]()
     for place in range(rng.choice((1, 1, 1, 2))):
         exact: Manifest = {
             "deviceClassName": rng.choice(("gpu", "gpu", "gpu", "nic", "nic", "big"))
@@ -167,7 +169,7 @@ def draw_claim(rng: random.Random) -> Manifest:
         name = f"r{place}"
         if rng.random() < 0.03:
             exact.pop("allocationMode", None)
-            alternatives = [
+            alternatives: list[Manifest] = [
                 {"name": "first", **exact},
                 {"name": "second", "deviceClassName": "gpu"},
             ]
@@ -241,12 +243,18 @@ class DeviceGround:
             self._api.post("/api/v1/nodes", node)
         for name, expressions in _CLASSES.items():
             selectors = [{"cel": {"expression": one}} for one in expressions]
-            self._make("DeviceClass", name, {"selectors": selectors})
+            named = {"extendedResourceName": RESOURCE} if name == "gpu" else {}
+            self._make("DeviceClass", name, {"selectors": selectors, **named})
+        if self._version >= (1, 37) and rng.random() < 0.5:
+            chosen = {"driver": GPU, "device": f"dev-{rng.randrange(3)}"}
+            rule = {"deviceSelector": chosen, "taint": _draw_taint(rng)}
+            self._make("DeviceTaintRule", "rule", rule)
         for one in draw_slices(rng, names):
             self._api.post(self._api.collection(one), one)
 
     def _make(self, kind: str, name: str, spec: Any) -> None:
-        metadata = {"name": name} | ({} if kind == "DeviceClass" else {"namespace": "default"})
+        everywhere = kind in ("DeviceClass", "DeviceTaintRule")
+        metadata = {"name": name} | ({} if everywhere else {"namespace": "default"})
         made = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": kind,
@@ -264,7 +272,8 @@ class DeviceGround:
         model, state = SchedulerModel(snapshot, self._profile), ClusterState(snapshot)
         prediction = model.predict(state, cls)
         self._api.patch(f"{_PODS}/{name}", {"spec": {"schedulingGates": []}})
-        node, message = wait_until(lambda: self._find_decision(name), _PATIENCE, f"node of {name}")
+        found = wait_until(lambda: self._find_decision(name), _PATIENCE, f"node of {name}")
+        node, message = found or ("", "")
         _compare(tally, snapshot, prediction, node, f"{where}: {message or node}")
         time.sleep(_NOTICE)
         if not node:
@@ -272,7 +281,8 @@ class DeviceGround:
 
     def _has_claims(self, name: str) -> bool:
         pod = self._api.get(f"{_PODS}/{name}")
-        wanted = [c for c in pod["spec"]["resourceClaims"] if "resourceClaimTemplateName" in c]
+        entries = pod["spec"].get("resourceClaims", ())
+        wanted = [one for one in entries if "resourceClaimTemplateName" in one]
         made = pod["status"].get("resourceClaimStatuses") or ()
         return len([one for one in made if one.get("resourceClaimName")]) == len(wanted)
 
@@ -344,7 +354,12 @@ def _draw_pod(
         more = rng.choice(list(templates))
         entries.append({"name": "more", "resourceClaimTemplateName": more})
     requests = {"cpu": rng.choice(("100m", "1", "2")), "memory": "64Mi"}
-    container = {"name": "main", "image": "example.com/x", "resources": {"requests": requests}}
+    resources = {"requests": requests}
+    if rng.random() < 0.2:
+        number = rng.choice(("1", "1", "2"))
+        resources = {"requests": {**requests, RESOURCE: number}, "limits": {RESOURCE: number}}
+        entries = entries if rng.random() < 0.2 else []
+    container = {"name": "main", "image": "example.com/x", "resources": resources}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -375,8 +375,8 @@ class SchedulerModel:
             reasons += rules.unmodelled if rules is not None else []
             reasons += self._explain_claims(cls)
             devices = self.snapshot.devices
-            known = devices is not None and devices.knows_classes
-            if self.profile.allocates_extended_resources and not known:
+            judged = devices is not None and cls < devices.classes
+            if self.profile.allocates_extended_resources and not judged:
                 reasons += [
                     f"a DeviceClass may stand behind {name} (dynamic resource allocation)"
                     for name in self._allocated.of(cls)

@@ -554,6 +554,8 @@ class _Row(NamedTuple):
     """(N,)"""
     allocatable: Ints
     """(N,)"""
+    kinds: Sequence[DeviceKind] = ()
+    """What asks for the devices that it counts."""
 
 
 class _Rows:
@@ -583,33 +585,47 @@ class _Rows:
             requests=_append(snapshot.requests, [row.requests for row in rows]),
             nodes=replace(
                 nodes,
-                allocatable=_append(self._offer(), [row.allocatable for row in rows]),
-                capacity=_append(nodes.capacity, [row.capacity for row in rows]),
+                allocatable=_append(
+                    self._offer(nodes.allocatable), [row.allocatable for row in rows]
+                ),
+                capacity=_append(self._offer(nodes.capacity), [row.capacity for row in rows]),
             ),
             devices=Devices(
                 {cls: tuple(dict.fromkeys(need.why)) for cls, need in needs.items()},
                 {cls: need.rejected for cls, need in needs.items() if need.rejected},
                 {cls: self._pin(need.pins) for cls, need in needs.items() if need.pins},
                 frozenset(range(before, before + len(rows))),
-                knows_classes=True,
+                {
+                    snapshot.resources.index(kind.resource): before + number
+                    for number, row in enumerate(rows)
+                    for kind in row.kinds
+                    if kind.resource
+                },
+                len(snapshot.classes),
             ),
         )
 
-    def _offer(self) -> Ints:
-        """Return allocatable, without a limit for extended resources on the nodes where devices stand for them."""
-        allocatable = self._snapshot.nodes.allocatable.copy()
+    def _offer(self, amounts: Ints) -> Ints:
+        """Return amounts of nodes (R, N) with as much of extended resources as there are devices that stand for them.
+
+        How many of these are left is in their own row.
+        """
+        offered = amounts.copy()
         for kind in self._kinds:
             if kind.resource:
-                row = self._snapshot.resources.index(kind.resource)
-                allocatable[row, self._wanted.count(kind) > 0] = _UNLIMITED
-        return allocatable
+                row, number = (
+                    self._snapshot.resources.index(kind.resource),
+                    self._wanted.count(kind),
+                )
+                offered[row, number > 0] = number[number > 0]
+        return offered
 
     def _offered(self, of: _Set) -> Bools:
         """Return the nodes (N,) whose device plug-ins offer a resource that a set stands for elsewhere."""
         nodes = self._snapshot.nodes
         names = [kind.resource for kind in of.kinds if kind.resource]
         rows = [self._snapshot.resources.index(name) for name in names]
-        offered: Bools = (nodes.allocatable[rows] > 0).any(axis=0)
+        offered: Bools = np.logical_or.reduce(nodes.allocatable[rows] > 0)
         return offered
 
     def _pin(self, selectors: Sequence[NodeSelector]) -> Bools:
@@ -686,7 +702,7 @@ class _Rows:
             held = np.bincount(node, counts[cls], minlength=len(of.size)).astype(np.int64)
             offered = self._offered(of)
             able = np.where(offered, _UNLIMITED, of.size - used + held)
-            yield _Row(of.name, counts, of.size, able)
+            yield _Row(of.name, counts, of.size, able, of.kinds)
             for place, kind in enumerate(of.kinds, 1):
                 able = np.where(self._wanted.count(kind) > 0, _UNLIMITED, 0)
                 # The row of an extended resource tells its nodes apart.

@@ -449,8 +449,10 @@ class Devices:
     """Class -> nodes (N,) where what is allocated for it already can be used."""
     rows: frozenset[int]
     """The rows of devices among the resources."""
-    knows_classes: bool = False
-    """Whether it is known behind which extended resources a DeviceClass stands."""
+    stand_for: Mapping[int, int] = field(default_factory=dict)
+    """Row of an extended resource that a DeviceClass provides -> the row of its devices."""
+    classes: int = 0
+    """Of the first so many classes all of this is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,7 +646,10 @@ class Snapshot:
         for name, text in of.items():
             if name not in self.resources:
                 return None
-            amounts[self.resources.index(name)] = parse_quantity(text, milli=name == "cpu")
+            row, amount = self.resources.index(name), parse_quantity(text, milli=name == "cpu")
+            amounts[row] = amount
+            if self.devices is not None and row in self.devices.stand_for:
+                amounts[self.devices.stand_for[row]] += amount
         return freeze(amounts)
 
     @cached_property

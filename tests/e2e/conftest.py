@@ -20,6 +20,7 @@ _RUNS = audit.policy(
 _LONGEST = (
     "test_control_plane_contract",
     "test_scheduler_model",
+    "test_devices",
     "test_decisions",
     "test_surge",
     "test_emptying_nodes",

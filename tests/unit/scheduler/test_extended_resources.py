@@ -169,3 +169,16 @@ def test_what_is_not_modelled_of_such_devices_is_named(classes, nodes, spec, why
     pods = [pod("p", **spec), pod("old", on=nodes[-1]["metadata"]["name"], requests={GPU: "1"})]
     made = with_classes(nodes, pods, deviceclasses=classes, resourceslices=[provided("a", 2)])
     assert why in made.model.find_unmodelled(made.cls("p"))[0]
+
+
+def test_an_amount_of_such_a_resource_asks_for_devices():
+    made = with_classes(
+        [node("a"), node("b")],
+        [pod("p", requests={GPU: "1"}), pod("old", on="a", requests={GPU: "1"})],
+        deviceclasses=[of_class("gpu", GPU)],
+        resourceslices=[provided("a", 1), provided("b", 1)],
+        resourceclaims=[held("old", "a", "gpu-0")],
+    )
+    amounts = made.snapshot.amounts({GPU: "1"})
+    free = made.snapshot.nodes.allocatable - made.state.used
+    assert (free >= amounts[:, None]).all(axis=0).tolist() == [False, True]
