@@ -7,7 +7,6 @@ An unindented plain line above a list or a table is a heading.
 from __future__ import annotations
 
 import enum
-import html
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -322,7 +321,7 @@ def _is_heading(line: _Line, following: _Part) -> bool:
     return line.depth == 0 and line.may_head and below
 
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&$-])")
+_MARKUP = re.compile(r"(^-|[\\`*_{}\[\]<>()#+!|~@&$])")
 
 
 def escape_markdown(text: str) -> str:
@@ -335,7 +334,9 @@ def _markdown(blocks: Iterable[Block], *, titled: bool = True) -> Iterator[str]:
         if isinstance(one, Table):
             yield from _markdown_table(one)
         elif isinstance(one, Details):
-            yield from (f"<details><summary>{html.escape(one.title)}</summary>", "")
+            from html import escape  # noqa: PLC0415  # a heavy table, which only Markdown needs
+
+            yield from (f"<details><summary>{escape(one.title)}</summary>", "")
             yield from (*_markdown(one.blocks, titled=False), "</details>", "")
         elif one.depth:
             yield f"{'  ' * (one.depth - 1)}- {escape_markdown(one.text)}"

@@ -10,12 +10,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment, Timings
-from rebalancer.base.errors import ClusterReadError, PolicyError
+from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
 from rebalancer.core import INTERPRETED, is_compiled
-from rebalancer.kube.client import Client
-from rebalancer.node_record.conditions import NodeConditions
-from rebalancer.node_record.records import take_back_label
 from rebalancer.plan.deletion_costs import DeletionCosts
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.planner.deletion_costs import find_ordering
@@ -35,8 +32,6 @@ from rebalancer.run.options import (
     ScopeFlags,
     StateFlags,
 )
-from rebalancer.snapshot.leaving import DRAIN, NoticeKind
-from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
@@ -245,41 +240,3 @@ def refuse_flags(policy: PolicyFlags, cluster: ClusterFlags, state: StateFlags) 
         raise PolicyError(
             [f"{', '.join(given)} {are} of the cluster; leave {it} out with a snapshot file"]
         )
-
-
-_OF_RECORDS = frozenset({NoticeKind.SAID, NoticeKind.DRAIN, NoticeKind.SCALE_IN})
-"""Kinds of notices on nodes that have conditions of ours, or should have some."""
-
-
-def conditions_of(run: RunContext) -> NodeConditions:
-    """Return the writer of node conditions. It writes nothing in a dry run, or if the policy does not enable conditions."""
-
-    def warn(text: str) -> None:
-        if text not in run.notes:
-            run.notes.append(text)
-
-    on = run.acts and run.loaded.policy.node_conditions
-    return NodeConditions(on, run.environment.clock.unix, warn)
-
-
-def tidy_nodes(run: RunContext, client: Client, snapshot: Snapshot) -> None:
-    """Take back the labels of drains that are over, and bring the conditions to what the records on nodes say.
-
-    A process may have been killed between a record and the conditions; and people may have uncordoned a node since.
-    A failure is a note, and ends nothing.
-    """
-    nodes, conditions = snapshot.nodes, conditions_of(run)
-    for node, notices in sorted(nodes.notices.items()):
-        name = nodes.names[node]
-        left = any((one.kind, one.name) == (NoticeKind.SAID, DRAIN) for one in notices)
-        if left and not nodes.unschedulable[node]:
-            _take_back_label(run, client, name)
-        if any(one.kind in _OF_RECORDS for one in notices):
-            conditions.show(client, name)
-
-
-def _take_back_label(run: RunContext, client: Client, name: str) -> None:
-    try:
-        take_back_label(client, name)
-    except ClusterReadError as error:
-        run.notes.append(f"the label of a drain on node {name} is not taken back: {error}")

@@ -139,7 +139,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
     run, memory = recall(reading.run, source, reading)
     remembered = None if memory is None else memory.document
     if source.client is not None and run.acts and reading.snapshot.nodes.notices:
-        from rebalancer.run.context import tidy_nodes  # noqa: PLC0415
+        from rebalancer.run.conditions import tidy_nodes  # noqa: PLC0415
 
         tidy_nodes(run, source.client, reading.snapshot)
     if source.client is not None and run.acts and reading.snapshot.eviction_requests:

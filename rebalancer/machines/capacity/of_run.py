@@ -53,7 +53,8 @@ from rebalancer.providers.contract import (
 )
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
-from rebalancer.run.context import RunContext, conditions_of
+from rebalancer.run.conditions import conditions_of
+from rebalancer.run.context import RunContext
 from rebalancer.run.names import instance
 from rebalancer.run.source import Reading, Source
 from rebalancer.scheduler.profile import SchedulerProfile

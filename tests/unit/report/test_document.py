@@ -165,7 +165,7 @@ def test_the_last_cell_is_cut_off_where_a_table_says_so_and_others_are_wrapped()
 def test_a_section_has_a_title_on_a_terminal_and_in_html_and_opens_on_demand_in_markdown():
     given = ReportDocument(["Head", Details("More <b>", [Sides("web-0", "failed", "red")])], {})
     assert given.show("table", 20).splitlines() == ["Head", "More <b>", "  web-0       failed"]
-    assert "<summary>More &lt;b&gt;</summary>\n\n- web\\-0: failed" in given.show("markdown")
+    assert "<summary>More &lt;b&gt;</summary>\n\n- web-0: failed" in given.show("markdown")
     assert "<h2>More &lt;b&gt;</h2>" in given.show("html")
 
 

@@ -1,0 +1,48 @@
+"""The node conditions that a run writes, and those of dead processes that it repairs or removes."""
+
+from __future__ import annotations
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.client import Client
+from rebalancer.node_record.conditions import NodeConditions
+from rebalancer.node_record.records import take_back_label
+from rebalancer.run.context import RunContext
+from rebalancer.snapshot.leaving import DRAIN, NoticeKind
+from rebalancer.snapshot.model import Snapshot
+
+_OF_RECORDS = frozenset({NoticeKind.SAID, NoticeKind.DRAIN, NoticeKind.SCALE_IN})
+"""Kinds of notices on nodes that have conditions of ours, or should have some."""
+
+
+def conditions_of(run: RunContext) -> NodeConditions:
+    """Return the writer of node conditions. It writes nothing in a dry run, or if the policy does not enable conditions."""
+
+    def warn(text: str) -> None:
+        if text not in run.notes:
+            run.notes.append(text)
+
+    on = run.acts and run.loaded.policy.node_conditions
+    return NodeConditions(on, run.environment.clock.unix, warn)
+
+
+def tidy_nodes(run: RunContext, client: Client, snapshot: Snapshot) -> None:
+    """Take back the labels of drains that are over, and bring the conditions to what the records on nodes say.
+
+    A process may have been killed between a record and the conditions; and people may have uncordoned a node since.
+    A failure is a note, and ends nothing.
+    """
+    nodes, conditions = snapshot.nodes, conditions_of(run)
+    for node, notices in sorted(nodes.notices.items()):
+        name = nodes.names[node]
+        left = any((one.kind, one.name) == (NoticeKind.SAID, DRAIN) for one in notices)
+        if left and not nodes.unschedulable[node]:
+            _take_back_label(run, client, name)
+        if any(one.kind in _OF_RECORDS for one in notices):
+            conditions.show(client, name)
+
+
+def _take_back_label(run: RunContext, client: Client, name: str) -> None:
+    try:
+        take_back_label(client, name)
+    except ClusterReadError as error:
+        run.notes.append(f"the label of a drain on node {name} is not taken back: {error}")
