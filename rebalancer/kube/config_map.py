@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CONFIG_MAPS
