@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tests.controlplane import ControlPlane
+from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.audit import AuditLog
 
 Object = Mapping[str, Any]
 _EVERY = 0.5
+_MOST_FAILED = 20
+"""Looks one after the other that fail, until the witness gives up."""
 _ZONE = "topology.kubernetes.io/zone"
 _PRICE = "eks-node-viewer/instance-price"
 _KARPENTER = "karpenter"
@@ -95,9 +97,19 @@ class Witness:
 
     def _run(self) -> None:
         api = self.plane.client(self.plane.admin_token)
+        failed = 0
         try:
             while not self._end.wait(_EVERY):
-                self._look(api.list_all("/api/v1/nodes"), api.list_all("/api/v1/pods"))
+                try:
+                    nodes, pods = api.list_all("/api/v1/nodes"), api.list_all("/api/v1/pods")
+                except ApiError:
+                    # On a busy machine an answer may break off.
+                    failed += 1
+                    if failed == _MOST_FAILED:
+                        raise
+                else:
+                    failed = 0
+                    self._look(nodes, pods)
         except BaseException as error:  # noqa: BLE001  # it is raised at the end
             self._error = error
         finally:
