@@ -56,7 +56,7 @@ def is_coming(claim: NodeClaim, snapshot: Snapshot) -> bool:
     return not (claim.ready or claim.going) and snapshot.captured_at - claim.created < STARTUP
 
 
-def ordered_nodes(snapshot: Snapshot) -> list[AddedNode]:
+def list_ordered_nodes(snapshot: Snapshot) -> list[AddedNode]:
     """Return the nodes on their way that no Node object shows yet, as far as Karpenter says what they will have."""
     ordered, there = [], set(snapshot.nodes.provider_id)
     for claim in snapshot.node_claims or ():

@@ -12,7 +12,7 @@ from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import missing_of
-from rebalancer.planner.karpenter import ordered_nodes
+from rebalancer.planner.karpenter import list_ordered_nodes
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.room.gangs import RoomGangs
@@ -72,7 +72,7 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, Refusal]:
     keys = draft.settings.startup_taints
     nodes = find_starting(snapshot.nodes, snapshot.captured_at, keys)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
-    ordered = ordered_nodes(snapshot)
+    ordered = list_ordered_nodes(snapshot)
     if not patient or not (nodes.any() or ordered):
         return held
     nodes = np.concatenate([nodes, np.ones(len(ordered), bool)])
