@@ -620,7 +620,7 @@ class _Rows:
                 offered[row, number > 0] = number[number > 0]
         return offered
 
-    def _offered(self, of: _Set) -> Bools:
+    def _find_offering(self, of: _Set) -> Bools:
         """Return the nodes (N,) whose device plug-ins offer a resource that a set stands for elsewhere."""
         nodes = self._snapshot.nodes
         names = [kind.resource for kind in of.kinds if kind.resource]
@@ -660,7 +660,7 @@ class _Rows:
                 why = f"other pods ask for only some of the devices that {kind.name} has on {node}, or for more"
                 for need in self._wanted.asking(kind):
                     need.why.append(why)
-        both = np.flatnonzero(self._offered(of) & (of.size > 0))
+        both = np.flatnonzero(self._find_offering(of) & (of.size > 0))
         if len(both):
             node = self._snapshot.nodes.names[int(both[0])]
             why = f"{node} has devices and a device plug-in for the same resource"
@@ -700,7 +700,7 @@ class _Rows:
             counts = self._count(number, of, cls)
             used = self._inventory.count(of.members & self._in_use)
             held = np.bincount(node, counts[cls], minlength=len(of.size)).astype(np.int64)
-            offered = self._offered(of)
+            offered = self._find_offering(of)
             able = np.where(offered, _UNLIMITED, of.size - used + held)
             yield _Row(of.name, counts, of.size, able, of.kinds)
             for place, kind in enumerate(of.kinds, 1):
