@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,21 +95,24 @@ def test_without_claims_no_request_is_sent(server: ScriptedServer, tmp_path: Pat
     assert read_devices(client, read) == (read, ())
 
 
-@pytest.mark.parametrize("how", [read_devices, None])
-def test_devices_that_may_not_be_read_are_said(
-    server: ScriptedServer, tmp_path: Path, how: Callable[..., Any] | None
-) -> None:
+def test_devices_that_a_run_may_not_read_are_said(server: ScriptedServer, tmp_path: Path) -> None:
     with_devices(server, Say(status_body(403, "may not"), 403))
-    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
-    if how is None:
-        notes = write_cluster_snapshot(client, path, clock=lambda: 0.0).notes
-        snapshot = load_snapshot(path)
-    else:
-        snapshot, notes = how(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    client = client_of(server.url, tmp_path)
+    snapshot, notes = read_devices(client, read_cluster(client, clock=lambda: 0.0).snapshot)
     (note,) = notes
-    assert "pods with resource claims stay" in note
+    assert "pods with resource claims" in note
     assert "rbac.devices: true" in note
     assert unmodelled(snapshot) != ()
+
+
+def test_a_file_without_devices_that_may_not_be_read_is_written(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    with_devices(server, Say(status_body(403, "may not"), 403))
+    path = tmp_path / "cluster.zip"
+    captured = write_cluster_snapshot(client_of(server.url, tmp_path), path, clock=lambda: 0.0)
+    assert captured.notes == ()
+    assert "the snapshot holds no ResourceClaims" in unmodelled(load_snapshot(path))[0]
 
 
 @pytest.mark.parametrize(("version", "rules"), [((1, 36), "v1beta2"), ((1, 37), "v1")])
