@@ -195,6 +195,8 @@ def _find_pool_doubt(pool: str, slices: Sequence[w.ResourceSlice]) -> tuple[str,
     counts = {one.spec.pool.resource_slice_count for one in slices}
     if len(counts) > 1 or min(counts) < len(slices):
         return f"the slices of pool {pool} do not agree how many they are", True
+    if any(one.spec.skip_node_operations for one in slices):
+        return f"pool {pool} skips operations on nodes", True
     names = [device.name for one in slices for device in one.spec.devices or ()]
     if len(names) > len(set(names)):
         return f"pool {pool} has two devices of one name", True
@@ -394,6 +396,8 @@ class Wanted:
             raise _NotModelledError(f"the request {request.name} asks for adminAccess")
         if exact.capacity is not None:
             raise _NotModelledError(f"the request {request.name} asks for a part of a device")
+        if exact.derived_attributes:
+            raise _NotModelledError(f"the request {request.name} has derived attributes")
         if exact.allocation_mode not in ("", "ExactCount", "All"):
             raise _NotModelledError(f"allocationMode {exact.allocation_mode} is unknown")
         device_class = self._classes.get(exact.device_class_name)

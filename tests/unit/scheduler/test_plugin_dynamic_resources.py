@@ -394,6 +394,18 @@ def shared(where: Json) -> Json:
             "pool a is being replaced",
             id="generations",
         ),
+        pytest.param(
+            [gpus("a", 1)],
+            request(derivedAttributes=[{"name": "x/y", "expression": "1"}]),
+            "has derived attributes",
+            id="derived-attributes",
+        ),
+        pytest.param(
+            [on("a", device("x"), skipNodeOperations=["Prepare"])],
+            request(),
+            "skips operations on nodes",
+            id="skips-operations",
+        ),
         pytest.param([gpus("a", 1)], request(adminAccess=True), "adminAccess", id="administrator"),
         pytest.param(
             [gpus("a", 1)],
