@@ -14,9 +14,9 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.client import USER_AGENT
-from rebalancer.kube.devices import DEVICE_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.seldom_read import DEVICE_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, POD_GROUPS
 from tests.controlplane import audit

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.kube.devices import of_version, read_devices
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.seldom_read import list_device_kinds, read_devices
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.load import load_snapshot
@@ -117,6 +117,6 @@ def test_a_file_without_devices_that_may_not_be_read_is_written(
 
 @pytest.mark.parametrize(("version", "rules"), [((1, 36), "v1beta2"), ((1, 37), "v1")])
 def test_each_kind_is_asked_for_in_the_version_that_is_served(version, rules):
-    *others, last = of_version(version)
+    *others, last = list_device_kinds(version)
     assert {one.version for one in others} == {"v1"}
     assert (last.plural, last.version) == ("devicetaintrules", rules)
