@@ -21,7 +21,7 @@ import msgspec
 from benchmarks.scheduler.vocabulary import Manifest
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.seldom_read import of_version, read_devices
+from rebalancer.kube.seldom_read import list_device_kinds, read_devices
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -335,7 +335,7 @@ class DeviceGround:
         """Delete everything."""
         for one in self._api.list_all(_PODS):
             self._delete(one["metadata"]["name"])
-        for resource in of_version(self._version):
+        for resource in list_device_kinds(self._version):
             path = resource.path("default")
             for one in (self._api.find(path) or {"items": ()})["items"]:
                 self._api.delete(f"{path}/{one['metadata']['name']}")

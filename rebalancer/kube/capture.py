@@ -97,10 +97,10 @@ def write_cluster_snapshot(
     version = read_version(client).numbers
     groups, not_readable = find_pod_groups(client, version)
     # What selectors say of devices are names: a redacted file has none of it.
-    devices, unread = find_devices(client, version) if redactor is None else ((), ())
+    devices = find_devices(client, version) if redactor is None else ()
     karpenter, no_claims = find_karpenter(client)
     kinds = (*kinds, *groups, *devices, *karpenter)
-    not_readable = (*not_readable, *unread, *no_claims)
+    not_readable = (*not_readable, *no_claims)
 
     def attempt(may_restart: bool) -> Captured:
         # What has gone down a pipe cannot be taken back.

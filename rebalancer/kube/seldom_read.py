@@ -247,7 +247,7 @@ def _list_whole(client: Client, resource: Resource) -> list[Any]:
 
 DEVICE_RULES = tuple(AccessRule.of("list", one) for one in OF_DEVICES)
 """Rights to read devices and claims. Runs use them where pods have claims, ``snapshot`` always; without them such pods stay."""
-_STAY = "pods with resource claims stay, which could not be read"
+_STAY = "pods with resource claims, or with extended resources that no node offers, stay: devices could not be read"
 
 
 def read_devices(client: Client, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
@@ -261,24 +261,22 @@ def read_devices(client: Client, snapshot: Snapshot) -> tuple[Snapshot, tuple[st
     if not needs_devices(snapshot):
         return snapshot, ()
     try:
-        lists = [_list_served(client, one) for one in _devices_of(snapshot.version)]
+        lists = [_list_served(client, one) for one in list_device_kinds(snapshot.version)]
     except ForbiddenError as error:
         return snapshot, (f"{_STAY}: {error}",)
     return with_devices(snapshot, DeviceObjects(*lists)), ()
 
 
-def _devices_of(version: tuple[int, int]) -> tuple[Resource, ...]:
+def list_device_kinds(version: tuple[int, int]) -> tuple[Resource, ...]:
     """Return the kinds in the version that an API server of ``version`` serves."""
     rules = DEVICE_TAINT_RULES
     older = replace(rules, version="v1beta2") if version < (1, 37) else rules
     return tuple(older if one is rules else one for one in OF_DEVICES)
 
 
-def find_devices(
-    client: Client, version: tuple[int, int]
-) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
-    """Return the kinds of devices as :func:`_find` does."""
-    return _find(client, _devices_of(version), lambda _: _STAY, together=True)
+def find_devices(client: Client, version: tuple[int, int]) -> tuple[Resource, ...]:
+    """Return the kinds of devices as :func:`_find` does, without notes: plans on a file name what it lacks at pods with claims."""
+    return _find(client, list_device_kinds(version), lambda _: _STAY, together=True)[0]
 
 
 def _list_served(client: Client, resource: Resource) -> list[Any] | None:

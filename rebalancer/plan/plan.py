@@ -46,7 +46,7 @@ class Code(enum.StrEnum):
     UNSURE = "Unsure"
     """It improves in too few of the places where the replacement may land."""
     UNPREDICTED = "Unpredicted"
-    """The landing cannot be predicted (another scheduler, resource claims, an unreadable spec)."""
+    """The landing cannot be predicted (another scheduler, some resource claims, an unreadable spec)."""
     LEAVING_NODE = "LeavingNode"
     """More than 5 % of the landings are on nodes marked for deletion."""
     AVOIDED_NODE = "AvoidedNode"

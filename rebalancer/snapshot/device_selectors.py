@@ -43,16 +43,17 @@ Value = bool | int | str | Fraction | Version | Mapping[str, Any] | tuple[Any, .
 """Of a part of an expression: Fraction is a quantity, a mapping a map, a tuple a list."""
 Evaluate = Callable[[Mapping[str, Any]], Value]
 
-_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\Z", re.ASCII)
+_VERSION = re.compile(r"(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,17})\.(0|[1-9]\d{0,17})\Z", re.ASCII)
 _TOKEN = re.compile(
-    r"""\s*(?://[^\n]*\s*)*(?:
-        (?P<number>\d+(?![\w.]))
+    r"""(?:
+        (?P<number>\d{1,18}(?![\w.]))
       | (?P<text>"(?!"")[^"\\\n]*"|'(?!'')[^'\\\n]*')
       | (?P<name>[A-Za-z_]\w*)
       | (?P<sign>&&|\|\||==|!=|<=|>=|[<>!.,()\[\]-])
     )""",
     re.VERBOSE | re.ASCII,
 )
+_BLANK = re.compile(r"(?:\s+|//[^\n]*)*", re.ASCII)
 _MAX_DEPTH = 50
 _COMPARED: Mapping[str, Callable[[int], bool]] = {
     "<": lambda order: order < 0,
@@ -110,7 +111,7 @@ def describe_device(driver: str, device: Device) -> Mapping[str, Any]:
         attributes.setdefault(domain, {})[key] = _read_attribute(name, attribute)
     for name, amount in (device.capacity or {}).items():
         domain, key = split_name(name, driver)
-        capacity.setdefault(domain, {})[key] = parse_exact(amount.value)
+        capacity.setdefault(domain, {})[key] = _read_quantity(str(amount.value))
     return {
         "driver": driver,
         "allowMultipleAllocations": bool(device.allow_multiple_allocations),
@@ -158,14 +159,19 @@ def compile_selector(expression: str) -> Selector:
 def _split(expression: str) -> list[tuple[str, str]]:
     """Return the (kind, text) of each token."""
     tokens: list[tuple[str, str]] = []
-    at, end = 0, len(expression.rstrip())
-    while at < end:
+    at = 0
+    while (at := _skip_blanks(expression, at)) < len(expression):
         match = _TOKEN.match(expression, at)
         if match is None or match.lastgroup is None:
             raise UnsupportedSelectorError(f"{expression[at : at + 12].strip()!r} is not modelled")
         tokens.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
     return tokens
+
+
+def _skip_blanks(expression: str, at: int) -> int:
+    match = _BLANK.match(expression, at)
+    return at if match is None else match.end()
 
 
 class _Parser:
@@ -196,8 +202,6 @@ class _Parser:
 
     def read_any(self, depth: int) -> Evaluate:
         """Read alternatives."""
-        if depth > _MAX_DEPTH:
-            raise UnsupportedSelectorError("it is nested too deeply")
         parts = [self._read_all(depth)]
         while self._skip("||"):
             parts.append(self._read_all(depth))
@@ -223,6 +227,8 @@ class _Parser:
         return lambda device: holds(_order(left(device), right(device)))
 
     def _read_unary(self, depth: int) -> Evaluate:
+        if depth > _MAX_DEPTH:
+            raise UnsupportedSelectorError("it is nested too deeply")
         if self._skip("!"):
             of = self._read_unary(depth + 1)
             return lambda device: not _as_bool(of(device))

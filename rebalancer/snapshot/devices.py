@@ -42,7 +42,6 @@ _MAX_RESULTS = 32
 """Devices that one claim may have (``AllocationResultsMaxSize``)."""
 _MAX_CONSUMERS = 256
 """Pods that may use one claim (``ResourceClaimReservedForMaxSize``)."""
-_UNLIMITED = 2**40
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _MANY = -1
 """In the place of a node: several nodes reach the device."""
@@ -196,6 +195,8 @@ def _find_pool_doubt(pool: str, slices: Sequence[w.ResourceSlice]) -> tuple[str,
     counts = {one.spec.pool.resource_slice_count for one in slices}
     if len(counts) > 1 or min(counts) < len(slices):
         return f"the slices of pool {pool} do not agree how many they are", True
+    if any(one.spec.skip_node_operations for one in slices):
+        return f"pool {pool} skips operations on nodes", True
     names = [device.name for one in slices for device in one.spec.devices or ()]
     if len(names) > len(set(names)):
         return f"pool {pool} has two devices of one name", True
@@ -395,6 +396,8 @@ class Wanted:
             raise _NotModelledError(f"the request {request.name} asks for adminAccess")
         if exact.capacity is not None:
             raise _NotModelledError(f"the request {request.name} asks for a part of a device")
+        if exact.derived_attributes:
+            raise _NotModelledError(f"the request {request.name} has derived attributes")
         if exact.allocation_mode not in ("", "ExactCount", "All"):
             raise _NotModelledError(f"allocationMode {exact.allocation_mode} is unknown")
         device_class = self._classes.get(exact.device_class_name)
@@ -620,12 +623,11 @@ class _Rows:
                 offered[row, number > 0] = number[number > 0]
         return offered
 
-    def _offered(self, of: _Set) -> Bools:
-        """Return the nodes (N,) whose device plug-ins offer a resource that a set stands for elsewhere."""
-        nodes = self._snapshot.nodes
+    def _count_offered(self, of: _Set) -> Ints:
+        """Return what device plug-ins of nodes (N,) offer of the resources for which a set stands elsewhere."""
         names = [kind.resource for kind in of.kinds if kind.resource]
-        rows = [self._snapshot.resources.index(name) for name in names]
-        offered: Bools = np.logical_or.reduce(nodes.allocatable[rows] > 0)
+        rows = [self._snapshot.resources.index(name) for name in dict.fromkeys(names)]
+        offered: Ints = np.add.reduce(self._snapshot.nodes.allocatable[rows])
         return offered
 
     def _pin(self, selectors: Sequence[NodeSelector]) -> Bools:
@@ -660,7 +662,7 @@ class _Rows:
                 why = f"other pods ask for only some of the devices that {kind.name} has on {node}, or for more"
                 for need in self._wanted.asking(kind):
                     need.why.append(why)
-        both = np.flatnonzero(self._offered(of) & (of.size > 0))
+        both = np.flatnonzero((self._count_offered(of) > 0) & (of.size > 0))
         if len(both):
             node = self._snapshot.nodes.names[int(both[0])]
             why = f"{node} has devices and a device plug-in for the same resource"
@@ -700,16 +702,24 @@ class _Rows:
             counts = self._count(number, of, cls)
             used = self._inventory.count(of.members & self._in_use)
             held = np.bincount(node, counts[cls], minlength=len(of.size)).astype(np.int64)
-            offered = self._offered(of)
-            able = np.where(offered, _UNLIMITED, of.size - used + held)
+            offered = self._count_offered(of)
+            able = np.where(offered > 0, offered, of.size - used + held)
             yield _Row(of.name, counts, of.size, able, of.kinds)
             for place, kind in enumerate(of.kinds, 1):
-                able = np.where(self._wanted.count(kind) > 0, _UNLIMITED, 0)
+                has = np.where(self._wanted.count(kind) > 0, of.size, 0)
                 # The row of an extended resource tells its nodes apart.
-                if not kind.resource and ((able > 0) != (of.size > 0) | offered).any():
-                    asking = np.zeros(len(counts), np.int64)
-                    asking[list(self._wanted.classes_asking(kind))] = 1
-                    yield _Row(f"{of.name}/{place}", asking, able, able)
+                if not kind.resource and (has != of.size + offered).any():
+                    yield _Row(f"{of.name}/{place}", self._sum_asked((kind,)), has, has)
+
+    def _sum_asked(self, kinds: Sequence[DeviceKind]) -> Ints:
+        """Return how many devices a pod of each class asks for (C,) by requests of some kinds."""
+        asked = np.zeros(len(self._snapshot.classes), np.int64)
+        every = {kind: int(max(self._wanted.count(kind), default=0)) for kind in kinds}
+        for cls, need in self._wanted.needs.items():
+            asked[cls] = sum(
+                one.number or every[one.kind] for one in need.requests if one.kind in every
+            )
+        return asked
 
     def _columns(self) -> tuple[Int32s, Int32s]:
         return self._snapshot.pods.cls, self._snapshot.pods.node
@@ -720,22 +730,14 @@ class _Rows:
         Of a class that is not modelled its pods say it. Where pods say something else than their class, no class can count on the set.
         """
         size, needs = len(self._snapshot.classes), self._wanted.needs
-        most, least = np.zeros(size, np.int64), np.full(size, _UNLIMITED)
+        most, least = np.zeros(size, np.int64), np.full(size, np.iinfo(np.int64).max)
         np.maximum.at(most, cls, self._held[:, number])
         np.minimum.at(least, cls, self._held[:, number])
-        counts = np.where(least < _UNLIMITED, most, 0)
-        uneven = (least < _UNLIMITED) & (least < most)
-        for one, need in needs.items():
-            asked = sum(
-                request.number or int(of.size.max())
-                for request in need.requests
-                if request.kind in of.kinds
-            )
-            if not need.why and not need.rejected:
-                uneven[one] |= least[one] < _UNLIMITED and most[one] != asked
-                counts[one] = asked
-            elif least[one] == _UNLIMITED:
-                counts[one] = asked
+        holds, asked = np.bincount(cls, minlength=size) > 0, self._sum_asked(of.kinds)
+        modelled = np.zeros(size, bool)
+        modelled[[one for one, need in needs.items() if not need.why and not need.rejected]] = True
+        counts = np.where(holds & ~modelled, most, asked)
+        uneven = holds & ((least < most) | (modelled & (most != asked)))
         if uneven.any():
             name = of.name.removeprefix(DEVICE_ROW)
             for need in needs.values():

@@ -41,6 +41,7 @@ class ExactRequest(_Wire, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] | None = None
     capacity: Any = None
+    derived_attributes: tuple[Any, ...] | None = None
 
 
 class DeviceRequest(_Wire, frozen=True):
@@ -172,6 +173,7 @@ class ResourceSliceSpec(_Wire, frozen=True):
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
     shared_counters: tuple[Any, ...] | None = None
+    skip_node_operations: tuple[str, ...] | None = None
     devices: tuple[Device, ...] | None = None
 
 

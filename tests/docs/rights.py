@@ -40,7 +40,7 @@ ROWS: Sequence[tuple[str, Iterable[AccessRule], str]] = (
     ("`capacity.buffers: true`; `snapshot --buffers`", (LIST_BUFFERS, GET_TEMPLATES), "that policy; `rbac.capacityBuffers`"),
     ("`namespacePolicies`; `policy show -n`", NAMESPACE_POLICY_RULES, "that policy; `rbac.namespacePolicies`"),
     ("[gangs](gangs.md) of PodGroups (else such pods stay, or move as a whole)", access.POD_GROUP_RULES, "`rbac.podGroups`"),
-    ("pods with resource claims (else they stay)", DEVICE_RULES, "`rbac.devices`"),
+    ("[resource claims](limits.md#resource-claims) (else such pods stay)", DEVICE_RULES, "`rbac.devices`"),
     ("nodes of Karpenter's (else what it may remove next is not known, with a warning); `snapshot`", access.CLAIM_RULES, "`rbac.karpenter`; by itself where the cluster serves them"),
     ("`node-agent`", (READ_NODE, CHANGE_NODE), "`nodeAgent.enabled`"),
 )  # fmt: skip

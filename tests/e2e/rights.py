@@ -16,6 +16,7 @@ from rebalancer.kube.access import (
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.seldom_read import DEVICE_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, POD_GROUPS
 from tests.controlplane import audit
@@ -110,8 +111,8 @@ def check_all_runs(plane, folder):
     rules |= {AccessRule(verb, "batch", "jobs") for verb in ("create", "get", "delete")}
     # And these have the pods of a fleet where they run (tests/e2e/test_fleet.py, which checks that they ask for nothing else).
     rules |= {AccessRule(verb, "", "configmaps", NAMESPACE) for verb in ("get", "patch")}
-    # And these has who records a cluster: rbac.podGroups; a server that does not serve them answers with what it serves.
-    rules |= {*POD_GROUP_RULES, *CLAIM_RULES}
+    # And these has who records a cluster: rbac.podGroups and rbac.devices; a server that does not serve them answers with what it serves.
+    rules |= {*POD_GROUP_RULES, *CLAIM_RULES, *DEVICE_RULES}
     rules |= {
         AccessRule("get", "", f"/apis/{version}")
         for version in (

@@ -272,6 +272,22 @@ def test_requests_for_the_same_devices_share_them():
     assert feasible(made, "one") == ["a", "b"]
 
 
+def test_all_devices_of_some_nodes_are_as_many_as_these_have():
+    small = f'{MODEL} == "small"'
+    made = world(
+        [gpus("a", 2, model="small"), gpus("b", 4, model="big")],
+        [wanting("p", "every"), wanting("q", "any")],
+        templates=(
+            template("every", request(1, small, allocationMode="All")),
+            template("any", request(3)),
+        ),
+    )
+    assert feasible(made, "p") == ["a"]
+    assert feasible(made, "q") == ["b"]
+    made.state.place(made.row("p"), made.cls("p"), 0)
+    assert feasible(made, "p") == []
+
+
 def test_devices_that_must_be_alike_are_so_on_one_node():
     alike = {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}
     made = world(
@@ -377,6 +393,18 @@ def shared(where: Json) -> Json:
             request(),
             "pool a is being replaced",
             id="generations",
+        ),
+        pytest.param(
+            [gpus("a", 1)],
+            request(derivedAttributes=[{"name": "x/y", "expression": "1"}]),
+            "has derived attributes",
+            id="derived-attributes",
+        ),
+        pytest.param(
+            [on("a", device("x"), skipNodeOperations=["Prepare"])],
+            request(),
+            "skips operations on nodes",
+            id="skips-operations",
         ),
         pytest.param([gpus("a", 1)], request(adminAccess=True), "adminAccess", id="administrator"),
         pytest.param(
