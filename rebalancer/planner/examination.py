@@ -129,7 +129,8 @@ class Examination:
             refusal = Refusal.of(Why.UNREADY)
         if refusal is not None:
             if pair in self._unsteered:
-                refusal = Refusal.of(Why.NO_MARKS, why=self._refine(promise, refusal))
+                refusal = self._refine(promise.pod, promise.strategy, refusal)
+                refusal = Refusal.of(Why.NO_MARKS, why=refusal)
             refused = RefusedMove(promise.strategy, refusal)
             self._looks[promise.row] = self.search.alike[pair[0]] = refused
         landing = int(prediction.nodes[0]) if len(prediction.nodes) else -1
@@ -155,27 +156,28 @@ class Examination:
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
-    def _refine(self, promise: Promise, refusal: Refusal) -> Refusal:
+    def _refine(self, pod: int, strategy: str, refusal: Refusal) -> Refusal:
         """Return a refusal, or, where nothing gets better since the pod would only move an overload, one that says so."""
-        if refusal.why is not Why.NOTHING_BETTER or promise.for_rules:
-            return refusal
-        overloads = self._overloads(promise, refusal.facts["landing"])
-        return Refusal(Why.OVERLOAD_MOVES, refusal.facts) if overloads else refusal
+        if refusal.why is Why.NOTHING_BETTER and self._overloads(
+            pod, strategy, refusal.facts["landing"]
+        ):
+            return Refusal(Why.OVERLOAD_MOVES, refusal.facts)
+        return refusal
 
-    def _overloads(self, promise: Promise, prediction: Prediction) -> bool:
-        """Return whether a pod would put a likely node over a threshold of its strategy."""
+    def _overloads(self, pod: int, strategy: str, prediction: Prediction) -> bool:
+        """Return whether a pod that moves for balance would put a likely node over a threshold of the strategy."""
         terms = [
             one.term
             for one in self._terms
-            if one.strategy == promise.strategy and type(one.term).gauge is not Term.gauge
+            if one.strategy == strategy and type(one.term).gauge is not Term.gauge
         ]
         if not terms:
             return False
         with Trial(self._draft.state) as trial:
-            trial.evict(promise.pod, gone=True)
+            trial.evict(pod, gone=True)
             gone = trial.here()
             for node in prediction.nodes[:DRAWING].tolist():
-                trial.place(promise.pod, node)
+                trial.place(pod, node)
                 gauges = [term.gauge(node) for term in terms]
                 if any(one is not None and one.standing is Gauge.Standing.OVER for one in gauges):
                     return True
@@ -226,7 +228,7 @@ class Examination:
         known = None if row < 0 else self._read(pair[0], self._looks[row])
         if known is None or promise is None:
             return known
-        return RefusedMove(known.strategy, self._refine(promise, known.refusal))
+        return RefusedMove(known.strategy, self._refine(promise.pod, known.strategy, known.refusal))
 
     def _read(self, cls: int, look: Look | RefusedMove | None) -> RefusedMove | None:
         """Return a look at a pod of a class as a reason."""
