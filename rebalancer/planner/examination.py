@@ -8,7 +8,7 @@ import numpy as np
 
 from rebalancer.core import search as core
 from rebalancer.core.effects import gains_less
-from rebalancer.core.moves import Look
+from rebalancer.core.moves import RefusedRow
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Gauge, Term
 from rebalancer.plan.plan import Cause, Code
@@ -62,7 +62,7 @@ class Examination:
         """The strategies whose balance is worth marks."""
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
-        self._looks: list[Look | RefusedMove | None] = self.search.looks
+        self._looks: list[RefusedRow | RefusedMove | None] = self.search.looks
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
         self._ended = False
@@ -80,7 +80,7 @@ class Examination:
             rows.book,
             self.judge.effects.bench,
             allowance.limits,
-            core.Candidates(
+            core.CandidateArrays(
                 view_of(self._costs),
                 view_of(draft.snapshot.pods.ready),
                 view_of(by_python),
@@ -222,7 +222,7 @@ class Examination:
 
     # -- why they stay ------------------------------------------------------------------------------
 
-    def refused(self, pair: Pair) -> RefusedMove | None:
+    def explain(self, pair: Pair) -> RefusedMove | None:
         """Return why a pair stays; None if nothing has refused it."""
         row, promise = self._candidates.row_of(pair), self._candidates.promise(pair)
         known = None if row < 0 else self._read(pair[0], self._looks[row])
@@ -230,9 +230,9 @@ class Examination:
             return known
         return RefusedMove(known.strategy, self._refine(promise.pod, known.strategy, known.refusal))
 
-    def _read(self, cls: int, look: Look | RefusedMove | None) -> RefusedMove | None:
+    def _read(self, cls: int, look: RefusedRow | RefusedMove | None) -> RefusedMove | None:
         """Return a look at a pod of a class as a reason."""
-        if not isinstance(look, Look):
+        if not isinstance(look, RefusedRow):
             return look
         if look.limit < 0:
             refusal = self.judge.refusal_of(cls, look)
@@ -243,8 +243,9 @@ class Examination:
 
     def stuck(self, codes: Container[Code]) -> list[Pair]:
         """Return the pairs that may fix a rule, and were refused for one of these reasons, largest gain per cost first."""
-        pairs = map(self._candidates.pair_of, self._candidates.ranked())
-        refused = ((pair, self.refused(pair)) for pair in pairs)
+        pair_of = self._candidates.pair_of
+        looks = ((pair_of(row), self._looks[row]) for row in self._candidates.ranked())
+        refused = ((pair, self._read(pair[0], look)) for pair, look in looks)
         return [pair for pair, why in refused if why is not None and why.refusal.code in codes]
 
     def forget(self, pair: Pair) -> None:
@@ -292,7 +293,7 @@ class Examination:
             if refusal is not None:
                 self._looks[row] = RefusedMove(promise.strategy, refusal)
 
-    def _is_of_budget(self, cls: int, look: Look | RefusedMove) -> bool:
+    def _is_of_budget(self, cls: int, look: RefusedRow | RefusedMove) -> bool:
         refused = self._read(cls, look)
         return refused is not None and refused.refusal.code is Code.BUDGET
 
