@@ -33,7 +33,7 @@ cdef class Bench:
     cdef public double[::1] nothing
     cdef public list movers
 
-cdef class Look:
+cdef class RefusedRow:
     cdef public int code
     cdef public Py_ssize_t term, limit, left, count
     cdef public double cost, sure, risk, leaving, avoided, foreign
@@ -41,7 +41,7 @@ cdef class Look:
     cdef public double[::1] probability, gain, shares
     cdef public unsigned char[::1] named
 
-cpdef Look note(Bench bench, Mover mover, int code, Py_ssize_t term, double cost)
+cpdef RefusedRow note(Bench bench, Mover mover, int code, Py_ssize_t term, double cost)
 
 cpdef int judge_pod(
     Bench bench,

@@ -80,7 +80,7 @@ class Bench:
         """(T,) zeros."""
 
 
-class Look:
+class RefusedRow:
     """Why a move was refused when it was looked at, with the numbers of then."""
 
     def __init__(self, code: int, term: int) -> None:
@@ -106,9 +106,9 @@ class Look:
         """These are as in ``MoveEffect``; the shares only where nothing is gained."""
 
 
-def note(bench: Bench, mover: Mover, code: int, term: int, cost: float) -> Look:
+def note(bench: Bench, mover: Mover, code: int, term: int, cost: float) -> RefusedRow:
     """Return what was found by the newest judgement, which refused a move with this code."""
-    look, effect, landings = Look(code, term), bench.effect, mover.cluster.landings
+    look, effect, landings = RefusedRow(code, term), bench.effect, mover.cluster.landings
     look.cost = cost
     if code == _NO_NODE:
         return look

@@ -1,6 +1,6 @@
 from rebalancer.core.effects cimport gains_less, is_gamble
 from rebalancer.core.limits cimport LimitArrays, find_full, left_of
-from rebalancer.core.moves cimport Bench, Look, Mover, ask, judge_pod, note
+from rebalancer.core.moves cimport Bench, Mover, RefusedRow, ask, judge_pod, note
 from rebalancer.core.rows cimport (
     Book,
     close,
@@ -15,7 +15,7 @@ from rebalancer.core.rows cimport (
 cdef int _NONE, _GOOD, _LOWER, _JUDGE, _GO_ON, _NEXT, _AT_ONCE, _GOOD_MOVE, _NO_NODE, _LIMITED
 cdef double _ROUNDING
 
-cdef class Candidates:
+cdef class CandidateArrays:
     cdef public const double[::1] cost
     cdef public const unsigned char[::1] ready, by_python, for_room
     cdef public const long long[::1] limits_of, of_owner
@@ -24,7 +24,7 @@ cdef class Search:
     cdef public Book book
     cdef public Bench bench
     cdef public LimitArrays limits
-    cdef public Candidates candidates
+    cdef public CandidateArrays candidates
     cdef public const unsigned char[::1] moved
     cdef public Py_ssize_t first_of_wave, first_quota, row
     cdef public double least

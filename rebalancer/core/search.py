@@ -9,7 +9,7 @@ from typing import Any
 
 from rebalancer.core.effects import gains_less, is_gamble
 from rebalancer.core.limits import LimitArrays, find_full, left_of
-from rebalancer.core.moves import Bench, Look, Mover, ask, judge_pod, note
+from rebalancer.core.moves import Bench, Mover, RefusedRow, ask, judge_pod, note
 from rebalancer.core.rows import (
     Book,
     close,
@@ -35,7 +35,7 @@ _GOOD_MOVE, _NO_NODE, _LIMITED = 0, 11, 12
 _ROUNDING = 2e-9
 
 
-class Candidates:
+class CandidateArrays:
     """What is known of the pods and of the T terms, before any is looked at."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Search:
         book: Book,
         bench: Bench,
         limits: LimitArrays,
-        candidates: Candidates,
+        candidates: CandidateArrays,
         moved: memoryview,
         first_of_wave: int,
         first_quota: int,
@@ -88,7 +88,7 @@ class Search:
         """The row that the loop has come to."""
         # -- what a rung asks
         self.only_certain = self.only_rules = self.again = False
-        """See ``planner.rungs.Rung``."""
+        """See ``planner.search.Rung``."""
         self.all_by_python = False
         """Whether Python has to judge each row."""
         self.most_alike = self.most_in_vain = self.most_lowered = 0
@@ -243,7 +243,7 @@ def _is_limited(search: Search, row: int, cls: int) -> bool:
     )
     if limit < 0:
         return False
-    look = Look(_LIMITED, term)
+    look = RefusedRow(_LIMITED, term)
     look.limit, look.left = limit, left_of(limits, limit)
     search.looks[row] = look
     if limit < search.first_of_wave:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.core import effects as core
-from rebalancer.core.moves import Bench, Look, Mover
+from rebalancer.core.moves import Bench, Mover, RefusedRow
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
@@ -139,7 +139,7 @@ class Effects:
         changes = np.asarray(self.newest.changes)[: _ENTRIES * landings]
         return changes.reshape(_ENTRIES, landings).copy()
 
-    def shares(self, of: core.MoveEffect | Look) -> dict[tuple[int, str], float]:
+    def shares(self, of: core.MoveEffect | RefusedRow) -> dict[tuple[int, str], float]:
         """Return entry and strategy -> expected gain, of what a strategy may not move only the harm."""
         columns = zip(self._keys, of.shares, of.named, strict=False)
         return {key: value for key, value, some in columns if some}

@@ -8,7 +8,7 @@ import numpy as np
 
 from rebalancer.core import search as core
 from rebalancer.core.effects import gains_less
-from rebalancer.core.moves import Look
+from rebalancer.core.moves import RefusedRow
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Gauge, Term
 from rebalancer.plan.plan import Cause, Code
@@ -62,7 +62,7 @@ class Examination:
         """The strategies whose balance is worth marks."""
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
-        self._looks: list[Look | RefusedMove | None] = self.search.looks
+        self._looks: list[RefusedRow | RefusedMove | None] = self.search.looks
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
         self._ended = False
@@ -80,7 +80,7 @@ class Examination:
             rows.book,
             self.judge.effects.bench,
             allowance.limits,
-            core.Candidates(
+            core.CandidateArrays(
                 view_of(self._costs),
                 view_of(draft.snapshot.pods.ready),
                 view_of(by_python),
@@ -129,7 +129,8 @@ class Examination:
             refusal = Refusal.of(Why.UNREADY)
         if refusal is not None:
             if pair in self._unsteered:
-                refusal = Refusal.of(Why.NO_MARKS, why=self._refine(promise, refusal))
+                refusal = self._refine(promise.pod, promise.strategy, refusal)
+                refusal = Refusal.of(Why.NO_MARKS, why=refusal)
             refused = RefusedMove(promise.strategy, refusal)
             self._looks[promise.row] = self.search.alike[pair[0]] = refused
         landing = int(prediction.nodes[0]) if len(prediction.nodes) else -1
@@ -155,27 +156,28 @@ class Examination:
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
-    def _refine(self, promise: Promise, refusal: Refusal) -> Refusal:
+    def _refine(self, pod: int, strategy: str, refusal: Refusal) -> Refusal:
         """Return a refusal, or, where nothing gets better since the pod would only move an overload, one that says so."""
-        if refusal.why is not Why.NOTHING_BETTER or promise.for_rules:
-            return refusal
-        overloads = self._overloads(promise, refusal.facts["landing"])
-        return Refusal(Why.OVERLOAD_MOVES, refusal.facts) if overloads else refusal
+        if refusal.why is Why.NOTHING_BETTER and self._overloads(
+            pod, strategy, refusal.facts["landing"]
+        ):
+            return Refusal(Why.OVERLOAD_MOVES, refusal.facts)
+        return refusal
 
-    def _overloads(self, promise: Promise, prediction: Prediction) -> bool:
-        """Return whether a pod would put a likely node over a threshold of its strategy."""
+    def _overloads(self, pod: int, strategy: str, prediction: Prediction) -> bool:
+        """Return whether a pod that moves for balance would put a likely node over a threshold of the strategy."""
         terms = [
             one.term
             for one in self._terms
-            if one.strategy == promise.strategy and type(one.term).gauge is not Term.gauge
+            if one.strategy == strategy and type(one.term).gauge is not Term.gauge
         ]
         if not terms:
             return False
         with Trial(self._draft.state) as trial:
-            trial.evict(promise.pod, gone=True)
+            trial.evict(pod, gone=True)
             gone = trial.here()
             for node in prediction.nodes[:DRAWING].tolist():
-                trial.place(promise.pod, node)
+                trial.place(pod, node)
                 gauges = [term.gauge(node) for term in terms]
                 if any(one is not None and one.standing is Gauge.Standing.OVER for one in gauges):
                     return True
@@ -220,17 +222,17 @@ class Examination:
 
     # -- why they stay ------------------------------------------------------------------------------
 
-    def refused(self, pair: Pair) -> RefusedMove | None:
+    def explain(self, pair: Pair) -> RefusedMove | None:
         """Return why a pair stays; None if nothing has refused it."""
         row, promise = self._candidates.row_of(pair), self._candidates.promise(pair)
         known = None if row < 0 else self._read(pair[0], self._looks[row])
         if known is None or promise is None:
             return known
-        return RefusedMove(known.strategy, self._refine(promise, known.refusal))
+        return RefusedMove(known.strategy, self._refine(promise.pod, known.strategy, known.refusal))
 
-    def _read(self, cls: int, look: Look | RefusedMove | None) -> RefusedMove | None:
+    def _read(self, cls: int, look: RefusedRow | RefusedMove | None) -> RefusedMove | None:
         """Return a look at a pod of a class as a reason."""
-        if not isinstance(look, Look):
+        if not isinstance(look, RefusedRow):
             return look
         if look.limit < 0:
             refusal = self.judge.refusal_of(cls, look)
@@ -241,8 +243,9 @@ class Examination:
 
     def stuck(self, codes: Container[Code]) -> list[Pair]:
         """Return the pairs that may fix a rule, and were refused for one of these reasons, largest gain per cost first."""
-        pairs = map(self._candidates.pair_of, self._candidates.ranked())
-        refused = ((pair, self.refused(pair)) for pair in pairs)
+        pair_of = self._candidates.pair_of
+        looks = ((pair_of(row), self._looks[row]) for row in self._candidates.ranked())
+        refused = ((pair, self._read(pair[0], look)) for pair, look in looks)
         return [pair for pair, why in refused if why is not None and why.refusal.code in codes]
 
     def forget(self, pair: Pair) -> None:
@@ -290,7 +293,7 @@ class Examination:
             if refusal is not None:
                 self._looks[row] = RefusedMove(promise.strategy, refusal)
 
-    def _is_of_budget(self, cls: int, look: Look | RefusedMove) -> bool:
+    def _is_of_budget(self, cls: int, look: RefusedRow | RefusedMove) -> bool:
         refused = self._read(cls, look)
         return refused is not None and refused.refusal.code is Code.BUDGET
 

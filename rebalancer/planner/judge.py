@@ -167,7 +167,7 @@ class Judge:
         cls, newest = int(self._view.snapshot.pods.cls[pod]), self.effects.newest
         return self._refuse(cls, self._code, newest, self.prediction, cost, for_gain=for_gain)
 
-    def refusal_of(self, cls: int, look: core.Look) -> Refusal:
+    def refusal_of(self, cls: int, look: core.RefusedRow) -> Refusal:
         """Return why a pod of a class was refused when the core looked at its move."""
         return self._refuse(cls, look.code, look, read_landings(look), look.cost)
 
@@ -175,7 +175,7 @@ class Judge:
         self,
         cls: int,
         code: int,
-        effect: MoveEffect | core.Look,
+        effect: MoveEffect | core.RefusedRow,
         prediction: Prediction,
         cost: float,
         *,
@@ -219,7 +219,9 @@ class Judge:
         code = find_unwanted(bench.demands, move, chance, foreign, bench.effect)
         return self._refuse(mover.cls, code, bench.effect, prediction, 1.0) if code else None
 
-    def _refuse_trade(self, effect: MoveEffect | core.Look, prediction: Prediction) -> Refusal:
+    def _refuse_trade(
+        self, effect: MoveEffect | core.RefusedRow, prediction: Prediction
+    ) -> Refusal:
         """Return which strategies gain, and which lose in the entry that decides, with numbers; or that none gains."""
         shares = sorted(self.effects.shares(effect).items())
         deciding = min((key[0] for key, gain in shares if gain < -TOLERANCE), default=len(Entry))

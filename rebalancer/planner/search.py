@@ -8,20 +8,22 @@ refusal depends on has changed. A wave with little gain is the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 
+from rebalancer.core import search as core
 from rebalancer.cost.guards import Guard, guard_term
-from rebalancer.planner.candidates import CandidateRows
+from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.chains import Chains, ChainWaves
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
-from rebalancer.planner.examination import Examination
+from rebalancer.planner.examination import GOOD, JUDGE, LOWER, NONE, Examination
 from rebalancer.planner.exchanges import ExchangeJudge, ExchangeWaves
 from rebalancer.planner.gang_plan import GangPlan
 from rebalancer.planner.judge import Judge
@@ -29,10 +31,25 @@ from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.reasons import RefusedMove
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room.plan import Rooms, make_room
-from rebalancer.planner.rungs import Rung, Rungs
+from rebalancer.planner.verdict import Verdict
 from rebalancer.snapshot.columns import Floats
 
 WhyStop = Callable[[], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One way to find the moves of a wave. The next rung is tried if this one finds none, or too few."""
+
+    only_certain: bool = True
+    only_rules: bool = False
+    """Nothing moves for balance alone."""
+    steered: bool = False
+    """Whether nodes may be marked (a soft taint), so that the scheduler chooses another one."""
+    again: bool = False
+    """All rows are looked at, even if nothing has changed since they were refused."""
+    joins: bool = False
+    """It may add to the moves of the rung before."""
 
 
 _CERTAIN, _GAMBLES = Rung(), Rung(only_certain=False, joins=True)
@@ -122,7 +139,10 @@ class _Pass:
         observed: bool,
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
-        self._effort = effort
+        self._effort, self._has_pending = effort, draft.scheduler.pending.has_any
+        self._freed: Collection[Pair] = ()
+        """Pairs for which chains of the wave before have made room: they go even if their landing is uncertain. Another move
+        might otherwise take that room."""
         self._largest = 0
         """Moves of the largest wave."""
         self._gained = np.zeros(3)
@@ -137,7 +157,7 @@ class _Pass:
         self.candidates = CandidateRows(draft, terms, judge.effects, effort)
         self.examination = Examination(draft, terms, judge, self.candidates, effort)
         commit = Commit(draft, terms, observed, most_landings)
-        self._rungs = Rungs(self.candidates, self.examination, commit, effort, self._goes_on)
+        self._commit = commit
         chains = Chains(draft.view, judge, draft.problem.costs, effort)
         self._chains = ChainWaves(draft, chains, self.candidates, self.examination, commit)
         exchanges = ExchangeJudge(draft, terms, judge, guard)
@@ -171,7 +191,7 @@ class _Pass:
         else:
             examination.close()
         return Left(
-            examination.refused,
+            examination.explain,
             frozenset(self.candidates.seen),
             examination.waiting(),
             examination.in_flight,
@@ -192,10 +212,10 @@ class _Pass:
         # After a wave that brought little only chains are left to try: they may fix what no single move does.
         of_wave = [] if self._little else self._climb(wave, before)
         if of_wave:
-            self._rungs.freed = ()
+            self._freed = ()
             self._little = self._is_little(self._gained - before)
         else:
-            of_wave, self._rungs.freed = self._chains.wave(wave)
+            of_wave, self._freed = self._chains.wave(wave)
             of_wave = of_wave or self._exchanges.wave(wave)
             self.rests = self._little and not of_wave
             self._little = False
@@ -213,12 +233,65 @@ class _Pass:
             # What was refused is looked at once more only where the plan would end.
             if of_wave and not (rung.joins and (little if rung.again else few)):
                 break
-            moves = self._rungs.climb(rung, wave)
+            moves = self._climb_rung(rung, wave)
             for move in moves:
                 self._gained += np.maximum(0.0, move.gain)
             of_wave += moves
         self._largest = max(self._largest, len(of_wave))
         return of_wave
+
+    def _climb_rung(self, rung: Rung, wave: Wave) -> list[Chosen]:
+        """Return the moves of one rung of a wave.
+
+        Moves with an uncertain landing, or that violate one rule while fixing another, wait until few others are
+        left: each landed replacement makes nodes differ more, and later landings more certain.
+        """
+        chosen: list[Chosen] = []
+        examination, rows = self.examination, self.candidates
+        search = examination.search
+        self._begin_rung(rung)
+        most = self._effort.steered if rung.steered else math.inf
+        while len(chosen) < most and self._goes_on():
+            found, verdict = core.find_move(search), None
+            if found == NONE:
+                break
+            if found == LOWER:
+                examination.judge.effects.make_ready(rows.pair_of(search.row)[0])
+            elif found == JUDGE:
+                promise = rows.promise_of(search.row)
+                found, verdict = examination.answer(promise, steered=rung.steered)
+            if found == GOOD:
+                promise = rows.promise_of(search.row)
+                chosen.append(self._make(promise, verdict or examination.verdict(promise), wave))
+        return chosen
+
+    def _begin_rung(self, rung: Rung) -> None:
+        """Open the rows, and forget what other rungs have found."""
+        search = self.examination.search
+        self.examination.steer.standing = ()
+        self.examination.note_starting()
+        self.candidates.open(again=rung.again, steered=rung.steered)
+        np.asarray(search.refused_alike).fill(0)
+        np.asarray(search.freed).fill(0)
+        for pair in self._freed:
+            search.freed[self.candidates.row_of(pair)] = 1
+        search.in_vain = 0
+        search.only_certain, search.only_rules = rung.only_certain, rung.only_rules
+        search.again, search.all_by_python = rung.again, rung.steered or self._has_pending
+
+    def _make(self, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
+        """Move a pod of the best row, and open what that concerns."""
+        pair, examination = promise.pair, self.examination
+        made = self._commit.move(pair, promise, verdict, wave)
+        examination.steer.standing = verdict.marks
+        examination.forget(pair)
+        examination.note_starting()
+        takers = (taker.node for taker in verdict.prediction.takers)
+        nodes = pair[1], int(verdict.prediction.nodes[0]), *takers
+        concerned = self.candidates.move(pair[0], nodes, wave.retried)
+        wave.retried.update(concerned.tolist())
+        np.asarray(examination.search.refused_alike)[concerned] = 0
+        return made
 
     def _goes_on(self) -> bool:
         """Return whether another move may be made in this wave; record what waits for earlier runs' moves."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rebalancer.core.counts import DomainCounts, has_pods
 from rebalancer.core.filters import HardSpread, drop_occupied, keep_even
 from rebalancer.core.landings import LandingTable
-from rebalancer.core.moves import Look
+from rebalancer.core.moves import RefusedRow
 from rebalancer.core.prediction import (
     FILTERS,
     ClusterArrays,
@@ -455,7 +455,7 @@ class Lowering:
         return pods
 
 
-def read_landings(landings: LandingTable | Look) -> Prediction:
+def read_landings(landings: LandingTable | RefusedRow) -> Prediction:
     """Return landings as the core has found, or noted, them."""
     nodes, probability = np.asarray(landings.nodes), np.asarray(landings.probability)
     return Prediction(nodes[: landings.count].copy(), probability[: landings.count].copy())
