@@ -15,8 +15,15 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.redact import Redactor
-from tests.unit.kube.scripted import Say, ScriptedServer, client_of, list_body, status_body
-from tests.unit.kube.test_capture import cluster, owned_pod
+from tests.unit.kube.scripted import (
+    Say,
+    ScriptedServer,
+    client_of,
+    list_body,
+    owned_pod,
+    status_body,
+)
+from tests.unit.kube.test_capture import cluster
 
 ROOT = "/apis/resource.k8s.io/v1"
 RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"

@@ -1,10 +1,13 @@
 """A report in all its forms: headings, lists, tables with notes, and what a cluster's names cannot do in them."""
 
+import html
 import io
 import json
+import re
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.plain_text import Paint
@@ -74,6 +77,34 @@ def test_markdown_has_a_headline_a_nested_list_and_an_aligned_table():
         "",
         "Closed on Sundays.",
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "[a](javascript:1) ![b](http://c)",
+        "`a` *b* _c_ ~~d~~ $e$",
+        "| a | b |",
+        "# a",
+        "> a",
+        "-a",
+        "a\\|b",
+        "&lt;a&gt;",
+        "@team",
+    ],
+)
+def test_foreign_text_is_text_in_markdown(text):
+    # A reader of Markdown that shares no code with ours.
+    rendered = MarkdownIt("gfm-like", {"linkify": False}).render(
+        document([Table([["HEAD"], [text]]), "", Passage(text, "  ")]).show("markdown")
+    )
+    cell = re.search(r"<td>(.*?)</td>", rendered, re.DOTALL)
+    item = re.search(r"<li>(.*?)</li>|<p>(.*?)</p>", rendered, re.DOTALL)
+    assert cell is not None
+    assert item is not None
+    for found in (cell[1], item[1] or item[2]):
+        assert html.unescape(found).replace("\u2060", "").strip() == text
 
 
 def test_html_nests_lists_and_closes_them():

@@ -87,7 +87,11 @@ def held(of: str, where: str, *devices: str) -> Json:
 
 
 def with_classes(nodes: list[Json], pods: list[Json], **more: Any) -> World:
-    known = {"resourceclaims": [], "resourceclaimtemplates": [], "resourceslices": []}
+    known: dict[str, list[Json]] = {
+        "resourceclaims": [],
+        "resourceclaimtemplates": [],
+        "resourceslices": [],
+    }
     return World(nodes, pods, **{**known, **more})
 
 
@@ -118,7 +122,7 @@ def test_devices_stand_for_an_extended_resource(resource):
 
 def test_some_nodes_have_a_device_plug_in_and_others_devices_for_a_resource():
     asking = {GPU: "1"}
-    claiming = {"resourceClaims": [{"name": "x", "resourceClaimTemplateName": "x"}]}
+    claiming: Any = {"resourceClaims": [{"name": "x", "resourceClaimTemplateName": "x"}]}
     exactly = {"deviceClassName": "gpu", "count": 1}
     template = {
         "metadata": {"name": "x", "namespace": "default"},
@@ -180,5 +184,6 @@ def test_an_amount_of_such_a_resource_asks_for_devices():
         resourceclaims=[held("old", "a", "gpu-0")],
     )
     amounts = made.snapshot.amounts({GPU: "1"})
+    assert amounts is not None
     free = made.snapshot.nodes.allocatable - made.state.used
     assert (free >= amounts[:, None]).all(axis=0).tolist() == [False, True]
