@@ -24,7 +24,7 @@ cpdef Py_ssize_t find_full(
 cpdef bint is_about(
     LimitArrays limits, Py_ssize_t limit, Py_ssize_t node, Py_ssize_t strategy, bint ready
 ) except -1
-cpdef long long left_of(LimitArrays limits, Py_ssize_t limit) except? -1
+cpdef long long count_left(LimitArrays limits, Py_ssize_t limit) except? -1
 cpdef void count(
     LimitArrays limits, Py_ssize_t cls, Py_ssize_t node, Py_ssize_t strategy, Py_ssize_t first, bint ready
 ) except *

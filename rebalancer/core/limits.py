@@ -111,7 +111,7 @@ def is_about(limits: LimitArrays, limit: int, node: int, strategy: int, ready: b
     return node < 0 or not (limits.of_open[limit] and limits.closed[node])
 
 
-def left_of(limits: LimitArrays, limit: int) -> int:
+def count_left(limits: LimitArrays, limit: int) -> int:
     """Return how much more a limit allows."""
     return limits.most[limit] - limits.used[limits.counter[limit]]
 

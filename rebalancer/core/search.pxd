@@ -1,5 +1,5 @@
 from rebalancer.core.effects cimport gains_less, is_gamble
-from rebalancer.core.limits cimport LimitArrays, find_full, left_of
+from rebalancer.core.limits cimport LimitArrays, find_full, count_left
 from rebalancer.core.moves cimport Bench, Mover, RefusedRow, ask, judge_pod, note
 from rebalancer.core.rows cimport (
     Book,

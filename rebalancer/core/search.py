@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.core.effects import gains_less, is_gamble
-from rebalancer.core.limits import LimitArrays, find_full, left_of
+from rebalancer.core.limits import LimitArrays, find_full, count_left
 from rebalancer.core.moves import Bench, Mover, RefusedRow, ask, judge_pod, note
 from rebalancer.core.rows import (
     Book,
@@ -244,14 +244,14 @@ def _is_limited(search: Search, row: int, cls: int) -> bool:
     if limit < 0:
         return False
     look = RefusedRow(_LIMITED, term)
-    look.limit, look.left = limit, left_of(limits, limit)
+    look.limit, look.left = limit, count_left(limits, limit)
     search.looks[row] = look
     if limit < search.first_of_wave:
         keep_back(search, row)
     elif limit < search.first_quota:
         search.waits[row] = limit
         owner = candidates.of_owner[cls]
-        if owner >= 0 and not search.any_starting and left_of(limits, owner) <= 0:
+        if owner >= 0 and not search.any_starting and count_left(limits, owner) <= 0:
             search.held[cls] = limit
             close_class(book, cls)
     close(book, row)

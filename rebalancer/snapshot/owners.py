@@ -483,7 +483,9 @@ def pod_selector(workload: o.Workload) -> o.LabelSelector | None:
         return None
 
 
-_READ_LATER = re.compile(rb',"os":(?:null|\{"name":"[^"]*"\})')
+_READ_LATER = re.compile(
+    rb',"os":(?:null|\{"name":"[^"]*"\})|,"evictionResponders":(?:null|\[[^\]]*\])'
+)
 """What no fingerprint includes: fields that versions after the first one read."""
 
 

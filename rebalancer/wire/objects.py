@@ -292,8 +292,10 @@ class EvictionResponder(_Wire, frozen=True):
     priority: int | None = None
 
 
-class PodResourceClaim(_Wire, frozen=True):
+class PodResourceClaim(_Wire, frozen=True, omit_defaults=True):
     """A ResourceClaim that a pod names, or that is made for it from a template."""
+
+    # What is not there is not written: the fingerprints of owners are as they were when these were read as they are.
 
     name: str = ""
     resource_claim_name: str | None = None

@@ -170,6 +170,21 @@ FULL = {
         (FULL, {}, "Deployment/default/web/a713963fb67699e8"),
         (FULL, {"kind": "StatefulSet"}, "StatefulSet/default/web/a713963fb67699e8"),
         ({"os": {"name": "linux"}}, {}, "Deployment/default/web/53aa2f29c47616dd"),
+        (
+            {"evictionResponders": [{"name": "example.com/mover", "priority": 7}]},
+            {},
+            "Deployment/default/web/53aa2f29c47616dd",
+        ),
+        (
+            {
+                "resourceClaims": [
+                    {"name": "gpu", "resourceClaimTemplateName": "one-gpu"},
+                    {"name": "shared", "resourceClaimName": "big"},
+                ]
+            },
+            {},
+            "Deployment/default/web/e3021304a737073d",
+        ),
     ],
 )
 def test_the_fingerprint_of_a_template_is_the_same_in_each_version(spec, keys, frozen):
