@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.core.effects import gains_less, is_gamble
-from rebalancer.core.limits import LimitArrays, find_full, count_left
+from rebalancer.core.limits import LimitArrays, count_left, find_full
 from rebalancer.core.moves import Bench, Mover, RefusedRow, ask, judge_pod, note
 from rebalancer.core.rows import (
     Book,
