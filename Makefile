@@ -178,6 +178,7 @@ requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
 	$(COMPILE) --output-file tests/audit/requirements.txt tests/audit/requirements.in
+	$(COMPILE) --output-file benchmarks/room/requirements.txt benchmarks/room/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/docs/site/requirements.txt tests/docs/site/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
 
@@ -202,7 +203,8 @@ install: $(IMAGE)  ## the chart of this checkout on a cluster, with an image tha
 
 evidence: $(STAMP)  ## docs/evidence.md: hours, goes on where it was stopped; ONLY=room,consolidation MINUTES=10
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
-	$(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target build/solvers -r benchmarks/room/requirements.txt
+	PYTHONPATH=build/solvers $(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
 
 audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json; STRICT=1: what is not judged fails, too
 	@test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit

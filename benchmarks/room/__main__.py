@@ -19,6 +19,7 @@ from benchmarks.room.clusters import RoomCluster, Work, cluster, with_gangs
 from benchmarks.room.optimum import RoomOptimum, optimum
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Budgets
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import snapshot_of
 
@@ -45,8 +46,10 @@ def slots_of(made: RoomCluster) -> Work:
     return first
 
 
-def planned(made: RoomCluster, slots: Work | None = None) -> tuple[Plan, float]:
-    """Return the plan on a cluster, and how long it took; ``slots``: what is to be free, and does not wait."""
+def planned(
+    made: RoomCluster, slots: Work | None = None, budgets: Budgets | None = None
+) -> tuple[Plan, float]:
+    """Return the plan on a cluster, and how long it took; ``slots``: what is to be free, and does not wait; ``budgets``: others than the default."""
     name = "make-room" if slots is None else "slots"
     strategy = Registry.installed().strategy(name)
     given: dict[str, object] = {}
@@ -62,7 +65,8 @@ def planned(made: RoomCluster, slots: Work | None = None) -> tuple[Plan, float]:
     params = strategy.Params.model_validate(given)
     snapshot = snapshot_of(objects)
     began = time.process_time()
-    decided = plan_alone(snapshot, name, strategy, params, Settings(steer=True))
+    settings = Settings(steer=True, budgets=budgets or Budgets())
+    decided = plan_alone(snapshot, name, strategy, params, settings)
     decided.explanation.make()
     return decided, time.process_time() - began
 
@@ -75,14 +79,14 @@ def result(seed: int, *, of_slots: bool, gangs: bool) -> Result:
         slots.apart = False
     best = optimum(made)
     plan, seconds = planned(made, slots)
-    let_in, wrong = _end(made, plan)
+    let_in, wrong = end_of(made, plan)
     if slots is not None:
         let_in = (slots.waiting - plan.after["slots"].violated,)
     together = sum(move.of_gang for move in plan.moves)
     return Result(seed, let_in, len(plan.moves), seconds, best, together, wrong)
 
 
-def _end(made: RoomCluster, plan: Plan) -> tuple[tuple[int, ...], str]:
+def end_of(made: RoomCluster, plan: Plan) -> tuple[tuple[int, ...], str]:
     """Return how many of each priority stand in the end, by the skips of the plan, and what is wrong with its end."""
     priorities = sorted({one.priority for one in made.works if one.waiting}, reverse=True)
     by_name = {work.name: work for work in made.works}

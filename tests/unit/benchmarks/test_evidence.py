@@ -54,6 +54,21 @@ def test_parts_of_room_are_added_up():
     assert rows["pods let in, of those that can be"] == "36 of 38"
 
 
+def test_parts_beside_a_solver_are_added_up_by_what_it_was_asked():
+    text = (
+        "5000\t(2,)\t2\n"
+        "beside 1 s of CP-SAT, clusters 10: the same 2, better 2; pods 18 of 27; evictions where the same 4 of 8\n"
+        "beside 1 s of CP-SAT with what is kept, clusters 10: the same 7, better 0; pods 18 of 24;"
+        " evictions where the same 11 of 11\n"
+    )
+    read = READERS["cp-sat"]
+    assert read is not None
+    rows = {row.what: row.number for row in read([text, text])}
+    assert list(rows) == ["beside 1 s of CP-SAT", "beside 1 s of CP-SAT with what is kept"]
+    assert rows["beside 1 s of CP-SAT"].startswith("of 20 clusters as many let in: 20.0%")
+    assert "more: 4; pods 36 of 54; evictions where as many 8 of 16" in rows["beside 1 s of CP-SAT"]
+
+
 def test_rows_of_consolidation_are_read():
     text = "| seed | nodes |\n|---|\n| 20 | 28 | 100 | 0 | 19 | 22 | 22 | 66 | 4 | 0 | yes | 0 |\n"
     read = READERS["consolidation"]
