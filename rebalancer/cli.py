@@ -13,7 +13,7 @@ import click
 from rebalancer import __version__
 from rebalancer.base.output import say
 from rebalancer.commands.call import call
-from rebalancer.commands.panels import HELP_ALL, shows_all
+from rebalancer.commands.panels import PanelGroup, shows_all
 from rebalancer.core import INTERPRETED, is_compiled
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _current_names(ctx: click.Context, args: list[str]) -> list[str]:
     return args
 
 
-class _Commands(click.Group):
+class _Commands(PanelGroup):
     """A command group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -129,12 +129,7 @@ class _Commands(click.Group):
         return loaded
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, with the current names of commands; ``--help-all`` is the help of any of them with all there is."""
-        own = args[: args.index("--")] if "--" in args else args
-        if HELP_ALL in own:
-            ctx.meta[HELP_ALL] = True
-            place = own.index(HELP_ALL)
-            args = [*args[:place], "--help", *args[place + 1 :]]
+        """Parse the arguments, with the current names of commands."""
         return super().parse_args(ctx, _current_names(ctx, args) if args else args)
 
     def resolve_command(
@@ -171,7 +166,7 @@ class _Commands(click.Group):
                 )
         if not shows_all(ctx):
             formatter.write_paragraph()
-            formatter.write_text(f"All commands: {ctx.command_path} {HELP_ALL}")
+            formatter.write_text(f"All commands: {ctx.command_path} --help-all")
         formatter.write_text(f"Options that many commands take: {ctx.command_path} options")
 
 

@@ -10,9 +10,10 @@ from click.shell_completion import ShellComplete, get_completion_class
 
 from rebalancer.base.early_signals import COMPLETE_VARIABLE
 from rebalancer.base.output import write
+from rebalancer.commands.panels import PanelCommand
 
 
-@click.command("completion")
+@click.command("completion", cls=PanelCommand)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:

@@ -16,7 +16,7 @@ from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples
-from rebalancer.commands.panels import PanelCommand
+from rebalancer.commands.panels import PanelGroup
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import DRIFTS_PATH, LIVE, KeptError, keep_cluster, run_demo
 from rebalancer.kube.client import Client
@@ -27,6 +27,7 @@ _KUBECONFIG = Path("demo.kubeconfig")
 
 @click.group(
     "demo",
+    cls=PanelGroup,
     invoke_without_command=True,
     epilog=examples(
         "rebalancer demo --report demo-report.html",
@@ -82,7 +83,7 @@ def command(
     return int(run_demo(speed=speed, run=_run, report=report))
 
 
-@command.command("drift", cls=PanelCommand)
+@command.command("drift")
 @CLUSTER
 @click.argument("name", type=click.Choice(list(LIVE)))
 @click.pass_obj

@@ -27,7 +27,7 @@ from rebalancer.commands.flags import (
     output_flag,
     takes,
 )
-from rebalancer.commands.panels import PanelCommand
+from rebalancer.commands.panels import PanelGroup
 from rebalancer.explain.find import (
     KINDS,
     NODE,
@@ -262,7 +262,7 @@ def _head(kind: str, report: RunReport) -> dict[str, Any]:
     }
 
 
-class _Kinds(click.Group):
+class _Kinds(PanelGroup):
     """A group whose commands may be named as kubectl names objects: ``deploy/web``, ``po web-0``, a plain name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -329,7 +329,7 @@ _ANY = "named"
 """The command for an object whose kind its name says."""
 
 
-@command.command(_ANY, cls=PanelCommand, hidden=True)
+@command.command(_ANY, hidden=True)
 @click.argument("name", shell_complete=complete_pods)
 @_WITHIN
 @_EXPLAINED
@@ -352,9 +352,7 @@ def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     return int(explain_workload(name, explaining))
 
 
-@command.command(
-    "pod", cls=PanelCommand, epilog=examples("rebalancer explain pod web-0 --node node-a1")
-)
+@command.command("pod", epilog=examples("rebalancer explain pod web-0 --node node-a1"))
 @click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=complete_pods)
 @_WITHIN
 @click.option(
@@ -375,7 +373,7 @@ def _pod(pod: str, node: str | None, of_namespace: str | None, **options: Any) -
     return int(explain_pod(within(pod, of_namespace), node, explaining))
 
 
-@command.command("node", cls=PanelCommand, epilog=examples("rebalancer explain node node-a1"))
+@command.command("node", epilog=examples("rebalancer explain node node-a1"))
 @click.argument("node", metavar="NAME", shell_complete=complete_nodes)
 @_EXPLAINED
 def _node(node: str, **options: Any) -> int:
@@ -390,7 +388,6 @@ def _node(node: str, **options: Any) -> int:
 
 @command.command(
     "workload",
-    cls=PanelCommand,
     epilog=examples(
         "rebalancer explain workload web", "rebalancer explain workload Deployment/default/web"
     ),
@@ -446,7 +443,6 @@ def _all_codes() -> list[CodeMeaning]:
 
 @command.command(
     "code",
-    cls=PanelCommand,
     epilog=examples("rebalancer explain code Unsure", "rebalancer explain code"),
 )
 @click.argument("code", metavar="[CODE]", required=False, shell_complete=_complete_codes)

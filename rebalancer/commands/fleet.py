@@ -27,7 +27,7 @@ from rebalancer.commands.flags import (
     reference,
     takes,
 )
-from rebalancer.commands.panels import PanelCommand
+from rebalancer.commands.panels import PanelGroup
 from rebalancer.fleet.clusters import (
     FILE,
     STATUS,
@@ -190,14 +190,13 @@ def show_report(
     return ExitCode.PARTIAL if report.is_incomplete else ExitCode.DONE
 
 
-@click.group("fleet")
+@click.group("fleet", cls=PanelGroup)
 def command() -> None:
     """Observe several clusters, and report on all of them."""
 
 
 @command.command(
     "observe",
-    cls=PanelCommand,
     epilog=examples(
         "rebalancer fleet observe --clusters fleet.yaml --kubeconfigs /kubeconfigs --status fleet/status"
     ),
@@ -219,9 +218,7 @@ def _observe(**flags: Any) -> int:
     return int(observe_member(of_fleet, RunOptions.of(**flags), system_environment()))
 
 
-@command.command(
-    "report", cls=PanelCommand, epilog=examples("rebalancer fleet report --fleet rebalancing/fleet")
-)
+@command.command("report", epilog=examples("rebalancer fleet report --fleet rebalancing/fleet"))
 @CLUSTER
 @click.option(
     "--fleet",

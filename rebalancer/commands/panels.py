@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 import click
+
+from rebalancer.base.output import write
 
 SHARED: Mapping[str, Sequence[str]] = {
     "Access to the cluster": (
@@ -27,7 +30,6 @@ SHARED: Mapping[str, Sequence[str]] = {
         "deadline",
         "lease",
         "memory",
-        "machine_state",
     ),
     "Metrics and notices": (
         "metrics_push",
@@ -49,6 +51,7 @@ _PANELS: Mapping[str, Sequence[str]] = {
     "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
     "More of the policy": ("only", "mode", "select", "lift_budgets", "no_memory"),
     "In special cases": (
+        "machine_state",
         "pod_selector",
         "evict_batch",
         "evict_gangs",
@@ -64,16 +67,16 @@ _PANELS: Mapping[str, Sequence[str]] = {
 _PANEL_OF = {name: heading for heading, names in _PANELS.items() for name in names}
 _AT_ONCE = ("Options", "As kubectl drain", "As a simulation goes")
 """What ``--help`` shows; ``--help-all`` shows the other panels, too."""
-HELP_ALL = "--help-all"
+_ALL = "--help-all"
 
 
 def shows_all(ctx: click.Context) -> bool:
-    """Return whether the help is asked for with all commands and flags."""
-    return HELP_ALL in ctx.meta
+    """Return whether the help is asked for with all commands and options."""
+    return _ALL in ctx.meta
 
 
 def list_panels(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-    """Return heading -> the flags of a command, each with its help."""
+    """Return heading -> the options of a command, each with its help."""
     panels: dict[str, list[tuple[str, str]]] = {"Options": []}
     panels |= {heading: [] for heading in _PANELS}
     for flag in command.get_params(ctx):
@@ -82,16 +85,51 @@ def list_panels(command: click.Command, ctx: click.Context) -> dict[str, list[tu
     return {heading: records for heading, records in panels.items() if records}
 
 
-class PanelCommand(click.Command):
-    """A command whose help begins with the flags that most calls need; ``--help-all`` shows the others in panels."""
+def _show_help(ctx: click.Context, flag: click.Parameter, asked: bool) -> None:
+    """Print the help and end: as any other output, so that a reader who has left is no error."""
+    if not asked or ctx.resilient_parsing:
+        return
+    if _ALL in flag.opts:
+        ctx.meta[_ALL] = True
+    write(sys.stdout, [ctx.get_help(), "\n"])
+    ctx.exit()
+
+
+class _WithHelp(click.Command):
+    """A command with ``--help`` and ``--help-all``."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return ``--help``."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all parameters, the two of the help last."""
+        every = click.Option(
+            [_ALL],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_help,
+            help="Show all options and exit.",
+        )
+        return [*super().get_params(ctx), every]
+
+
+class PanelCommand(_WithHelp):
+    """A command whose help begins with the options that most calls need; ``--help-all`` shows the others in panels."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the flags by panel."""
-        panels = list_panels(self, ctx)
-        for heading, records in panels.items():
+        """Write the options by panel."""
+        for heading, records in list_panels(self, ctx).items():
             if heading in _AT_ONCE or shows_all(ctx):
                 with formatter.section(heading):
                     formatter.write_dl(records)
-        if not shows_all(ctx) and any(heading not in _AT_ONCE for heading in panels):
-            formatter.write_paragraph()
-            formatter.write_text(f"All options: {ctx.command_path} {HELP_ALL}")
+
+
+class PanelGroup(_WithHelp, click.Group):
+    """A group of such commands."""
+
+    command_class = PanelCommand

@@ -15,7 +15,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import create_file, say, write
 from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import ACCESS, POLICY, examples, takes
-from rebalancer.commands.panels import PanelCommand
+from rebalancer.commands.panels import PanelGroup
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
 from rebalancer.migrate.source import read_source
 from rebalancer.migrate.uses import (
@@ -127,14 +127,13 @@ def _refuse_others(directory: Path, files: Mapping[str, str]) -> None:
         raise PolicyError([f"{directory}: holds {others[0]} already; name an empty directory"])
 
 
-@click.group("policy")
+@click.group("policy", cls=PanelGroup)
 def command() -> None:
     """Check, show and migrate policies."""
 
 
 @command.command(
     "check",
-    cls=PanelCommand,
     epilog=examples(
         "rebalancer policy check policy.yaml",
         "rebalancer policy check policy.yaml --against-cluster",
@@ -180,7 +179,6 @@ def _check(
 
 @command.command(
     "show",
-    cls=PanelCommand,
     epilog=examples(
         "rebalancer policy show > policy.yaml",
         "rebalancer policy show --policy policy.yaml -n shop",
@@ -241,7 +239,6 @@ def _strategies() -> None:
 
 @command.command(
     "migrate",
-    cls=PanelCommand,
     epilog=examples(
         "rebalancer policy migrate descheduler.yaml -o policy.yaml",
         "kubectl get configmap descheduler -n kube-system -o yaml | rebalancer policy migrate -",

@@ -9,12 +9,13 @@ import click
 
 from rebalancer.base.environment import system_environment
 from rebalancer.base.output import write
+from rebalancer.commands.panels import PanelGroup
 from rebalancer.policy.forms import schema
 from rebalancer.registry import Registry
 from rebalancer.report.schema import report_schema
 
 
-@click.group("schema")
+@click.group("schema", cls=PanelGroup)
 def command() -> None:
     """Print the JSON schema of reports or of policies."""
 

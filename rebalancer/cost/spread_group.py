@@ -113,7 +113,8 @@ class SpreadGroup(RuledGroup):
             pods = view.state.living_of(cls)
             reached = np.unique(self.domains.of_node[view.usable(cls)])
             own = self.domains.of_node[nodes[pods]]
-            parts.append(pods[~np.array([((reached >= 0) & (reached != at)).any() for at in own])])
+            leaves = [((reached >= 0) & (reached != at)).any() for at in own]
+            parts.append(pods[~np.array(leaves, bool)])
         return np.concatenate(parts)
 
     @property

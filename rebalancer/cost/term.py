@@ -384,8 +384,10 @@ class AskedTerm:
         """Return the change (K,) at each landing."""
         nodes = np.asarray(move.nodes)
         if self._term.cause is not Cause.PLACE:
-            return self._term.delta_of(move.pod, nodes)
-        return self._term.delta(move.cls, move.node, move.replacement, nodes)
+            changes = self._term.delta_of(move.pod, nodes)
+        else:
+            changes = self._term.delta(move.cls, move.node, move.replacement, nodes)
+        return _one_each(changes, nodes)
 
 
 def gains_at(group: Group, nodes: Int32s) -> Floats:
@@ -415,7 +417,19 @@ class _AskedGroup:
     def change(self, move: PodMove) -> Floats:
         """Return the change (K,) at each landing."""
         nodes = np.asarray(move.nodes)
-        return self._group.delta(move.cls, move.node, move.replacement, nodes)
+        changes = self._group.delta(move.cls, move.node, move.replacement, nodes)
+        return _one_each(changes, nodes)
+
+
+def _one_each(changes: Floats, nodes: Int32s) -> Floats:
+    """Return ``changes``, which have to be one for each landing: the core reads so many, whatever a third party gives it.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if changes.shape != nodes.shape:
+        raise ValueError(f"{changes.shape} changes of the cost for {nodes.shape} landings")
+    return changes
 
 
 def rule_of(group: Group) -> Rule:

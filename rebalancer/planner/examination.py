@@ -228,7 +228,11 @@ class Examination:
         known = None if row < 0 else self._read(pair[0], self._looks[row])
         if known is None or promise is None:
             return known
-        return RefusedMove(known.strategy, self._refine(promise.pod, known.strategy, known.refusal))
+        refusal = self._refine(promise.pod, known.strategy, known.refusal)
+        look = self._looks[row]
+        if pair in self._unsteered and isinstance(look, RefusedRow) and look.limit < 0:
+            refusal = Refusal.of(Why.NO_MARKS, why=refusal)
+        return RefusedMove(known.strategy, refusal)
 
     def _read(self, cls: int, look: RefusedRow | RefusedMove | None) -> RefusedMove | None:
         """Return a look at a pod of a class as a reason."""

@@ -322,11 +322,13 @@ def _is_heading(line: _Line, following: _Part) -> bool:
 
 
 _MARKUP = re.compile(r"(^-|[\\`*_{}\[\]<>()#+!|~@&$])")
+_NUMBER = re.compile(r"^(\d+)(?=[.])")
 
 
 def escape_markdown(text: str) -> str:
     """Return a text in which Markdown has no effect, and which mentions nobody."""
-    return _MARKUP.sub(r"\\\1", printable(text)).replace("\\@", "@\u2060")
+    marked = _MARKUP.sub(r"\\\1", printable(text)).replace("\\@", "@\u2060")
+    return _NUMBER.sub(r"\1\\", marked)
 
 
 def _markdown(blocks: Iterable[Block], *, titled: bool = True) -> Iterator[str]:

@@ -225,9 +225,9 @@ def _with_classes(
     return replace(
         snapshot,
         classes=tuple(classes),
-        requests=freeze(snapshot.requests[:, columns]),
-        scored=freeze(snapshot.scored[:, columns]),
-        usage=usage and replace(usage, classes=freeze(usage.classes[:, columns])),
+        requests=freeze(snapshot.requests.take(columns, axis=1)),
+        scored=freeze(snapshot.scored.take(columns, axis=1)),
+        usage=usage and replace(usage, classes=freeze(usage.classes.take(columns, axis=1))),
         budgets=tuple(
             replace(budget, classes=_with_next(budget.classes, next_of))
             for budget in snapshot.budgets

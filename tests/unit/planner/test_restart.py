@@ -9,6 +9,7 @@ from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Limit
 from rebalancer.snapshot.owners import HASH, with_restarts
 from rebalancer.testing.snapshots import HOSTNAME, disruption_budget, node, snapshot_of, workload
+from strategies.slots import SlotsParams
 from tests.strategies.pod_states import ago, condition
 from tests.unit.planner.test_allowance import rolled_out
 
@@ -42,6 +43,13 @@ def test_the_move_of_a_single_replica_is_a_restart(plan):
     (move,) = result.moves
     assert (move.method, move.node, move.landings[0].node) == (Method.RESTART, "n-a", "n-b")
     assert move.reason.endswith("by a restart of the rollout")
+
+
+def test_room_is_counted_beside_workloads_that_restart(plan):
+    snapshot = with_restarts(snapshot_of([*NODES, *web({})]))
+    asked = {"slots": SlotsParams.model_validate({"free": {"cpu": "2"}})}
+    result = plan(snapshot, strategies=["slots"], params=asked)
+    assert (result.moves, result.after["slots"].violated) == ((), 0)
 
 
 def test_a_budget_that_allows_nothing_loses_nothing_by_a_restart(plan):

@@ -88,6 +88,7 @@ def test_markdown_has_a_headline_a_nested_list_and_an_aligned_table():
         "| a | b |",
         "# a",
         "> a",
+        "12. a",
         "-a",
         "a\\|b",
         "&lt;a&gt;",
