@@ -37,7 +37,7 @@ cdef class Search:
 cpdef int find_move(Search search) except -1
 cdef int _look_at(Search search, Py_ssize_t row, Py_ssize_t cls, Mover mover) except -1
 cpdef int judge_row(Search search, Py_ssize_t row, Mover mover) except -1
-cpdef int settle(
+cpdef int go_on(
     Search search,
     Py_ssize_t row,
     bint good,

@@ -161,10 +161,10 @@ def judge_row(search: Search, row: int, mover: Mover) -> int:
         look = note(bench, mover, code, term, cost)
         search.looks[row] = search.alike[mover.cls] = look
     landing = -1 if code == _NO_NODE else mover.cluster.landings.nodes[0]
-    return settle(search, row, code == _GOOD_MOVE, bench.effect.gain, bench.effect.best, landing)
+    return go_on(search, row, code == _GOOD_MOVE, bench.effect.gain, bench.effect.best, landing)
 
 
-def settle(
+def go_on(
     search: Search,
     row: int,
     good: bool,

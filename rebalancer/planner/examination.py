@@ -135,7 +135,7 @@ class Examination:
             self._looks[promise.row] = self.search.alike[pair[0]] = refused
         landing = int(prediction.nodes[0]) if len(prediction.nodes) else -1
         gain, best = view_of(np.array(verdict.gain)), view_of(np.array(verdict.best))
-        return core.settle(self.search, promise.row, refusal is None, gain, best, landing), verdict
+        return core.go_on(self.search, promise.row, refusal is None, gain, best, landing), verdict
 
     def _is_plain(self, cls: int, pod: int) -> bool:
         """Return whether the core can judge a pod alone, since no pending pod takes the room that it leaves."""
