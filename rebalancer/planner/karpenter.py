@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
 from rebalancer.snapshot.karpenter import POOL, NodeClaim, Takes
-from rebalancer.snapshot.leaving import Announcement, NoticeKind
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.leaving import OF_KARPENTER, Announcement, NoticeKind
+from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts
 from rebalancer.snapshot.state import ClusterState
 
@@ -39,6 +40,18 @@ def with_claims(snapshot: Snapshot, profile: SchedulerProfile) -> Snapshot:
         leaving[node] = True
     noted = dict(sorted(notices.items()))
     return replace(snapshot, nodes=replace(nodes, notices=noted, leaving=freeze(leaving)))
+
+
+def describe_closed(nodes: Nodes) -> str:
+    """Return a sentence on the nodes that take no replacements because of Karpenter; empty if there are none."""
+    number = sum(any(of.kind in OF_KARPENTER for of in noted) for noted in nodes.notices.values())
+    if not number:
+        return ""
+    takes = "takes" if number == 1 else "take"
+    return (
+        f"{number} of {count(len(nodes), 'node')} {takes} no replacements, "
+        "since Karpenter removes or replaces them, or may do so next: explain node says why"
+    )
 
 
 def find_changing(snapshot: Snapshot) -> tuple[int, int]:

@@ -301,6 +301,23 @@ def test_no_strategy_fills_what_karpenter_empties(of):
     assert planned([*objects, claim("low"), pool("WhenEmpty")], of)
 
 
+@pytest.mark.parametrize("after", ["30s", "24h"])
+def test_the_plan_says_how_many_nodes_take_nothing(after):
+    names = [f"n{number}" for number in range(6)]
+    objects = [
+        *(node(name, labels={POOL: "p"}) for name in names),
+        *workload("web", [*names, "n0"], cpu="200m"),
+        *(claim(name) for name in names),
+        pool(consolidateAfter=after),
+    ]
+    made = rules("strategies: {duplicates: {}}\nprotect: {minPodAge: 0s}")
+    plan = make_plan(made, snapshot_of(objects, now=NOW), Timings(SystemClock())).plan
+    said = [one for one in plan.warnings if "Karpenter" in one]
+    assert [one[:38] for one in said] == ["6 of 6 nodes take no replacements, sin"] * (
+        after == "30s"
+    )
+
+
 def test_a_zone_whose_only_node_may_go_is_no_closed_zone():
     snapshot = snapshot_of([*zones(), claim("n-z"), pool()], now=NOW)
     assert rules().problem(snapshot).held == ""
