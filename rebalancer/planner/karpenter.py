@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -154,7 +153,8 @@ class _Candidates:
     def _list_drifted(self) -> Iterator[tuple[int, str]]:
         """Yield (node, why) for the drifted nodes that are replaced next: of each pool as many as its budgets let go at once.
 
-        Karpenter takes the one that has been drifted for longest. Which of equal ones it takes is not known: then none of them is listed.
+        Karpenter takes empty ones first, then the one that has been drifted for longest. Which of equal ones it takes is not known: then
+        none of them is listed.
         """
         drifted: dict[str, list[int]] = {}
         for node, claim in self._claims.items():
@@ -175,10 +175,12 @@ class _Candidates:
             )
 
     def _take_first(self, drifted: list[int], most: int) -> list[int]:
-        """Return at most so many of the nodes, those that have been drifted for longest; equal ones all or none."""
-        since = sorted(self._claims[node].drifted_since for node in drifted)
-        before = since[most] if most < len(since) else math.inf
-        return [node for node in drifted if self._claims[node].drifted_since < before]
+        """Return at most so many of the nodes, empty ones first, then those that have been drifted for longest; equal ones all or none."""
+        turn = {
+            node: (len(self._on(node)) > 0, self._claims[node].drifted_since) for node in drifted
+        }
+        turns = sorted(turn.values())
+        return [node for node in drifted if most >= len(turns) or turn[node] < turns[most]]
 
     def _may_be_replaced(self, node: int, claim: NodeClaim) -> bool:
         held = claim.waits_for_pods and self._blocking[self._on(node)].any()

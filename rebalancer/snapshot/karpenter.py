@@ -31,7 +31,7 @@ class Takes(enum.Flag):
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolRules:
     """What a NodePool lets Karpenter do to its nodes."""
 
     takes: Takes = Takes.NOTHING
@@ -77,7 +77,7 @@ class NodeClaim:
     consolidatable_from: float = 0.0
     """Unix seconds from which that may be so: the last pod that came or went, and ``consolidateAfter``."""
     takes: Takes = Takes.NOTHING
-    pool: Pool = Pool()
+    pool: PoolRules = PoolRules()
     labels: Mapping[str, str] | None = None
     """Those that its node will have, as far as they are known."""
     taints: tuple[o.Taint, ...] = ()
@@ -92,16 +92,16 @@ def fold_node_claims(
     of_pool = {pool.metadata.name: _fold_pool(pool) for pool in pools}
     named = sorted(claims, key=lambda claim: claim.metadata.name)
     return tuple(
-        _fold(claim, of_pool.get((claim.metadata.labels or {}).get(POOL, ""), Pool()))
+        _fold(claim, of_pool.get((claim.metadata.labels or {}).get(POOL, ""), PoolRules()))
         for claim in named
     )
 
 
-def _fold_pool(pool: o.NodePool) -> Pool:
+def _fold_pool(pool: o.NodePool) -> PoolRules:
     disruption = pool.spec.disruption
     budgets = disruption.budgets or ()
     states = {one.type: one.status for one in pool.status.conditions or ()}
-    return Pool(
+    return PoolRules(
         takes=_takes(pool),
         consolidate_after=_seconds(disruption.consolidate_after or "0s"),
         held_up=sum(_seconds(one.duration) for one in budgets if one.schedule and _is_zero(one)),
@@ -115,7 +115,7 @@ def _fold_pool(pool: o.NodePool) -> Pool:
     )
 
 
-def _fold(claim: o.NodeClaimObject, pool: Pool) -> NodeClaim:
+def _fold(claim: o.NodeClaimObject, pool: PoolRules) -> NodeClaim:
     meta, status = claim.metadata, claim.status
     true = {one.type: one for one in status.conditions or () if one.status == "True"}
     times = {of: unix_seconds(one.last_transition_time) for of, one in true.items()}

@@ -224,6 +224,14 @@ def test_a_drifted_node_stays_whose_pods_hold_it_for_good(how, grace, goes):
     assert ("low" in closed([*held(how), low, pool("WhenEmpty")])) is goes
 
 
+def test_a_drifted_node_without_pods_is_the_next_one():
+    drifted = [claim("low", "Drifted", since=60), claim("full1", "Drifted", since=9999)]
+    nodes = [node(name, labels={POOL: "p"}, cpu="2") for name in ("full1", "full2", "low")]
+    one_at_a_time = pool("WhenEmpty", consolidateAfter="Never", budgets=[{"nodes": "1"}])
+    objects = [*nodes, *workload("busy", ["full1", "full2"], cpu="1"), *drifted, one_at_a_time]
+    assert list(closed(objects)) == ["low"]
+
+
 def test_a_node_stays_that_should_have_expired_long_ago():
     low = claim("low", age=3600 * 10, expires="9h")
     assert not closed([*three(), low, pool("WhenEmpty")])
