@@ -20,6 +20,7 @@ from rebalancer.planner.rendering import Chosen
 from rebalancer.report import words
 from rebalancer.report.document import Block, Passage, Table, join_sections
 from rebalancer.report.model import RunReport
+from rebalancer.snapshot.leaving import OF_KARPENTER
 from rebalancer.snapshot.model import MEASURED, Snapshot
 from rebalancer.wire.objects import Taint
 from rebalancer.wire.quantity import format_resource, is_bytes
@@ -199,7 +200,7 @@ def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
         unschedulable=bool(nodes.unschedulable[node]),
         leaving=recorder.leaving,
         notices=tuple(notice.text for notice in recorder.notices),
-        landing=_schedulability(report.snapshot, node),
+        landing=_schedulability(report.snapshot, recorder),
         emptying=report.plan.nodes.get(nodes.names[node]),
         amounts=tuple(
             one
@@ -219,15 +220,16 @@ def _interest(facts: PodFacts) -> tuple[bool, bool, str, str]:
     return facts.move is None, not facts.breaches, facts.namespace, facts.name
 
 
-def _schedulability(snapshot: Snapshot, node: int) -> Schedulability:
-    """Return which pods the scheduler may place on a node, and a sentence about it."""
-    nodes = snapshot.nodes
+def _schedulability(snapshot: Snapshot, recorder: NodeRecorder) -> Schedulability:
+    """Return which pods the scheduler may place on the recorder's node, and a sentence about it."""
+    node, nodes = recorder.node, snapshot.nodes
     if (why := nodes.unreadable.get(node)) is not None:
         return Schedulability("none", f"takes nothing: its object is unreadable ({why})")
-    if nodes.leaving[node]:
+    if recorder.leaving:
+        karpenter = [of.text for of in recorder.notices if of.kind in OF_KARPENTER]
+        why = "it is announced to go" if nodes.leaving[node] else "; ".join(karpenter)
         return Schedulability(
-            "leaving",
-            "no move that lands here with more than 5% is made: it is announced to go",
+            "leaving", f"no move that lands here with more than 5% is made: {why}"
         )
     taints = nodes.taint_sets[int(nodes.taint_set[node])]
     if nodes.unschedulable[node]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
-from rebalancer.snapshot.karpenter import NodeClaim, Takes
-from rebalancer.snapshot.leaving import Announcement, NoticeKind
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.karpenter import POOL, NodeClaim, Takes
+from rebalancer.snapshot.leaving import OF_KARPENTER, Announcement, NoticeKind
+from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts
 from rebalancer.snapshot.state import ClusterState
 
 _SOON = 900.0
-"""Seconds before a node expires from which on nothing lands there."""
+"""Seconds within which Karpenter may take a node for nothing to land there; also the longest for which a node that goes counts as a change."""
 _LOOK, _LOOK_AT_EACH, _LONGEST_LOOK = 60.0, 0.5, 300.0
 """Seconds after which Karpenter has looked at a node: for the cluster, more for each of its nodes, at most."""
 
@@ -39,21 +41,38 @@ def with_claims(snapshot: Snapshot, profile: SchedulerProfile) -> Snapshot:
     return replace(snapshot, nodes=replace(nodes, notices=noted, leaving=freeze(leaving)))
 
 
+def describe_closed(nodes: Nodes) -> str:
+    """Return a sentence on the nodes that take no replacements because of Karpenter; empty if there are none."""
+    number = sum(any(of.kind in OF_KARPENTER for of in noted) for noted in nodes.notices.values())
+    if not number:
+        return ""
+    takes = "takes" if number == 1 else "take"
+    return (
+        f"{number} of {count(len(nodes), 'node')} {takes} no replacements, "
+        "since Karpenter removes or replaces them, or may do so next: explain node says why"
+    )
+
+
 def find_changing(snapshot: Snapshot) -> tuple[int, int]:
-    """Return how many nodes Karpenter has ordered that are not ready yet, and how many that it is removing have pods."""
+    """Return how many nodes Karpenter has ordered that are not ready yet, and how many that it is removing have pods.
+
+    A node that has been going for long is held by its pods: nothing changes there.
+    """
     on_nodes = set(snapshot.pods.node[snapshot.pods.living & ~snapshot.per_node].tolist())
     coming = going = 0
     for claim in snapshot.node_claims or ():
         if claim.going:
-            going += snapshot.nodes.index.get(claim.node) in on_nodes
+            lately = snapshot.captured_at - claim.going_since < _SOON
+            going += lately and snapshot.nodes.index.get(claim.node) in on_nodes
         else:
             coming += is_coming(claim, snapshot)
     return coming, going
 
 
 def is_coming(claim: NodeClaim, snapshot: Snapshot) -> bool:
-    """Return whether the node of a NodeClaim is on its way, and not for so long that it may never come."""
-    return not (claim.ready or claim.going) and snapshot.captured_at - claim.created < STARTUP
+    """Return whether the node of a NodeClaim is on its way, and not for so long, or of such a pool, that it may never come."""
+    waits = claim.pool.registers and not (claim.ready or claim.going)
+    return waits and snapshot.captured_at - claim.created < STARTUP
 
 
 def list_ordered_nodes(snapshot: Snapshot) -> list[AddedNode]:
@@ -93,7 +112,8 @@ class _Candidates:
         self.why: dict[int, tuple[NoticeKind, str]] = dict(self._list_certain())
         """Node -> whether it goes or may go, and why."""
         may = NoticeKind.CANDIDATE
-        self.why.update([(node, (may, text)) for node, text in self._list_removable()])
+        for listed in (self._list_drifted, self._list_removable):
+            self.why.update([(node, (may, text)) for node, text in listed()])
 
     def _on(self, node: int) -> Int32s:
         """Return the pods that would be created elsewhere if ``node`` went."""
@@ -114,7 +134,7 @@ class _Candidates:
         return of_pods
 
     def _list_certain(self) -> Iterator[tuple[int, tuple[NoticeKind, str]]]:
-        """Yield the nodes that go now, are outdated or expire soon, or are empty."""
+        """Yield the nodes that go now, expire soon, or are empty."""
         for node, claim in self._claims.items():
             if claim.going:
                 yield node, (NoticeKind.CLAIM, claim.going)
@@ -123,15 +143,52 @@ class _Candidates:
 
     def _judge(self, node: int, claim: NodeClaim) -> str:
         """Return why Karpenter may take a node, whatever is on others; empty if nothing says so."""
-        if claim.expires - self._snapshot.captured_at < _SOON:
+        # What should have gone for long stays: nobody removes it.
+        if abs(claim.expires - self._snapshot.captured_at) < _SOON:
             return f"Karpenter is to replace it: NodeClaim {claim.name} expires"
-        if not self._may_go(node):
-            return ""
-        if claim.drifted and Takes.DRIFTED in claim.takes:
-            return f"Karpenter is to replace it: NodeClaim {claim.name} is drifted"
-        if Takes.EMPTY in claim.takes and not len(self._on(node)):
+        if Takes.EMPTY in claim.takes and self._may_go(node) and not len(self._on(node)):
             return "Karpenter may remove it: it is empty"
         return ""
+
+    def _list_drifted(self) -> Iterator[tuple[int, str]]:
+        """Yield (node, why) for the drifted nodes that are replaced next: of each pool as many as its budgets let go at once.
+
+        Karpenter takes empty ones first, then the one that has been drifted for longest. Which of equal ones it takes is not known: then
+        none of them is listed.
+        """
+        drifted: dict[str, list[int]] = {}
+        for node, claim in self._claims.items():
+            if claim.drifted_since and node not in self.why and self._may_be_replaced(node, claim):
+                drifted.setdefault(self._pool_of(claim), []).append(node)
+        sizes = Counter(map(self._pool_of, self._claims.values()))
+        listed = [
+            node
+            for pool, nodes in drifted.items()
+            for node in self._take_first(
+                nodes, self._claims[nodes[0]].pool.limit_drift(sizes[pool])
+            )
+        ]
+        for node in self._take_first(listed, len(self._snapshot.nodes) // 2):
+            yield (
+                node,
+                f"Karpenter is to replace it: NodeClaim {self._claims[node].name} is drifted",
+            )
+
+    def _take_first(self, drifted: list[int], most: int) -> list[int]:
+        """Return at most so many of the nodes, empty ones first, then those that have been drifted for longest; equal ones all or none."""
+        turn = {
+            node: (len(self._on(node)) > 0, self._claims[node].drifted_since) for node in drifted
+        }
+        turns = sorted(turn.values())
+        return [node for node in drifted if most >= len(turns) or turn[node] < turns[most]]
+
+    def _may_be_replaced(self, node: int, claim: NodeClaim) -> bool:
+        held = claim.waits_for_pods and self._blocking[self._on(node)].any()
+        return Takes.DRIFTED in claim.takes and self._may_go(node) and not held
+
+    @staticmethod
+    def _pool_of(claim: NodeClaim) -> str:
+        return (claim.labels or {}).get(POOL, "")
 
     def _may_go(self, node: int) -> bool:
         notices = self._snapshot.nodes.notices.get(node, ())
@@ -144,6 +201,7 @@ class _Candidates:
             for node, claim in self._claims.items()
             if node not in self.why
             and Takes.UNDERUTILIZED in claim.takes
+            and claim.consolidatable_from - self._snapshot.captured_at < _SOON
             and not self._has_kept(claim)
             and self._may_go(node)
             and len(self._on(node))
@@ -159,10 +217,10 @@ class _Candidates:
     def _has_kept(self, claim: NodeClaim) -> bool:
         """Return whether Karpenter has left a node in place although it may take it for long enough to have looked at it."""
         snapshot = self._snapshot
-        if not claim.consolidatable_since or claim.paced:
+        if not claim.consolidatable_since:
             return False
         look = min(_LONGEST_LOOK, _LOOK + _LOOK_AT_EACH * len(snapshot.nodes))
-        return snapshot.captured_at - claim.consolidatable_since >= look
+        return snapshot.captured_at - claim.consolidatable_since >= look + claim.pool.held_up
 
 
 class _Places:

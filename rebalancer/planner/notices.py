@@ -11,6 +11,7 @@ import numpy as np
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.karpenter import describe_closed
 from rebalancer.planner.safety import lost_pods
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.protect import Exempting
@@ -166,7 +167,14 @@ def notices(draft: Draft) -> tuple[str, ...]:
         *_of_terms(draft),
         *_conflicts(draft),
         *_unreadable(draft.snapshot),
-        *filter(None, [draft.scheduler.profile.note, draft.problem.held]),
+        *filter(
+            None,
+            [
+                draft.scheduler.profile.note,
+                draft.problem.held,
+                describe_closed(draft.snapshot.nodes),
+            ],
+        ),
     )
 
 

@@ -94,11 +94,12 @@ def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
 def _changing(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
     """Yield that Karpenter is adding and removing too many nodes: where pods land now is not known.
 
-    A pod may wait for a node that is on its way, and the pods of a node that goes take room on others.
+    A pod may wait for a node that is on its way, and the pods of a node that goes take room on others. A node that replaces another counts
+    with it as one.
     """
     coming, going = find_changing(snapshot)
     most = safety.not_ready_nodes_of(len(snapshot.nodes))
-    if coming + going > most:
+    if max(coming, going) > most:
         yield (
             f"Karpenter is adding {count(coming, 'node')} and removing {going} with pods,"
             f" safety.maxNotReadyNodes allows {most}"

@@ -31,6 +31,25 @@ class Takes(enum.Flag):
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRules:
+    """What a NodePool lets Karpenter do to its nodes."""
+
+    takes: Takes = Takes.NOTHING
+    consolidate_after: float = math.inf
+    """Seconds without pods that come or go after which a node may be taken."""
+    held_up: float = 0.0
+    """Seconds for which budgets of 0 with a schedule may hold Karpenter up."""
+    drift_limits: tuple[str, ...] = ()
+    """How many drifted nodes may be replaced at once: numbers, or shares of the pool's nodes in percent; each holds."""
+    registers: bool = True
+    """Nodes of the pool have registered of late, as far as is known."""
+
+    def limit_drift(self, size: int) -> int:
+        """Return how many of the ``size`` nodes may be replaced at once for drift."""
+        return min((_scale(limit, size) for limit in self.drift_limits), default=size)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeClaim:
     """A NodeClaim with what its NodePool says."""
 
@@ -45,14 +64,20 @@ class NodeClaim:
     """Its node is registered and ready for pods (condition Initialized)."""
     going: str = ""
     """Why it is going now, in words; empty if it is not."""
-    drifted: bool = False
+    going_since: float = 0.0
+    """Unix seconds; 0: it is not going."""
+    drifted_since: float = 0.0
+    """Unix seconds; 0: it is not drifted."""
+    waits_for_pods: bool = True
+    """Pods that may not be evicted hold up its replacement: it has no ``terminationGracePeriod``."""
     expires: float = math.inf
     """Unix seconds."""
     consolidatable_since: float = 0.0
     """Unix seconds since when no pod has come or gone for ``consolidateAfter``; 0: one has."""
+    consolidatable_from: float = 0.0
+    """Unix seconds from which that may be so: the last pod that came or went, and ``consolidateAfter``."""
     takes: Takes = Takes.NOTHING
-    paced: bool = False
-    """A budget of the pool may hold Karpenter up, so that a node that it has not taken yet may still be taken."""
+    pool: PoolRules = PoolRules()
     labels: Mapping[str, str] | None = None
     """Those that its node will have, as far as they are known."""
     taints: tuple[o.Taint, ...] = ()
@@ -64,24 +89,46 @@ def fold_node_claims(
     claims: Iterable[o.NodeClaimObject], pools: Iterable[o.NodePool]
 ) -> tuple[NodeClaim, ...]:
     """Return the NodeClaims by name, each with what its NodePool lets Karpenter do."""
-    of_pool = {pool.metadata.name: pool for pool in pools}
+    of_pool = {pool.metadata.name: _fold_pool(pool) for pool in pools}
     named = sorted(claims, key=lambda claim: claim.metadata.name)
     return tuple(
-        _fold(claim, of_pool.get((claim.metadata.labels or {}).get(POOL, ""))) for claim in named
+        _fold(claim, of_pool.get((claim.metadata.labels or {}).get(POOL, ""), PoolRules()))
+        for claim in named
     )
 
 
-def _fold(claim: o.NodeClaimObject, pool: o.NodePool | None) -> NodeClaim:
+def _fold_pool(pool: o.NodePool) -> PoolRules:
+    disruption = pool.spec.disruption
+    budgets = disruption.budgets or ()
+    states = {one.type: one.status for one in pool.status.conditions or ()}
+    return PoolRules(
+        takes=_takes(pool),
+        consolidate_after=_seconds(disruption.consolidate_after or "0s"),
+        held_up=sum(_seconds(one.duration) for one in budgets if one.schedule and _is_zero(one)),
+        drift_limits=tuple(
+            # A budget of 0 with a schedule holds at times only: one node may go.
+            "1" if one.schedule is not None and _is_zero(one) else one.nodes
+            for one in budgets
+            if _counts(one, _DRIFTED)
+        ),
+        registers=states.get("NodeRegistrationHealthy") != "False",
+    )
+
+
+def _fold(claim: o.NodeClaimObject, pool: PoolRules) -> NodeClaim:
     meta, status = claim.metadata, claim.status
     true = {one.type: one for one in status.conditions or () if one.status == "True"}
+    times = {of: unix_seconds(one.last_transition_time) for of, one in true.items()}
     created = unix_seconds(meta.creation_timestamp)
-    going = ""
+    going, going_since = "", 0.0
     if meta.deletion_timestamp is not None:
         going = f"NodeClaim {meta.name} is being deleted"
+        going_since = unix_seconds(meta.deletion_timestamp)
     elif (reason := true.get("DisruptionReason")) is not None:
         going = f"Karpenter is removing it ({reason.reason})"
+        going_since = times["DisruptionReason"]
     kept = (meta.annotations or {}).get(DO_NOT_DISRUPT) == "true"
-    since = true.get("Consolidatable")
+    last_event = unix_seconds(status.last_pod_event_time) or times.get("Initialized", 0.0)
     return NodeClaim(
         name=meta.name,
         node=status.node_name,
@@ -89,11 +136,14 @@ def _fold(claim: o.NodeClaimObject, pool: o.NodePool | None) -> NodeClaim:
         created=created,
         ready="Initialized" in true,
         going=going,
-        drifted="Drifted" in true,
+        going_since=going_since,
+        drifted_since=times.get("Drifted", 0.0),
+        waits_for_pods=claim.spec.termination_grace_period is None,
         expires=created + _seconds(claim.spec.expire_after),
-        consolidatable_since=0.0 if since is None else unix_seconds(since.last_transition_time),
-        takes=Takes.NOTHING if pool is None or kept else _takes(pool),
-        paced=pool is not None and _is_paced(pool),
+        consolidatable_since=times.get("Consolidatable", 0.0),
+        consolidatable_from=last_event + pool.consolidate_after,
+        takes=Takes.NOTHING if kept else pool.takes,
+        pool=pool,
         labels=_labels(claim),
         taints=claim.spec.taints or (),
         allocatable=status.allocatable,
@@ -130,12 +180,23 @@ def _takes(pool: o.NodePool) -> Takes:
 
 def _forbids(budget: o.NodePoolBudget, reason: str) -> bool:
     """Return whether a budget never lets a node go for ``reason``; one with a schedule does at times."""
-    counts = budget.reasons is None or reason in budget.reasons
-    return counts and budget.schedule is None and budget.nodes in ("0", "0%")
+    return _counts(budget, reason) and budget.schedule is None and _is_zero(budget)
 
 
-def _is_paced(pool: o.NodePool) -> bool:
-    return any(budget.schedule is not None for budget in pool.spec.disruption.budgets or ())
+def _counts(budget: o.NodePoolBudget, reason: str) -> bool:
+    return budget.reasons is None or reason in budget.reasons
+
+
+def _is_zero(budget: o.NodePoolBudget) -> bool:
+    return budget.nodes in ("0", "0%")
+
+
+def _scale(limit: str, size: int) -> int:
+    """Return a budget's number of nodes, percentages of ``size`` rounded up; none where it is not understood, as Karpenter does."""
+    number = limit.removesuffix("%")
+    if not (number.isascii() and number.isdigit()):
+        return 0
+    return -(-int(number) * size // 100) if limit.endswith("%") else int(number)
 
 
 def _seconds(text: str) -> float:

@@ -105,6 +105,10 @@ class NoticeKind(enum.StrEnum):
     """A reboot, or a drain that has ended, cordoned this node alone. It does not ask that the pods leave."""
 
 
+OF_KARPENTER = (NoticeKind.CLAIM, NoticeKind.CANDIDATE)
+"""The kinds of notices that are read from Karpenter's objects."""
+
+
 class Announcement(NamedTuple):
     """One announcement on a node, other than a taint."""
 

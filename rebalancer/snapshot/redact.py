@@ -46,7 +46,8 @@ _AMOUNTS = _words(
 )
 """Maps whose keys are resources."""
 _PLAIN_FIELDS = _words(
-    "maxSurge maxUnavailable minAvailable sizeLimit window cpu memory consolidateAfter expireAfter nodes"
+    "maxSurge maxUnavailable minAvailable sizeLimit window cpu memory consolidateAfter expireAfter nodes duration"
+    " terminationGracePeriod"
 )
 """Fields that are a number, a share or a quantity, in text."""
 _NODE_FIELDS = _words("allowedTopologies nodeAffinity nodeSelector taints tolerations")
@@ -64,7 +65,7 @@ _API_WORDS = _words(
     " AbleToScale Complete ContainersReady DiskPressure DisruptionAllowed DisruptionTarget FailureTarget Initialized KernelDeadlock MemoryPressure"
     " NetworkUnavailable PIDPressure PodReadyToStartContainers PodResizeInProgress PodResizePending PodScheduled Progressing ReadonlyFilesystem Ready"
     " ReplicaFailure ScalingActive ScalingLimited Schedulable Scheduled SuccessCriteriaMet Suspended"
-    " Consolidatable DisruptionReason Drifted Launched Registered"
+    " Consolidatable DisruptionReason Drifted Launched NodeRegistrationHealthy Registered"
     # Karpenter's reasons and policies.
     " Balanced Empty Underutilized WhenEmpty WhenEmptyOrUnderutilized"
     # Reasons of Kubernetes' components and of autoscalers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -190,27 +191,66 @@ def _keeps_away(taint: Taint) -> bool:
 
 
 def _find_tainted_later(snapshot: Snapshot) -> Bools:
-    """Return the nodes (N,) with a taint that is no node pool's: no pod of the cluster tolerates its key, and pods are there all the same.
+    """Return the nodes (N,) with a taint that somebody has set on nodes in use: it is no node pool's.
 
-    They came before it, so that somebody has set it on nodes in use. Of Kubernetes' own taints only ``out-of-service`` is set by hand.
+    Of Kubernetes' own taints only ``out-of-service`` is set by hand.
     """
-    nodes, pods = snapshot.nodes, snapshot.pods
+    nodes = snapshot.nodes
     by_hand = [
         {taint.key for taint in taints if _keeps_away(taint) and _is_by_hand(taint.key)}
         for taints in nodes.taint_sets
     ]
-    if not any(by_hand):
+    every = set().union(*by_hand)
+    if not every:
         return np.zeros(len(nodes), bool)
-    tolerated = {one.key for of in snapshot.classes for one in of.spec.tolerations or ()}
-    unknown = [keys - tolerated for keys in by_hand]
-    tolerant = [
-        of.per_node or any(not one.key for one in of.spec.tolerations or ())
-        for of in snapshot.classes
-    ]
-    there = pods.living & ~np.array(tolerant, bool)[pods.cls]
-    in_use = np.unique(nodes.taint_set[pods.node[there]]).tolist()
-    later = set().union(*(unknown[number] for number in in_use))
-    return np.array([bool(keys & later) for keys in unknown], bool)[nodes.taint_set]
+    of_sets = {key: np.array([key in keys for keys in by_hand], bool) for key in every}
+    judge = _TaintJudge(snapshot)
+    later = [of for key, of in of_sets.items() if judge.is_set_later(key, of[nodes.taint_set])]
+    found: Bools = np.logical_or.reduce(later or [np.zeros(len(by_hand), bool)])[nodes.taint_set]
+    return found
+
+
+class _TaintJudge:
+    """Judges by the pods whether a taint is a node pool's; a namespace with less than half of the pods decides nothing alone."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot, pods = snapshot, snapshot.pods
+        names, of_class = np.unique([of.namespace for of in snapshot.classes], return_inverse=True)
+        self._namespace: Ints = of_class[pods.cls]
+        self._movable: Bools = pods.living & ~snapshot.per_node & (pods.node >= 0)
+        number = np.bincount(self._namespace[self._movable], minlength=len(names))
+        self._most: Bools = 2 * number >= number.sum()
+        """Namespace -> whether at least half of the pods are there."""
+
+    def is_set_later(self, key: str, tainted: Bools) -> bool:
+        """Return whether the pods on the nodes ``tainted`` (N,) came before the taint with this key.
+
+        So it is if those that do not tolerate it are more than the others on most of the nodes in use. Where pods of the cluster tolerate
+        the key by name it is a pool's all the same.
+        """
+        pods = self._snapshot.pods
+        if self._is_of_several(pods.living & self._tolerate({key})):
+            return False
+        there = self._movable & tainted[pods.node]
+        against = there & ~self._tolerate({key, ""})
+        size = len(tainted)
+        number = np.bincount(pods.node[there], minlength=size)
+        most = 2 * np.bincount(pods.node[against], minlength=size) > number
+        return _is_most(most, number > 0) and self._is_of_several(against)
+
+    def _tolerate(self, keys: AbstractSet[str]) -> Bools:
+        """Return the pods (P,) with a toleration of one of these keys; the empty one stands for all taints."""
+        of_class = [
+            any(one.key in keys for one in of.spec.tolerations or ())
+            for of in self._snapshot.classes
+        ]
+        of_pods: Bools = np.array(of_class, bool)[self._snapshot.pods.cls]
+        return of_pods
+
+    def _is_of_several(self, pods: Bools) -> bool:
+        """Return whether ``pods`` (P,) are of several namespaces, or of one with at least half of all pods."""
+        namespaces = np.unique(self._namespace[pods])
+        return len(namespaces) > 1 or bool(self._most[namespaces].any())
 
 
 def _is_by_hand(key: str) -> bool:

@@ -452,6 +452,7 @@ class NodeClaimSpec(_Wire, frozen=True):
     taints: tuple[Taint, ...] | None = None
     requirements: tuple[ClaimRequirement, ...] | None = None
     expire_after: str = ""
+    termination_grace_period: str | None = None
 
 
 class NodeClaimStatus(_Wire, frozen=True):
@@ -459,6 +460,7 @@ class NodeClaimStatus(_Wire, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     allocatable: dict[str, str | int | float] | None = None
     conditions: tuple[Condition, ...] | None = None
+    last_pod_event_time: str | None = None
 
 
 class NodeClaimObject(_Wire, frozen=True):
@@ -473,6 +475,7 @@ class NodePoolBudget(_Wire, frozen=True):
     nodes: str = ""
     reasons: tuple[str, ...] | None = None
     schedule: str | None = None
+    duration: str = ""
 
 
 class NodePoolDisruption(_Wire, frozen=True):
@@ -486,11 +489,16 @@ class NodePoolSpec(_Wire, frozen=True):
     disruption: NodePoolDisruption = NodePoolDisruption()
 
 
+class NodePoolStatus(_Wire, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
 class NodePool(_Wire, frozen=True):
     """A pool of Karpenter's, with what it may do to its nodes."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodePoolSpec = NodePoolSpec()
+    status: NodePoolStatus = NodePoolStatus()
 
 
 class RollingUpdate(_Wire, frozen=True):

@@ -118,6 +118,20 @@ def test_it_says_whether_replacements_land_on_it(explaining, given, kind, says):
     assert says in explanation.data["landing"]["message"]
 
 
+def test_it_says_why_karpenter_keeps_replacements_off(explaining):
+    pool = {"karpenter.sh/nodepool": "p"}
+    claim = {
+        "kind": "NodeClaim",
+        "metadata": {"name": "c-x", "labels": pool, "deletionTimestamp": "2027-01-15T07:59:00Z"},
+        "status": {"nodeName": "n-x"},
+    }
+    explanation = explaining.node("n-x", [node("n-a"), node("n-x", labels=pool), claim])
+    assert explanation.data["landing"] == {
+        "kind": "leaving",
+        "message": "no move that lands here with more than 5% is made: NodeClaim c-x is being deleted",
+    }
+
+
 def test_taints_and_states_are_named(explaining):
     taints = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
     explanation = explaining.node(

@@ -30,8 +30,9 @@ CLAIM: dict[str, Any] = {
         "labels": {POOL: "batch"},
         "creationTimestamp": "2026-11-20T09:00:00Z",
     },
-    "spec": {"expireAfter": "720h"},
+    "spec": {"expireAfter": "720h", "terminationGracePeriod": "1h"},
     "status": {
+        "lastPodEventTime": "2026-11-20T09:31:00Z",
         "nodeName": "n1",
         "providerID": "kwok://n1",
         "allocatable": {"cpu": "4"},
@@ -54,9 +55,13 @@ BATCH = {
         "disruption": {
             "consolidationPolicy": "Balanced",
             "consolidateAfter": "1m",
-            "budgets": [{"nodes": "0", "reasons": ["Underutilized"]}],
+            "budgets": [
+                {"nodes": "0", "reasons": ["Underutilized"]},
+                {"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"},
+            ],
         }
     },
+    "status": {"conditions": [{"type": "NodeRegistrationHealthy", "status": "False"}]},
 }
 
 
@@ -80,8 +85,10 @@ def test_claims_are_read_with_what_their_pool_allows(
     assert claims is not None
     assert notes == ()
     (claim,) = claims
-    assert (claim.node, claim.ready, claim.drifted) == ("n1", True, True)
+    assert (claim.node, claim.ready, claim.drifted_since > 0) == ("n1", True, True)
     assert claim.takes == Takes.EMPTY | Takes.DRIFTED
+    assert (claim.waits_for_pods, claim.consolidatable_from - claim.created) == (False, 32 * 60)
+    assert (claim.pool.held_up, claim.pool.registers) == (8 * 3600, False)
 
 
 @pytest.mark.parametrize(

@@ -395,6 +395,92 @@ def test_a_zone_tainted_by_hand_is_closed_and_a_node_pool_is_not(case):
         assert bool(closed_zones(snapshot_of(order))) == is_closed
 
 
+def tolerating(key: str) -> dict[str, Any]:
+    return {"tolerations": [{"key": key, "operator": "Exists"}]}
+
+
+BY_ALL = {"tolerations": [{"operator": "Exists"}]}
+DEDICATED = changed("x9 z0 z1 z2", **tainted("acme.example/dedicated"))
+OUTAGE_OF_Z = changed("z0 z1 z2", **OUTAGE)
+# Tainted nodes, the pods of single namespaces beside those of "default" on six nodes of x and y; whether z is closed.
+TENANTS = {
+    "a tenant has bound a pod to a pool": (
+        DEDICATED,
+        [("team", ["z0", "z1", "z2"], BY_ALL), ("tenant", ["x9"], {})],
+        False,
+    ),
+    "a tenant has bound a pod to each node of a pool": (
+        DEDICATED,
+        [("tenant", ["x9", "z0", "z1", "z2"], {})],
+        False,
+    ),
+    "two have bound a pod to one node of a pool in use": (
+        DEDICATED,
+        [
+            ("team", ["x9", "z0", "z1", "z2"], tolerating("acme.example/dedicated")),
+            ("tenant", ["z0", "z0"], {}),
+            ("guest", ["z0"], {}),
+        ],
+        False,
+    ),
+    "two are in a pool of a third with more pods": (
+        DEDICATED,
+        [
+            ("team", ["x9", "z0", "z1", "z2"] * 2, tolerating("acme.example/dedicated")),
+            ("tenant", ["z0", "z1"], {}),
+            ("guest", ["x9", "z2"], {}),
+        ],
+        False,
+    ),
+    "pods of two from before an outage": (
+        OUTAGE_OF_Z,
+        [("team", ["z0", "z1"], {}), ("guest", ["z2"], {})],
+        True,
+    ),
+    "pods of the largest namespace from before an outage": (
+        OUTAGE_OF_Z,
+        [("default", ["z0", "z1", "z2"], {})],
+        True,
+    ),
+    "a tenant elsewhere tolerates the outage": (
+        OUTAGE_OF_Z,
+        [
+            ("default", ["z0", "z1", "z2"], {}),
+            ("tenant", ["x0"], tolerating("acme.example/outage")),
+        ],
+        True,
+    ),
+    "a tenant on a node there tolerates the outage": (
+        OUTAGE_OF_Z,
+        [
+            ("default", ["z0", "z1", "z2"], {}),
+            ("tenant", ["z0"] * 3, tolerating("acme.example/outage")),
+        ],
+        True,
+    ),
+    "two tenants elsewhere tolerate it": (
+        OUTAGE_OF_Z,
+        [
+            ("default", ["z0", "z1", "z2"], {}),
+            ("tenant", ["x0"], tolerating("acme.example/outage")),
+            ("guest", ["y0"], tolerating("acme.example/outage")),
+        ],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TENANTS)
+def test_pods_of_one_tenant_neither_close_nor_open_a_zone(case):
+    there, standing, is_closed = TENANTS[case]
+    others = zones(x=3, y=3)
+    objects = [*others.values(), *there, *workload("all", list(others))]
+    for number, (namespace, on, spec) in enumerate(standing):
+        objects += workload(f"own{number}", on, namespace=namespace, spec=spec)
+    for order in (objects, objects[::-1]):
+        assert bool(closed_zones(snapshot_of(order))) == is_closed
+
+
 def test_nodes_without_pods_count_by_the_taint_of_those_that_have_some():
     there = changed("z0 z1 z2 z3", **OUTAGE)
     objects = [*zones(x=3, y=3).values(), *there, *workload("all", ["x0", "y0", "z0", "z1"])]

@@ -173,6 +173,103 @@ def test_a_node_stays_that_karpenter_has_left_there_when_it_might_have_taken_it(
     assert ("low" in closed([*three(few="200m"), low, of])) is goes
 
 
+CLOSED_AT_TIMES = [{"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}]
+
+
+@pytest.mark.parametrize(
+    ("since", "budgets", "goes"),
+    [
+        (8 * 3600, CLOSED_AT_TIMES, True),
+        (8 * 3600 + 70, CLOSED_AT_TIMES, False),
+        (70, [{"nodes": "2", "schedule": "@daily", "duration": "8h"}], False),
+        (30 * 86_400, [{"nodes": "0", "schedule": "* * * * *", "duration": "10m"}], False),
+    ],
+)
+def test_a_budget_that_is_0_at_times_holds_up_for_no_longer_than_it_lasts(since, budgets, goes):
+    low = claim("low", "Consolidatable", since=since)
+    assert ("low" in closed([*three(few="200m"), low, pool(budgets=budgets)])) is goes
+
+
+@pytest.mark.parametrize(
+    ("after", "last_event", "goes"),
+    [
+        ("30s", 10, True),
+        ("24h", None, False),
+        ("24h", 3600, False),
+        ("24h", 86_000, True),
+        ("10m", 0, True),
+        ("20m", 0, False),
+        ("20m", 600, True),
+        ("0s", 0, True),
+    ],
+)
+def test_a_node_stays_while_karpenter_waits_for_long_before_it_looks(after, last_event, goes):
+    more = {} if last_event is None else {"lastPodEventTime": at(last_event)}
+    objects = [*three(few="200m"), claim("low", **more), pool(consolidateAfter=after)]
+    assert ("low" in closed(objects)) is goes
+
+
+def held(how: str) -> list[Any]:
+    """Three nodes of which ``low`` has a pod that Karpenter may not evict, as ``how`` says."""
+    if how == "annotation":
+        return three(annotations=KEEP)
+    return [*three(), disruption_budget("few", "few", allowed=0, healthy=1)]
+
+
+@pytest.mark.parametrize("how", ["annotation", "budget"])
+@pytest.mark.parametrize(("grace", "goes"), [(None, False), ("1h", True)])
+def test_a_drifted_node_stays_whose_pods_hold_it_for_good(how, grace, goes):
+    low = claim("low", "Drifted")
+    low["spec"]["terminationGracePeriod"] = grace
+    assert ("low" in closed([*held(how), low, pool("WhenEmpty")])) is goes
+
+
+def test_a_drifted_node_without_pods_is_the_next_one():
+    drifted = [claim("low", "Drifted", since=60), claim("full1", "Drifted", since=9999)]
+    nodes = [node(name, labels={POOL: "p"}, cpu="2") for name in ("full1", "full2", "low")]
+    one_at_a_time = pool("WhenEmpty", consolidateAfter="Never", budgets=[{"nodes": "1"}])
+    objects = [*nodes, *workload("busy", ["full1", "full2"], cpu="1"), *drifted, one_at_a_time]
+    assert list(closed(objects)) == ["low"]
+
+
+def test_a_node_stays_that_should_have_expired_long_ago():
+    low = claim("low", age=3600 * 10, expires="9h")
+    assert not closed([*three(), low, pool("WhenEmpty")])
+
+
+@pytest.mark.parametrize(
+    ("budgets", "hours", "goes"),
+    [
+        # Hours since each node has been drifted; the nodes that are replaced next.
+        ([{"nodes": "1"}], [4, 3, 2, 1, 1, 1], [0]),
+        ([{"nodes": "20%"}], [1, 2, 3, 4, 5, 6], [4, 5]),
+        ([{"nodes": "20%"}, {"nodes": "1", "reasons": ["Drifted"]}], [1, 2, 3, 4, 5, 6], [5]),
+        ([{"nodes": "1", "reasons": ["Empty"]}], [1, 2, 3, 4, 5, 6], [3, 4, 5]),
+        (None, [1, 2, 3, 4, 5, 6], [3, 4, 5]),
+        (CLOSED_AT_TIMES, [1, 2, 3, 4, 5, 6], [5]),
+        # Which of equal ones goes first is not known.
+        ([{"nodes": "2"}], [4, 3, 3, 1, 1, 1], [0]),
+        ([{"nodes": "2"}], [1, 1, 1, 1, 1, 1], []),
+        ([{"nodes": "2"}], [1, 0, 1, 0, 0, 0], [0, 2]),
+        ([{"nodes": "x"}], [1, 2, 3, 4, 5, 6], []),
+    ],
+)
+def test_of_drifted_nodes_only_the_next_ones_are_closed(budgets, hours, goes):
+    names = [f"n{number}" for number in range(6)]
+    claims = [
+        claim(name, *["Drifted"][: bool(since)], since=since * 3600)
+        for name, since in zip(names, hours, strict=True)
+    ]
+    objects = [
+        *(node(name, labels={POOL: "p"}) for name in names),
+        *workload("web", names),
+        *claims,
+        pool("WhenEmpty", **({"budgets": budgets} if budgets else {})),
+    ]
+    assert list(closed(objects)) == [names[one] for one in goes]
+    assert list(closed(objects[::-1])) == [names[one] for one in goes]
+
+
 def zones(other: Any = None) -> list[Any]:
     """Three zones of a node each; ``web`` is to spread over them, and stands in two."""
     nodes = [node(f"n-{zone}", zone, labels={POOL: "p"}, cpu="4") for zone in "xyz"]
@@ -212,6 +309,23 @@ def test_no_strategy_fills_what_karpenter_empties(of):
     assert planned([*objects, claim("low"), pool("WhenEmpty")], of)
 
 
+@pytest.mark.parametrize("after", ["30s", "24h"])
+def test_the_plan_says_how_many_nodes_take_nothing(after):
+    names = [f"n{number}" for number in range(6)]
+    objects = [
+        *(node(name, labels={POOL: "p"}) for name in names),
+        *workload("web", [*names, "n0"], cpu="200m"),
+        *(claim(name) for name in names),
+        pool(consolidateAfter=after),
+    ]
+    made = rules("strategies: {duplicates: {}}\nprotect: {minPodAge: 0s}")
+    plan = make_plan(made, snapshot_of(objects, now=NOW), Timings(SystemClock())).plan
+    said = [one for one in plan.warnings if "Karpenter" in one]
+    assert [one[:38] for one in said] == ["6 of 6 nodes take no replacements, sin"] * (
+        after == "30s"
+    )
+
+
 def test_a_zone_whose_only_node_may_go_is_no_closed_zone():
     snapshot = snapshot_of([*zones(), claim("n-z"), pool()], now=NOW)
     assert rules().problem(snapshot).held == ""
@@ -219,21 +333,65 @@ def test_a_zone_whose_only_node_may_go_is_no_closed_zone():
 
 @pytest.mark.parametrize(("coming", "stands"), [(0, False), (1, False), (2, True)])
 def test_runs_stand_still_while_many_nodes_come(coming, stands):
-    on_their_way = [
-        {
-            "kind": "NodeClaim",
-            "metadata": {"name": f"new{i}", "labels": {POOL: "p"}, "creationTimestamp": at(20)},
-        }
-        for i in range(coming)
-    ]
+    on_their_way = [ordered(number) for number in range(coming)]
     snapshot = snapshot_of([*zones(), *on_their_way, pool()], now=NOW)
     said = rules().standstill(snapshot, 0.0)
     assert bool(said) is stands, said
 
 
+def ordered(number: int, of: str = "p") -> Any:
+    """A NodeClaim whose node is not there yet."""
+    metadata = {"name": f"new{number}", "labels": {POOL: of}, "creationTimestamp": at(20)}
+    return {"kind": "NodeClaim", "metadata": metadata}
+
+
+def deleted(on: str, since: float) -> Any:
+    return claim(on, metadata={"deletionTimestamp": at(since)})
+
+
+def unhealthy(status: str) -> Any:
+    """A NodePool whose nodes have not registered, as far as its condition says."""
+    conditions = [{"type": "NodeRegistrationHealthy", "status": status}]
+    return {"kind": "NodePool", "metadata": {"name": "q"}, "status": {"conditions": conditions}}
+
+
+CHANGES = {
+    "two go": ([deleted("n-x", 60), deleted("n-y", 60)], True),
+    "two have been going for three days": (
+        [deleted("n-x", 259_200), deleted("n-y", 259_200)],
+        False,
+    ),
+    "one of them has": ([deleted("n-x", 259_200), deleted("n-y", 60)], False),
+    "two are being replaced for long": (
+        [claim(name, "DisruptionReason", since=7200) for name in ("n-x", "n-y")],
+        False,
+    ),
+    "one is replaced": ([claim("n-x", "DisruptionReason"), ordered(0)], False),
+    "two are replaced": (
+        [claim(name, "DisruptionReason") for name in ("n-x", "n-y")] + [ordered(0), ordered(1)],
+        True,
+    ),
+    "no node of the pool registers": (
+        [ordered(0, "q"), ordered(1, "q"), unhealthy("False")],
+        False,
+    ),
+    "whether they do is not known": (
+        [ordered(0, "q"), ordered(1, "q"), unhealthy("Unknown")],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_runs_stand_still_only_while_nodes_change(case):
+    given, stands = CHANGES[case]
+    snapshot = snapshot_of([*zones(), *given, pool("WhenEmpty")], now=NOW)
+    assert bool(rules().standstill(snapshot, 0.0)) is stands
+
+
 @pytest.mark.parametrize(("age", "coming"), [(60, True), (1000, False)])
 def test_room_is_not_made_for_a_pod_whose_node_is_ordered(age, coming):
-    ordered = {
+    new = {
         "kind": "NodeClaim",
         "metadata": {"name": "new", "labels": {POOL: "p"}, "creationTimestamp": at(age)},
         "status": {
@@ -260,7 +418,7 @@ def test_room_is_not_made_for_a_pod_whose_node_is_ordered(age, coming):
             }
         ],
     }
-    snapshot = snapshot_of([*objects, ordered, pool()], now=NOW)
+    snapshot = snapshot_of([*objects, new, pool()], now=NOW)
     plan = make_plan(rules(policy), snapshot, Timings(SystemClock())).plan
     said = {skip.message for skip in plan.skips if skip.code == "MachineComes"}
     assert (said == {"NodeClaim new takes it once it is ready for pods"}) is coming
