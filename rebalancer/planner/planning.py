@@ -22,7 +22,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import scores_of, unmet_of
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.snapshot.columns import Bools
-from rebalancer.snapshot.in_flight import with_requests
+from rebalancer.snapshot.in_flight import as_ended, with_requests
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
@@ -103,7 +103,7 @@ class Planned:
             snapshot = replace(snapshot, buffers=self.snapshot.buffers)
         asked = self.snapshot.eviction_requests
         if snapshot.eviction_requests is None and asked is not None:
-            snapshot = with_requests(snapshot, asked.values())
+            snapshot = as_ended(with_requests(snapshot, asked.values()))
         marked = None
         if self.emptied is not None:
             marked = np.array([name in self.emptied for name in snapshot.nodes.names], bool)
@@ -129,7 +129,7 @@ def make_plan(
 
     ``reviewed``: plan no moves but these, in whatever time they take.
     """
-    snapshot = rules.with_zones(snapshot, history)
+    snapshot = rules.with_zones(snapshot if rules.ordered else as_ended(snapshot), history)
     if reviewed is not None:
         rules = replace(rules, seconds=math.inf)
     callbacks = Callbacks(stop=stop, observe=observe, phase=timings.phase)

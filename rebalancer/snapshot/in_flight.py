@@ -16,27 +16,33 @@ from rebalancer.snapshot.requests import EvictionRequest
 def with_requests(snapshot: Snapshot, requests: Iterable[EvictionRequest]) -> Snapshot:
     """Return the snapshot with the requests for its pods, and with what follows from them.
 
-    While one is open, the pod counts as one that ends: nothing else moves for what its end will mend. Its owner is not settled, and each
-    PodDisruptionBudget of it allows one disruption less, since the API server still counts it. Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
+    While one is open, its owner is not settled, and each PodDisruptionBudget of it allows one disruption less, since the API server still
+    counts it. The pod still serves, and holds its room: see :func:`as_ended`. Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
     """
     asked, pods = replace(snapshot, eviction_requests=_of_pods(snapshot, requests)), snapshot.pods
     rows = pods_asked_for(asked)
     rows = rows[(pods.flags[rows] & PodFlag.TERMINATING) == 0]
     if not len(rows):
         return asked
-    flags = pods.flags.copy()
-    flags[rows] |= PodFlag.TERMINATING
     of_class = np.bincount(snapshot.pods.cls[rows], minlength=len(snapshot.classes))
     budgets = (
         replace(one, allowed=max(0, one.allowed - int(of_class[one.classes].sum())))
         for one in snapshot.budgets
     )
-    return replace(
-        asked,
-        pods=replace(pods, flags=freeze(flags)),
-        owners=_hold_owners(snapshot, of_class),
-        budgets=tuple(budgets),
-    )
+    return replace(asked, owners=_hold_owners(snapshot, of_class), budgets=tuple(budgets))
+
+
+def as_ended(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot as it is planned on: pods that are asked for terminate, so that nothing else moves for what their end will mend.
+
+    Not for machines: whether one is empty, or can be emptied, depends on the pods that are there. No request decides over that.
+    """
+    rows, pods = pods_asked_for(snapshot), snapshot.pods
+    if not len(rows):
+        return snapshot
+    flags = pods.flags.copy()
+    flags[rows] |= PodFlag.TERMINATING
+    return replace(snapshot, pods=replace(pods, flags=freeze(flags)))
 
 
 def _of_pods(

@@ -8,7 +8,7 @@ from rebalancer.plan.plan import Method
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.snapshot.in_flight import with_requests
+from rebalancer.snapshot.in_flight import as_ended, with_requests
 from rebalancer.snapshot.requests import REQUESTER, EvictionRequest
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.planner.conftest import plan_of, rechecked
@@ -81,7 +81,7 @@ def test_nothing_else_moves_for_what_the_end_of_the_pod_will_mend():
     options = {"strategies": ["low-utilisation"], "settings": Settings()}
     (move,) = plan_of(snapshot, **options).moves
     asked = with_requests(snapshot, [request_for(snapshot, move.pod)])
-    assert plan_of(asked, **options).moves == ()
+    assert plan_of(as_ended(asked), **options).moves == ()
 
 
 @pytest.mark.parametrize(("open_", "waves"), [(0, 2), (1, 4), (2, None)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.policy.protect import Protect
-from rebalancer.snapshot.in_flight import pods_asked_for, with_requests
+from rebalancer.snapshot.in_flight import as_ended, pods_asked_for, with_requests
 from rebalancer.snapshot.protect import Scope, names_of, protect, text_of
 from rebalancer.snapshot.requests import REQUESTER, RESTS_FOR, EvictionRequest
 from rebalancer.testing.snapshots import node, snapshot_of, workload
@@ -81,10 +81,12 @@ def test_an_open_request_holds_the_owner_until_the_pod_ends():
     assert set(owners.values()) == {None}
 
 
-def test_a_pod_that_is_asked_for_counts_as_one_that_ends_and_says_why():
+def test_plans_count_a_pod_that_is_asked_for_as_one_that_ends_and_say_why():
     first = snapshot().pods.name[0]
     for going in ((), {first}):
-        of = snapshot(OPEN, going=going)
+        standing = snapshot(OPEN, going=going)
+        assert standing.pods.living.tolist().count(False) == len(going)
+        of = as_ended(standing)
         assert of.pods.living.tolist().count(False) == 1
         bits = int(protect(of, Protect(), Scope())[0])
         assert "evictionInProgress" in names_of(bits)

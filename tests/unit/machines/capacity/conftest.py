@@ -87,6 +87,10 @@ class Given:
         raise AssertionError("a look acts on nothing")
 
 
+def _read(objects):
+    return objects if isinstance(objects, Snapshot) else snapshot_of(objects)
+
+
 class Machines:
     """Asks about machines under a policy."""
 
@@ -100,7 +104,7 @@ class Machines:
         return RunRules(load_policy(path, self._registry), self._registry, Scope())
 
     def judge(self, objects, groups=(), policy="", *, has_provider=True) -> Judged:
-        rules, snapshot = self.rules(policy), snapshot_of(objects)
+        rules, snapshot = self.rules(policy), _read(objects)
         of = Groups(snapshot, groups)
         capacity = rules.loaded.policy.capacity
         problem, settings = rules.problem(snapshot), rules.settings()
@@ -146,7 +150,7 @@ class Machines:
         self, objects, groups=(), policy="", templates=None, inputs=NO_INPUTS, triggering=None
     ) -> Planned:
         """``triggering``: the names of the pods for which groups may grow; None: all."""
-        rules, snapshot = self.rules(policy), snapshot_of(objects)
+        rules, snapshot = self.rules(policy), _read(objects)
         if triggering is not None:
             inputs = replace(inputs, triggering=np.isin(list(snapshot.pods.name), triggering))
         return Planned(

@@ -6,7 +6,18 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.testing.snapshots import NOW, OLD, apart, disruption_budget, node, spread, workload
+from rebalancer.snapshot.in_flight import with_requests
+from rebalancer.snapshot.requests import EvictionRequest
+from rebalancer.testing.snapshots import (
+    NOW,
+    OLD,
+    apart,
+    disruption_budget,
+    node,
+    snapshot_of,
+    spread,
+    workload,
+)
 from tests.unit.machines.capacity.conftest import group
 
 _EMPTY_DIR = {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -75,6 +86,28 @@ def _on_a(**more):
 )
 def test_what_is_on_a_node_decides(machines, objects, code):
     judged = machines.judge(_three(objects), _groups(), _FREE)
+    assert judged.codes["a"] == code, judged["a"].message
+
+
+@pytest.mark.parametrize(
+    ("objects", "code"),
+    [
+        (_on_a(), "BlockedByPod"),
+        (
+            _on_a(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}),
+            "BlockedByPod",
+        ),
+        (workload("web", ["a"], cpu="3900m"), "NotUnderutilized"),
+    ],
+)
+@pytest.mark.parametrize("requester", ["acme.example/drains", "rebalancer/moves"])
+def test_a_request_for_the_end_of_a_pod_empties_no_node(machines, objects, code, requester):
+    read = snapshot_of(_three(objects))
+    pod = list(read.pods.name).index("web-0")
+    uid = read.pods.uid[pod]
+    name = f"rebalancer-{uid}"
+    asked = EvictionRequest("default", name, "web-0", uid, requester, False, NOW)
+    judged = machines.judge(with_requests(read, [asked]), _groups(), _FREE)
     assert judged.codes["a"] == code, judged["a"].message
 
 
