@@ -13,7 +13,7 @@ from rebalancer.kube.failures import NotServedError, TransportError
 from rebalancer.kube.lists import PAGE, Listing, read_pages
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
-from rebalancer.snapshot.requests import REQUESTER, EvictionRequest
+from rebalancer.snapshot.requests import REQUESTER, EvictionRequest, request_name
 from rebalancer.wire.kinds import EVICTION_REQUESTS
 from rebalancer.wire.objects import ListMeta, ObjectMeta
 from rebalancer.wire.times import unix_seconds
@@ -127,11 +127,6 @@ def _fold(one: _Request, target: _Target) -> EvictionRequest:
         failed=next(failed, ""),
         evicted=any(each.type == "TargetEvicted" for each in true),
     )
-
-
-def request_name(uid: str) -> str:
-    """Return the name of our request for the pod with this uid: asking again changes nothing."""
-    return f"rebalancer-{uid}"
 
 
 def ask(client: Client, namespace: str, pod: str, uid: str, at: str) -> EvictionAnswer:

@@ -489,6 +489,12 @@ class Outcome:
     seconds: float = 0.0
     """From the eviction until the replacement had a node, or until the move ended."""
 
+    @property
+    def may_be_asked_for(self) -> bool:
+        """Whether an EvictionRequest was sent for the pod, or may have been."""
+        sent = self.status in (Status.REQUESTED, Status.LOST)
+        return sent and self.move.method is Method.REQUEST
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

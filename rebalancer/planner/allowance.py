@@ -213,7 +213,7 @@ class Allowance:
         going[asked] = False
         for pod in asked.tolist():
             of, node = int(owner_of[pod]), int(pods.node[pod])
-            if of >= 0 and node >= 0 and pods.uid[pod] not in self._planned:
+            if of >= 0 and node >= 0:
                 self._starting_in[snapshot.owners[of].namespace] += 1
                 self._used[[IN_FLIGHT, 1 + of]] += 1
                 self._use_node(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from rebalancer.snapshot.in_flight import as_ended, with_requests
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
+from rebalancer.snapshot.requests import REQUESTER, EvictionRequest, request_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +82,26 @@ class Planned:
         return tuple(move for move in self.plan.moves if move.uid not in self.ended)
 
     def revalidate(
-        self, snapshot: Snapshot, moves: Sequence[Move], clock_skew: float = 0.0
+        self,
+        snapshot: Snapshot,
+        moves: Sequence[Move],
+        clock_skew: float = 0.0,
+        asked: Iterable[Move] = (),
     ) -> Sequence[tuple[Move, str | None]]:
-        """Judge the remaining moves on the current cluster; see :func:`rebalancer.planner.recheck.recheck`."""
+        """Judge the remaining moves on the current cluster; see :func:`rebalancer.planner.recheck.recheck`.
+
+        ``asked``: moves for which this run has sent requests; what of them has not ended counts as those of earlier runs do.
+        """
         if reasons := self.rules.standstill(snapshot, clock_skew, self.history):
             return [(move, f"standing still: {reasons[0]}") for move in moves]
-        return recheck(self._problem(snapshot), self._settings(), moves)
+        requests = [_request_for(move, snapshot.captured_at) for move in asked]
+        return recheck(self._problem(snapshot, requests), self._settings(), moves)
 
     def score(self, snapshot: Snapshot) -> ClusterNow:
         """Return the current cluster, scored by the terms of the plan."""
         return score(self._problem(snapshot), self._settings())
 
-    def _problem(self, snapshot: Snapshot) -> Problem:
+    def _problem(self, snapshot: Snapshot, asked: Iterable[EvictionRequest] = ()) -> Problem:
         """Return the problem on the current cluster, with the nodes marked that the plan empties."""
         # Pictures of the cluster between waves have none of these.
         if not snapshot.pod_groups:
@@ -101,9 +110,9 @@ class Planned:
             snapshot = replace(snapshot, node_claims=self.snapshot.node_claims)
         if snapshot.buffers is None:
             snapshot = replace(snapshot, buffers=self.snapshot.buffers)
-        asked = self.snapshot.eviction_requests
-        if snapshot.eviction_requests is None and asked is not None:
-            snapshot = as_ended(with_requests(snapshot, asked.values()))
+        before = self.snapshot.eviction_requests
+        if snapshot.eviction_requests is None and before is not None:
+            snapshot = as_ended(with_requests(snapshot, [*before.values(), *asked]))
         marked = None
         if self.emptied is not None:
             marked = np.array([name in self.emptied for name in snapshot.nodes.names], bool)
@@ -112,6 +121,14 @@ class Planned:
     def _settings(self) -> Settings:
         planned = frozenset(move.uid for move in self.plan.moves)
         return self.rules.settings(self.history, planned, self.movable)
+
+
+def _request_for(move: Move, at: float) -> EvictionRequest:
+    """Return the request that this run has sent for the pod of a move."""
+    name = request_name(move.uid)
+    return EvictionRequest(
+        move.namespace, name, move.pod, move.uid, REQUESTER, withdrawn=False, asked_at=at
+    )
 
 
 def make_plan(

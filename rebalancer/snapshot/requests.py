@@ -13,6 +13,11 @@ RESTS_FOR = timedelta(days=1)
 """So long a pod is not asked for again whose responders did not end it in time."""
 
 
+def request_name(uid: str) -> str:
+    """Return the name of our request for the pod with this uid: asking again changes nothing."""
+    return f"rebalancer-{uid}"
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionRequest:
     """A request to end one pod."""

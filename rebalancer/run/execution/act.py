@@ -27,7 +27,7 @@ from rebalancer.kube.evict import (
     read_pod,
     recreates_group,
 )
-from rebalancer.kube.eviction_requests import ask, list_requests, request_name, withdraw
+from rebalancer.kube.eviction_requests import ask, list_requests, withdraw
 from rebalancer.kube.read import Kept
 from rebalancer.kube.seldom_read import read_devices
 from rebalancer.plan.plan import Method, Move, Outcome
@@ -39,6 +39,7 @@ from rebalancer.run.execution.marks import Marker
 from rebalancer.run.names import instance
 from rebalancer.snapshot.membership import LWS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.requests import request_name
 from rebalancer.wire.times import rfc3339
 
 _READ = 10.0
@@ -456,7 +457,9 @@ class WaveCheck:
         with suppress(Exception):
             self.planned.plan.explanation.make()
         with collector_paused():
-            return self.planned.revalidate(self.recount.snapshot(moves), moves, clock_skew)
+            asked = [one.move for one in self.executor.outcomes if one.may_be_asked_for]
+            now = self.recount.snapshot(moves)
+            return self.planned.revalidate(now, moves, clock_skew, asked)
 
 
 def of_next_wave(moves: Sequence[Move]) -> int:

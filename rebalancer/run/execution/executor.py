@@ -179,7 +179,7 @@ class Executor:
     def _withdraw_open(self) -> None:
         """Withdraw the requests for pods that do not end yet: after a signal nothing is to go on for this run."""
         for outcome in list(self._outcomes.values()):
-            if outcome.status is Status.REQUESTED and not self._is_ending(outcome.move):
+            if outcome.may_be_asked_for and not self._is_ending(outcome.move):
                 self._note(self._withdraw(outcome, self._stop.reason() or "", in_vain=False))
 
     def _withdraw(self, outcome: Outcome, why: str, *, in_vain: bool) -> Outcome:
@@ -639,7 +639,8 @@ class Executor:
     def _is_settled(self, move: Move, replacement: Replacement | None) -> bool:
         if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):
             return False
-        return _is_ready(replacement)
+        # What its controller has made meanwhile, as for a scale-out, replaces nothing while it stands.
+        return not self._is_asked_for(move) and _is_ready(replacement)
 
     def _must_end_waiting(self, waited: float, unready: int) -> bool:
         """Return whether the run must end while replacements are awaited, and record why."""
@@ -674,7 +675,7 @@ class Executor:
     ) -> None:
         for move in moves:
             replacement = replacements.get(move.uid)
-            if replacement is None or not replacement.node:
+            if replacement is None or not replacement.node or self._is_asked_for(move):
                 continue
             if move.uid in announced and self._outcomes[move.uid].landed == replacement.node:
                 continue

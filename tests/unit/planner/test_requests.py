@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Method
+from rebalancer.planner.planning import make_plan
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
@@ -12,6 +14,7 @@ from rebalancer.snapshot.in_flight import as_ended, with_requests
 from rebalancer.snapshot.requests import REQUESTER, EvictionRequest
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.planner.conftest import plan_of, rechecked
+from tests.unit.planner.test_karpenter import rules
 
 NODES = ("n0", "n1", "n2", "n3")
 RESPONDERS = {"evictionResponders": [{"name": "acme.example/mover", "priority": 10000}]}
@@ -103,6 +106,20 @@ def test_requests_in_one_namespace_hold_up_others_by_half_at_most():
     snapshot = of_nodes(*crowded("web", "api"), *busy)
     asked = [request_for(snapshot, f"busy-{number}-0") for number in range(4)]
     assert len(planned(with_requests(snapshot, asked), in_flight=2).moves) == 2
+
+
+@pytest.mark.parametrize(("asked", "why"), [(False, None), (True, "protected now: ownerUnsettled")])
+def test_between_waves_the_requests_of_this_run_count(asked, why):
+    policy = (
+        "strategies: {duplicates: {}}\nprotect: {minPodAge: 0s}\nmethod: {evictionRequests: 1h}"
+    )
+    on = ["n0", "n0", "n0"]
+    snapshot = with_requests(of_nodes(*workload("web", on, spec=RESPONDERS)), ())
+    planned = make_plan(rules(policy), snapshot, Timings(SystemClock()))
+    first, *left = planned.plan.moves
+    later = of_nodes(*workload("web", [*on, "n1"], spec=RESPONDERS))
+    judged = planned.revalidate(later, left, 0.0, [first] if asked else [])
+    assert [said for _, said in judged] == [why]
 
 
 def test_plans_are_as_before_where_no_pod_is_asked_for():

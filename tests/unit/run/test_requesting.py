@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from rebalancer.embedded.engine import Durations
-from rebalancer.kube.eviction_requests import ASKED_AT, request_name
+from rebalancer.kube.eviction_requests import ASKED_AT
 from rebalancer.policy.model import Methods
 from rebalancer.run.withdrawals import withdraw_late
 from rebalancer.snapshot.in_flight import with_requests
-from rebalancer.snapshot.requests import REQUESTER, EvictionRequest
+from rebalancer.snapshot.requests import REQUESTER, EvictionRequest, request_name
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.objects import node as embedded_node
 from rebalancer.testing.snapshots import node, snapshot_of, workload

@@ -112,7 +112,7 @@ class Judging:
     def snapshot(self, moves):
         return snapshot_of([])
 
-    def revalidate(self, snapshot, moves, clock_skew):
+    def revalidate(self, snapshot, moves, clock_skew, asked):
         self.calls.append((len(snapshot.pods), clock_skew))
         return [(one, "pays no longer") for one in moves]
 

@@ -1,11 +1,13 @@
 """Moves by EvictionRequests: responders end the pods, in their own time or never."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.plan import Method, Status
+from rebalancer.run.execution.landing import Replacement
 from tests.unit.run.execution.world import World, execute, move, statuses
 
 ASKED = replace(move("a"), method=Method.REQUEST)
@@ -69,6 +71,29 @@ def test_responders_that_take_longer_than_the_run_waits_are_left_to_the_next_one
     assert 120 <= world.clock.now() < 180
 
 
+class ScaledOut(World):
+    """Its controller makes a pod more at the moment when responders are asked."""
+
+    def ask(self, planned):
+        said = super().ask(planned)
+        self._new.append(Replacement("more", "more", "default", "rs", "n2", True, 1.0))
+        return said
+
+
+@pytest.mark.parametrize(
+    ("responds_after", "expected"),
+    [
+        (math.inf, [Status.REQUESTED, Status.NOT_ATTEMPTED]),
+        (9.0, [Status.REQUESTED, Status.EVICTED]),
+    ],
+)
+def test_a_pod_more_replaces_none_that_still_stands(responds_after, expected):
+    world = ScaledOut(responds_after=responds_after)
+    execution = execute(world, [ASKED, move("b", wave=2)])
+    assert statuses(execution) == expected
+    assert execution.outcomes[0].landed == ("n2" if expected[1] is Status.EVICTED else None)
+
+
 def test_at_the_deadline_requests_go_on():
     world = World()
     execution = execute(world, [ASKED], deadline=30.0)
@@ -84,6 +109,13 @@ def test_a_signal_withdraws_what_is_open_and_leaves_alone_what_has_ended():
     execution = execute(world, [early, ASKED], signal_at=8.0)
     assert statuses(execution) == [Status.REQUESTED, Status.DROPPED]
     assert execution.outcomes[1].message == "its request was withdrawn: stopped by a signal"
+    assert world.withdrawn == [("a", False)]
+
+
+def test_a_signal_withdraws_what_may_have_been_asked_for():
+    world = World(answers={"a": [AnswerKind.LOST] * 99}, requested={"a": 0.0})
+    (outcome,) = execute(world, [ASKED], signal_at=5.0).outcomes
+    assert outcome.message == "its request was withdrawn: stopped by a signal"
     assert world.withdrawn == [("a", False)]
 
 
