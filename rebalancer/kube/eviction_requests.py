@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -115,18 +116,19 @@ def _fold(one: _Request, target: _Target) -> EvictionRequest:
         for each in true
         if each.type == "Failed" and each.reason in _FOR_GOOD
     )
-    asked_at = unix_seconds((meta.annotations or {}).get(ASKED_AT))
-    return EvictionRequest(
+    made = EvictionRequest(
         namespace=meta.namespace,
         name=meta.name,
         pod=target.name,
         pod_uid=target.uid,
         requester=one.spec.requester,
         withdrawn=withdrawn,
-        asked_at=asked_at or (0.0 if withdrawn else unix_seconds(meta.creation_timestamp)),
+        asked_at=0.0 if withdrawn else unix_seconds(meta.creation_timestamp),
         failed=next(failed, ""),
         evicted=any(each.type == "TargetEvicted" for each in true),
     )
+    noted = unix_seconds((meta.annotations or {}).get(ASKED_AT)) if made.ours else 0.0
+    return replace(made, asked_at=noted or made.asked_at)
 
 
 def ask(client: Client, namespace: str, pod: str, uid: str, at: str) -> EvictionAnswer:

@@ -209,14 +209,21 @@ class Allowance:
         self.starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
-        asked = pods_asked_for(snapshot)
+        asked, of_nodes = pods_asked_for(snapshot), Counter[tuple[str, int]]()
+        # Those that terminate already are so for the API server, too.
+        asked = asked[~pods.where(lambda state: state.gone_by > 0)[asked]]
         going[asked] = False
         for pod in asked.tolist():
             of, node = int(owner_of[pod]), int(pods.node[pod])
             if of >= 0 and node >= 0:
-                self._starting_in[snapshot.owners[of].namespace] += 1
+                namespace = snapshot.owners[of].namespace
+                self._starting_in[namespace] += 1
                 self._used[[IN_FLIGHT, 1 + of]] += 1
-                self._use_node(node)
+                of_nodes.update((namespace, limit) for limit in self._sets[0].waves_of(node))
+        for (_, limit), number in of_nodes.items():
+            # As of inFlight: those of one namespace leave half of it to all others.
+            share = -(-self._top[limit] // 2)
+            self._used[self._table.counter[limit]] += min(number, share)
         self._seen = self._starting_in.copy()
         self._landed = self._used.copy()
         for pod in np.flatnonzero(going & ~stuck & (pods.node >= 0) & (owner_of >= 0)).tolist():

@@ -112,7 +112,8 @@ class Planned:
             snapshot = replace(snapshot, buffers=self.snapshot.buffers)
         before = self.snapshot.eviction_requests
         if snapshot.eviction_requests is None and before is not None:
-            snapshot = as_ended(with_requests(snapshot, [*before.values(), *asked]))
+            requests = [*before.values(), *asked]
+            snapshot = as_ended(with_requests(snapshot, requests, self.rules.requests_count_for))
         marked = None
         if self.emptied is not None:
             marked = np.array([name in self.emptied for name in snapshot.nodes.names], bool)

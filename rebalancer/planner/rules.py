@@ -42,6 +42,7 @@ from rebalancer.snapshot.protect import (
     protect,
     protect_ended,
 )
+from rebalancer.snapshot.requests import COUNTS_FOR
 from rebalancer.snapshot.selected import Selected, select_pods, with_avoided
 from rebalancer.snapshot.zones import closed_zones
 
@@ -111,6 +112,11 @@ class RunRules:
     def without_marks(self) -> RunRules:
         """Return these rules for a run that cannot mark nodes."""
         return replace(self, marks=False)
+
+    @property
+    def requests_count_for(self) -> float:
+        """For how many seconds an EvictionRequest is in flight."""
+        return (self.policy.method.eviction_requests or COUNTS_FOR).total_seconds()
 
     @property
     def needs_usage(self) -> bool:

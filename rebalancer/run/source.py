@@ -176,7 +176,7 @@ class Source:
         if requests is None:
             self.run.notes.append(_NOT_SERVED)
             return snapshot
-        return with_requests(snapshot, requests)
+        return with_requests(snapshot, requests, self.run.rules.requests_count_for)
 
     def _with_namespaces(self, client: Client, run: RunContext) -> RunContext:
         """Return the run with the policies of the namespaces that may have one; say what is wrong with others."""

@@ -14,15 +14,14 @@ from rebalancer.wire.times import rfc3339
 def withdraw_late(run: RunContext, client: Client, snapshot: Snapshot) -> None:
     """Withdraw the requests of runs that are open for longer than the policy lets responders take, with a note for each.
 
-    A run of one namespace withdraws those there. Responders may still be ending the pods: they count in this run. A failure is a
-    note, and ends nothing.
+    A run of one namespace withdraws those there. A failure is a note, and ends nothing.
     """
-    most, now = run.loaded.policy.method.eviction_requests, snapshot.captured_at
+    most = run.loaded.policy.method.eviction_requests
     if most is None:
         return
     for one in (snapshot.eviction_requests or {}).values():
         elsewhere = run.rules.namespace not in (None, one.namespace)
-        if elsewhere or not one.is_late(now, most.total_seconds()):
+        if elsewhere or not (one.ours and one.late):
             continue
         said = withdraw(client, one.namespace, one.pod, one.pod_uid, rfc3339(one.asked_at))
         ref = f"EvictionRequest {one.namespace}/{one.name}"

@@ -10,16 +10,23 @@ import numpy as np
 from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.model import Owner, PodFlag, Snapshot
-from rebalancer.snapshot.requests import EvictionRequest
+from rebalancer.snapshot.requests import COUNTS_FOR, EvictionRequest
 
 
-def with_requests(snapshot: Snapshot, requests: Iterable[EvictionRequest]) -> Snapshot:
+def with_requests(
+    snapshot: Snapshot,
+    requests: Iterable[EvictionRequest],
+    seconds: float = COUNTS_FOR.total_seconds(),
+) -> Snapshot:
     """Return the snapshot with the requests for its pods, and with what follows from them.
+
+    ``seconds``: for so long a request is in flight; later it holds its pod alone.
 
     While one is open, its owner is not settled, and each PodDisruptionBudget of it allows one disruption less, since the API server still
     counts it. The pod still serves, and holds its room: see :func:`as_ended`. Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
     """
-    asked, pods = replace(snapshot, eviction_requests=_of_pods(snapshot, requests)), snapshot.pods
+    of_pods, pods = _of_pods(snapshot, requests, seconds), snapshot.pods
+    asked = replace(snapshot, eviction_requests=of_pods)
     rows = pods_asked_for(asked)
     rows = rows[(pods.flags[rows] & PodFlag.TERMINATING) == 0]
     if not len(rows):
@@ -46,12 +53,16 @@ def as_ended(snapshot: Snapshot) -> Snapshot:
 
 
 def _of_pods(
-    snapshot: Snapshot, requests: Iterable[EvictionRequest]
+    snapshot: Snapshot, requests: Iterable[EvictionRequest], seconds: float
 ) -> Mapping[str, EvictionRequest]:
-    """Return uid of a pod -> the request that counts."""
+    """Return uid of a pod -> the request that counts; one of ours that is open is to be seen, since it may have to be withdrawn."""
     now, pods = snapshot.captured_at, snapshot.pods
-    counting = [one for one in requests if one.open or one.rests(now)]
-    in_order = sorted(counting, key=lambda one: (one.open, one.name))
+    counting = [
+        replace(one, late=one.open and one.age(now) > seconds)
+        for one in requests
+        if one.open or one.rests(now)
+    ]
+    in_order = sorted(counting, key=lambda one: (one.open, one.ours, not one.late, one.name))
     last = {(one.namespace, one.pod_uid): one for one in in_order}
     found: dict[str, EvictionRequest] = {}
     for pod in pods.uid.rows_of({one.pod_uid for one in counting}).tolist():
@@ -62,8 +73,9 @@ def _of_pods(
 
 
 def pods_asked_for(snapshot: Snapshot) -> Int32s:
-    """Return the pods, ascending, for which a request is open."""
-    uids = [uid for uid, one in (snapshot.eviction_requests or {}).items() if one.open]
+    """Return the pods, ascending, for which a request is open that counts as in flight."""
+    requests = (snapshot.eviction_requests or {}).items()
+    uids = [uid for uid, one in requests if one.open and not one.late]
     return snapshot.pods.uid.rows_of(uids).astype(np.int32)
 
 

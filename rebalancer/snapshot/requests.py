@@ -12,6 +12,9 @@ REQUESTER = "rebalancer/moves"
 RESTS_FOR = timedelta(days=1)
 """So long a pod is not asked for again whose responders did not end it in time."""
 
+COUNTS_FOR = timedelta(minutes=10)
+"""So long an open request is in flight where no policy says it: as long as a replacement that starts."""
+
 
 def request_name(uid: str) -> str:
     """Return the name of our request for the pod with this uid: asking again changes nothing."""
@@ -34,25 +37,27 @@ class EvictionRequest:
     failed: str = ""
     """Why the API refuses it, or that no responder is left; empty while neither is so."""
     evicted: bool = False
+    late: bool = False
+    """It has been open for longer than responders may take: it is in flight no more, and keeps its pod alone in place."""
 
     @property
     def ours(self) -> bool:
-        """Whether a run made it."""
-        return self.requester == REQUESTER
+        """Whether a run made it: only such a one can be withdrawn, by its name."""
+        return self.requester == REQUESTER and self.name == request_name(self.pod_uid)
 
     @property
     def open(self) -> bool:
         """Whether responders may still end the pod for it."""
         return not (self.withdrawn or self.failed or self.evicted)
 
-    def is_late(self, now: float, seconds: float) -> bool:
-        """Return whether a request of ours has been open for longer than ``seconds``."""
-        return self.ours and self.open and now - self.asked_at > seconds
+    def age(self, now: float) -> float:
+        """Return for how many seconds it has been asked for; a time in the future, which anybody can write, is as far away."""
+        return abs(now - self.asked_at)
 
     def rests(self, now: float) -> bool:
         """Return whether a run asked for the pod in vain lately, so that it is not asked for again now."""
         vain = self.ours and not (self.open or self.evicted)
-        return vain and now - self.asked_at < RESTS_FOR.total_seconds()
+        return vain and self.age(now) < RESTS_FOR.total_seconds()
 
     @property
     def text(self) -> str:

@@ -108,6 +108,33 @@ def test_requests_in_one_namespace_hold_up_others_by_half_at_most():
     assert len(planned(with_requests(snapshot, asked), in_flight=2).moves) == 2
 
 
+def test_old_requests_of_others_hold_nobody_up():
+    names = [f"busy-{number}" for number in range(4)]
+    busy = [one for name in names for ns in "ts" for one in workload(name, ["n1"], namespace=ns)]
+    snapshot = of_nodes(*crowded("web", "api"), *busy)
+    old = [
+        EvictionRequest(
+            snapshot.classes[cls].namespace, "x", pod, uid, "acme.example/x", False, NOW - 601
+        )
+        for pod, uid, cls in zip(
+            snapshot.pods.name, snapshot.pods.uid, snapshot.pods.cls.tolist(), strict=True
+        )
+        if pod.startswith("busy")
+    ]
+    assert len(old) == 8
+    assert planned(with_requests(snapshot, old)).moves == planned(snapshot).moves
+
+
+def test_requests_in_one_namespace_leave_half_of_a_node_to_others():
+    names = [f"busy-{number}" for number in range(5)]
+    busy = [one for name in names for one in workload(name, ["n0"], namespace="tenant")]
+    snapshot = of_nodes(*crowded("web", "api"), *busy)
+    asked = with_requests(snapshot, [request_for(snapshot, f"{name}-0") for name in names])
+    budgets = Budgets(in_flight=Limit.parse(20), per_node=Limit.parse(5))
+    plan = plan_of(asked, strategies=["duplicates"], settings=Settings(budgets=budgets))
+    assert [(move.node, move.wave) for move in plan.moves] == [("n0", 1), ("n0", 1)]
+
+
 @pytest.mark.parametrize(("asked", "why"), [(False, None), (True, "protected now: ownerUnsettled")])
 def test_between_waves_the_requests_of_this_run_count(asked, why):
     policy = (

@@ -95,6 +95,8 @@ def request_for(snapshot, row, **more):
         ({}, "shop", None, None),
         ({"asked_at": NOW - 3500}, None, None, None),
         ({"requester": "acme.example/drains"}, None, None, None),
+        # It is named otherwise: what is withdrawn is the request of that name.
+        ({"name": "mine"}, None, None, None),
     ],
 )
 def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, namespace, answer, says):
@@ -115,7 +117,7 @@ def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, names
     path = f"/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests/{quote(one.name, safe='')}"
     with ScriptedServer() as server:
         server.on("PATCH", path, answer or Say(withdrawn))
-        withdraw_late(run, client_of(server.url, tmp_path), with_requests(read, [one]))
+        withdraw_late(run, client_of(server.url, tmp_path), with_requests(read, [one], 3600))
         sent = server.to(path, "PATCH")
     assert [says in note for note in run.notes] == [True] * (says is not None), run.notes
     assert [one.body["metadata"]["annotations"] for one in sent] == [{ASKED_AT: AT}] * len(

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.in_flight import as_ended, pods_asked_for, with_requests
 from rebalancer.snapshot.protect import Scope, names_of, protect, text_of
-from rebalancer.snapshot.requests import REQUESTER, RESTS_FOR, EvictionRequest
+from rebalancer.snapshot.requests import REQUESTER, RESTS_FOR, EvictionRequest, request_name
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 NOW = 1_800_000_000.0
@@ -35,9 +35,9 @@ def snapshot(*requests, going=()):
             item["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:20Z"
     read = snapshot_of(objects)
     uid = read.pods.uid[0]
-    return with_requests(
-        replace(read, captured_at=NOW), [replace(one, pod_uid=uid) for one in requests]
-    )
+    names = {OPEN.name: request_name(uid)}
+    asked = [replace(one, pod_uid=uid, name=names.get(one.name, one.name)) for one in requests]
+    return with_requests(replace(read, captured_at=NOW), asked)
 
 
 def held(of):
@@ -63,7 +63,20 @@ def held(of):
         ([replace(OPEN, failed="no responder is left")], [0], 0),
         # A pod of that uid in another namespace is none of theirs.
         ([replace(OPEN, namespace="shop")], [], 0),
-        ([OPEN, replace(OPEN, withdrawn=True, name="rebalancer-z")], [0], 1),
+        ([OPEN, replace(OPEN, withdrawn=True, name="old")], [0], 1),
+        # After its time it keeps the pod alone; so it is with a time that somebody has invented.
+        ([replace(OPEN, asked_at=NOW - 601)], [0], 0),
+        ([replace(OPEN, asked_at=NOW - 30 * DAY, requester="acme.example/drains")], [0], 0),
+        ([replace(OPEN, asked_at=NOW + 30 * DAY)], [0], 0),
+        ([replace(OPEN, withdrawn=True, asked_at=NOW + 30 * DAY)], [], 0),
+        (
+            [
+                replace(OPEN, asked_at=NOW - DAY, name="mine"),
+                replace(OPEN, requester="acme.example/x", name="new"),
+            ],
+            [0],
+            1,
+        ),
     ],
 )
 def test_which_requests_hold_a_pod(requests, rows, in_flight):
@@ -120,12 +133,12 @@ def test_a_budget_allows_one_disruption_less_for_each_pod_that_is_asked_for():
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (OPEN, "EvictionRequest rebalancer-0 of rebalancer/moves asks its responders to end it"),
+        (OPEN, "of rebalancer/moves asks its responders to end it"),
         (
             replace(OPEN, withdrawn=True),
             "its responders did not end it in time; no run asks again within 24h",
         ),
-        (replace(OPEN, failed="no responder is left"), "rebalancer-0: no responder is left;"),
+        (replace(OPEN, failed="no responder is left"), ": no responder is left;"),
     ],
 )
 def test_the_protection_says_what_asks(request_, says):
@@ -137,9 +150,14 @@ def test_the_protection_says_what_asks(request_, says):
     [
         (replace(OPEN, asked_at=NOW - HOUR), False),
         (replace(OPEN, asked_at=NOW - HOUR - 1), True),
-        (replace(OPEN, asked_at=NOW - HOUR - 1, requester="acme.example/drains"), False),
+        (replace(OPEN, asked_at=NOW + HOUR + 1), True),
         (replace(OPEN, asked_at=NOW - HOUR - 1, withdrawn=True), False),
     ],
 )
-def test_only_open_requests_of_ours_are_late(one, late):
-    assert one.is_late(NOW, HOUR) == late
+def test_only_open_requests_are_late(one, late):
+    read = replace(snapshot(), eviction_requests=None)
+    uid = read.pods.uid[0]
+    of = with_requests(read, [replace(one, pod_uid=uid, name=request_name(uid))], HOUR)
+    (only,) = (of.eviction_requests or {}).values()
+    assert (only.late, only.ours) == (late, True)
+    assert len(pods_asked_for(of)) == (only.open and not late)
