@@ -63,8 +63,9 @@ class _Condition(msgspec.Struct):
     message: str = ""
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, rename="camel"):
     conditions: tuple[_Condition, ...] | None = None
+    observed_generation: int | None = None
 
 
 class _Request(msgspec.Struct):
@@ -110,7 +111,10 @@ def _decode_page(response: Response) -> tuple[tuple[_Request, ...], ListMeta]:
 
 def _fold(one: _Request, target: _Target) -> EvictionRequest:
     meta, withdrawn = one.metadata, one.spec.intent == "Withdrawn"
-    true = [each for each in one.status.conditions or () if each.status == "True"]
+    seen = one.status.observed_generation
+    stale = seen is not None and seen < meta.generation
+    said = () if stale else one.status.conditions or ()
+    true = [each for each in said if each.status == "True"]
     failed = (
         f"{_FOR_GOOD[each.reason]}{f': {each.message}' if each.message else ''}"
         for each in true

@@ -167,14 +167,15 @@ class Source:
         return snapshot
 
     def _with_requests(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the EvictionRequests, if runs ask responders and some pod names one."""
-        if not self.run.requests or not any(of.spec.eviction_responders for of in snapshot.classes):
+        """Return the snapshot with the EvictionRequests, of whatever pods, if runs ask responders."""
+        if not self.run.requests:
             return snapshot
         from rebalancer.kube.eviction_requests import list_requests  # noqa: PLC0415
 
         requests = list_requests(client)
         if requests is None:
-            self.run.notes.append(_NOT_SERVED)
+            if any(of.spec.eviction_responders for of in snapshot.classes):
+                self.run.notes.append(_NOT_SERVED)
             return snapshot
         return with_requests(snapshot, requests, self.run.rules.requests_count_for)
 

@@ -770,12 +770,17 @@ class Snapshot:
         return owner is not None and owner.waits
 
     def method_of(self, cls: int, *, together: bool) -> Method:
-        """Return how a pod of ``cls`` moves; ``together``: with others, all or none, for which the API takes no requests."""
+        """Return how a pod of ``cls`` moves; ``together``: with others, all or none.
+
+        The API takes no requests for those, nor for pods that name a PodGroup of Kubernetes, even if they move alone.
+        """
         of_class = self.classes[cls]
         if of_class.restarts:
             return Method.RESTART
-        asks = self.eviction_requests is not None and of_class.spec.eviction_responders
-        return Method.REQUEST if asks and not together else Method.EVICT
+        spec = of_class.spec
+        asks = self.eviction_requests is not None and spec.eviction_responders
+        alone = not together and spec.scheduling_group is None
+        return Method.REQUEST if asks and alone else Method.EVICT
 
     def owner_of(self, cls: int) -> Owner | None:
         """Return the top controller of the pods of ``cls``; None if they have none."""

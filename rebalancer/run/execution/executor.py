@@ -136,7 +136,7 @@ class Executor:
         self._failed = False
         self._refusal: str | None = None
         """What the API server said when it forbade an eviction."""
-        self._look_at = -math.inf
+        self._look_at = math.inf
         """When the open EvictionRequests are looked at next."""
 
     def run(self, moves: Sequence[Move], recheck: Recheck) -> Execution:
@@ -562,6 +562,8 @@ class Executor:
         failed: it stays so until a person acts.
         """
         started = self._stop.now()
+        # A request that was made again still shows what became of it before, until its controller has looked.
+        self._look_at = started + _LOOK_INTERVAL
         self._await_until(moves, wave, started)
         waited = self._stop.now() - started
         replacements = self._arrivals.replacements(moves)

@@ -179,3 +179,14 @@ def test_what_may_not_be_listed_is_an_error_with_the_right(tmp_path):
         with pytest.raises(ClusterReadError) as raised:
             list_requests(client_of(server.url, tmp_path))
     assert "rbac.evictionRequests: true" in str(raised.value)
+
+
+@pytest.mark.parametrize(("seen", "failed"), [(None, True), (2, False), (3, True)])
+def test_what_was_said_of_an_earlier_ask_does_not_count(tmp_path, seen, failed):
+    one = listed(conditions=[condition("Failed", "NoFurtherResponder")])
+    one["metadata"]["generation"] = 3
+    one["status"] |= {} if seen is None else {"observedGeneration": seen}
+    with ScriptedServer() as server:
+        server.on("GET", LIST, Say({"items": [one], "metadata": {"resourceVersion": "1"}}))
+        (read,) = list_requests(client_of(server.url, tmp_path)) or ()
+    assert (bool(read.failed), read.open) == (failed, not failed)

@@ -52,10 +52,15 @@ def of_nodes(*objects):
         (RESPONDERS, False, Method.EVICT),
         ({}, True, Method.EVICT),
         ({"evictionResponders": []}, True, Method.EVICT),
+        # The API refuses requests for such pods, also for those that move alone.
+        ({**RESPONDERS, "schedulingGroup": {"podGroupName": "ring"}}, True, Method.EVICT),
     ],
 )
 def test_pods_with_responders_are_asked_for_where_runs_may(spec, asks, method):
-    snapshot = of_nodes(*crowded("web", spec=spec))
+    ring = {"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha3"}
+    ring |= {"metadata": {"name": "ring", "namespace": "default"}}
+    ring |= {"spec": {"schedulingPolicy": {"basic": {}}}}
+    snapshot = of_nodes(*crowded("web", spec=spec), ring)
     (move,) = planned(with_requests(snapshot, ()) if asks else snapshot).moves
     assert move.method is method
     assert ("acme.example/mover" in move.reason) == (method is Method.REQUEST)

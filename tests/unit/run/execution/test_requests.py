@@ -139,6 +139,17 @@ def test_a_request_that_comes_to_nothing_is_withdrawn_and_a_failure():
     assert world.clock.now() < 30
 
 
+def test_what_was_said_of_a_request_before_it_was_made_again_ends_no_move():
+    class Again(World):
+        def find_refusal(self, planned):
+            stale = self.clock.now() < self.requested[planned.pod] + 4.0
+            return "no responder was left" if stale else None
+
+    world = Again(responds_after=20.0)
+    assert statuses(execute(world, [ASKED])) == [Status.REQUESTED]
+    assert world.withdrawn == []
+
+
 @pytest.mark.parametrize("needs", [{"marks": ("n1",)}, {"makes_way_for": "uid-z"}])
 def test_who_needs_the_room_or_the_marks_at_once_does_not_wait_for_ever(needs):
     first = replace(ASKED, **needs)
