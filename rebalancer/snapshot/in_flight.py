@@ -56,7 +56,7 @@ def _of_pods(
     snapshot: Snapshot, requests: Iterable[EvictionRequest], seconds: float
 ) -> Mapping[str, EvictionRequest]:
     """Return uid of a pod -> the request that counts; one of ours that is open is to be seen, since it may have to be withdrawn."""
-    now, pods = snapshot.captured_at, snapshot.pods
+    now, pods, requests = snapshot.captured_at, snapshot.pods, list(requests)
     counting = [
         replace(one, late=one.open and one.age(now) > seconds)
         for one in requests
@@ -64,10 +64,14 @@ def _of_pods(
     ]
     in_order = sorted(counting, key=lambda one: (one.open, one.ours, not one.late, one.name))
     last = {(one.namespace, one.pod_uid): one for one in in_order}
+    taken = {(one.namespace, one.in_place_of): one for one in requests if one.in_place_of}
     found: dict[str, EvictionRequest] = {}
-    for pod in pods.uid.rows_of({one.pod_uid for one in counting}).tolist():
-        uid, namespace = pods.uid[pod], snapshot.classes[pods.cls[pod]].namespace
-        if (one := last.get((namespace, uid))) is not None:
+    for pod in pods.uid.rows_of({uid for _, uid in (*last, *taken)}).tolist():
+        uid, of_class = pods.uid[pod], snapshot.classes[pods.cls[pod]]
+        one = last.get((of_class.namespace, uid))
+        if one is None and of_class.spec.eviction_responders:
+            one = taken.get((of_class.namespace, uid))
+        if one is not None:
             found[uid] = one
     return found
 
@@ -75,7 +79,7 @@ def _of_pods(
 def pods_asked_for(snapshot: Snapshot) -> Int32s:
     """Return the pods, ascending, for which a request is open that counts as in flight."""
     requests = (snapshot.eviction_requests or {}).items()
-    uids = [uid for uid, one in requests if one.open and not one.late]
+    uids = [uid for uid, one in requests if one.open and not one.late and one.pod_uid == uid]
     return snapshot.pods.uid.rows_of(uids).astype(np.int32)
 
 

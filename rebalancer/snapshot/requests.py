@@ -16,9 +16,12 @@ COUNTS_FOR = timedelta(minutes=10)
 """So long an open request is in flight where no policy says it: as long as a replacement that starts."""
 
 
+_PREFIX = "rebalancer-"
+
+
 def request_name(uid: str) -> str:
     """Return the name of our request for the pod with this uid: asking again changes nothing."""
-    return f"rebalancer-{uid}"
+    return f"{_PREFIX}{uid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ class EvictionRequest:
         return self.requester == REQUESTER and self.name == request_name(self.pod_uid)
 
     @property
+    def in_place_of(self) -> str:
+        """The uid of the pod for which we cannot ask, since an object of others has the name of our request; empty if there is none."""
+        taken = self.name.startswith(_PREFIX) and not self.ours
+        return self.name.removeprefix(_PREFIX) if taken else ""
+
+    @property
     def open(self) -> bool:
         """Whether responders may still end the pod for it."""
         return not (self.withdrawn or self.failed or self.evicted)
@@ -62,7 +71,11 @@ class EvictionRequest:
     @property
     def text(self) -> str:
         """Why the pod is not moved meanwhile."""
-        if self.open:
+        asks = self.open and self.in_place_of in ("", self.pod_uid)
+        if self.in_place_of and not asks:
+            what = f"EvictionRequest {self.name} of {self.requester} has the name of ours for it"
+            return f"{what}: delete it, or no run can ask its responders to end it"
+        if asks:
             return f"EvictionRequest {self.name} of {self.requester} asks its responders to end it"
         why = self.failed or "its responders did not end it in time"
         return f"EvictionRequest {self.name}: {why}; no run asks again within {format_duration(RESTS_FOR)}"

@@ -188,5 +188,5 @@ def test_what_was_said_of_an_earlier_ask_does_not_count(tmp_path, seen, failed):
     one["status"] |= {} if seen is None else {"observedGeneration": seen}
     with ScriptedServer() as server:
         server.on("GET", LIST, Say({"items": [one], "metadata": {"resourceVersion": "1"}}))
-        (read,) = list_requests(client_of(server.url, tmp_path)) or ()
+        (read,) = list_requests(client_of(server.url, tmp_path)) or []
     assert (bool(read.failed), read.open) == (failed, not failed)

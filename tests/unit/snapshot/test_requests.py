@@ -11,6 +11,7 @@ from rebalancer.snapshot.requests import REQUESTER, RESTS_FOR, EvictionRequest, 
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 NOW = 1_800_000_000.0
+RESPONDERS = {"evictionResponders": [{"name": "acme.example/mover", "priority": 10000}]}
 HOUR, DAY = 3600.0, RESTS_FOR.total_seconds()
 OPEN = EvictionRequest(
     namespace="default",
@@ -161,3 +162,26 @@ def test_only_open_requests_are_late(one, late):
     (only,) = (of.eviction_requests or {}).values()
     assert (only.late, only.ours) == (late, True)
     assert len(pods_asked_for(of)) == (only.open and not late)
+
+
+@pytest.mark.parametrize(
+    ("more", "spec", "code"),
+    [
+        ({"requester": "acme.example/x", "withdrawn": True}, RESPONDERS, "has the name of ours"),
+        ({"requester": "acme.example/x", "failed": "refused"}, RESPONDERS, "has the name of ours"),
+        ({"requester": "acme.example/x"}, RESPONDERS, "asks its responders to end it"),
+        ({"pod_uid": "another"}, RESPONDERS, "has the name of ours"),
+        # Nobody would be asked for it: it can be evicted.
+        ({"requester": "acme.example/x", "withdrawn": True}, {}, ""),
+        # Of another namespace, none is in the way.
+        ({"namespace": "shop", "requester": "acme.example/x"}, RESPONDERS, ""),
+    ],
+)
+def test_an_object_of_others_with_the_name_of_our_request_keeps_its_pod(more, spec, code):
+    read = snapshot_of([node("a"), *workload("web", ["a", "a"], spec=spec)])
+    uid = read.pods.uid[0]
+    one = replace(OPEN, **{"pod_uid": uid, "name": request_name(uid), **more})
+    of = with_requests(replace(read, captured_at=NOW), [one])
+    assert held(of) == ([0] if code else [])
+    assert code in text_of(of, 0, "evictionInProgress")
+    assert len(pods_asked_for(of)) == (code == "asks its responders to end it")
