@@ -57,9 +57,12 @@ def of_nodes(*objects):
     ],
 )
 def test_pods_with_responders_are_asked_for_where_runs_may(spec, asks, method):
-    ring = {"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha3"}
-    ring |= {"metadata": {"name": "ring", "namespace": "default"}}
-    ring |= {"spec": {"schedulingPolicy": {"basic": {}}}}
+    ring = {
+        "kind": "PodGroup",
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "metadata": {"name": "ring", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"basic": {}}},
+    }
     snapshot = of_nodes(*crowded("web", spec=spec), ring)
     (move,) = planned(with_requests(snapshot, ()) if asks else snapshot).moves
     assert move.method is method
@@ -138,6 +141,15 @@ def test_requests_in_one_namespace_leave_half_of_a_node_to_others():
     budgets = Budgets(in_flight=Limit.parse(20), per_node=Limit.parse(5))
     plan = plan_of(asked, strategies=["duplicates"], settings=Settings(budgets=budgets))
     assert [(move.node, move.wave) for move in plan.moves] == [("n0", 1), ("n0", 1)]
+
+
+@pytest.mark.parametrize(("ordered", "left"), [((), 1), (("n0",), 2)])
+def test_for_a_command_that_empties_nodes_a_pod_that_is_asked_for_is_there(ordered, left):
+    snapshot = of_nodes(*crowded("web"))
+    asked = with_requests(snapshot, [request_for(snapshot, "web-0")])
+    made = replace(rules(), ordered=frozenset(ordered))
+    planned = make_plan(made, asked, Timings(SystemClock()))
+    assert int(planned.snapshot.pods.living.sum()) == left
 
 
 @pytest.mark.parametrize(("asked", "why"), [(False, None), (True, "protected now: ownerUnsettled")])
