@@ -403,7 +403,7 @@ BY_ALL = {"tolerations": [{"operator": "Exists"}]}
 DEDICATED = changed("x9 z0 z1 z2", **tainted("acme.example/dedicated"))
 OUTAGE_OF_Z = changed("z0 z1 z2", **OUTAGE)
 # Tainted nodes, the pods of single namespaces beside those of "default" on six nodes of x and y; whether z is closed.
-TENANTS = {
+TENANTS: dict[str, tuple[list[Any], list[Any], bool]] = {
     "a tenant has bound a pod to a pool": (
         DEDICATED,
         [("team", ["z0", "z1", "z2"], BY_ALL), ("tenant", ["x9"], {})],

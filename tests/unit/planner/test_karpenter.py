@@ -204,7 +204,7 @@ def test_a_budget_that_is_0_at_times_holds_up_for_no_longer_than_it_lasts(since,
     ],
 )
 def test_a_node_stays_while_karpenter_waits_for_long_before_it_looks(after, last_event, goes):
-    more = {} if last_event is None else {"lastPodEventTime": at(last_event)}
+    more: dict[str, Any] = {} if last_event is None else {"lastPodEventTime": at(last_event)}
     objects = [*three(few="200m"), claim("low", **more), pool(consolidateAfter=after)]
     assert ("low" in closed(objects)) is goes
 

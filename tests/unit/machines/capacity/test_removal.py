@@ -106,7 +106,7 @@ def test_a_request_for_the_end_of_a_pod_empties_no_node(machines, objects, code,
     pod = list(read.pods.name).index("web-0")
     uid = read.pods.uid[pod]
     name = f"rebalancer-{uid}"
-    asked = EvictionRequest("default", name, "web-0", uid, requester, False, NOW)
+    asked = EvictionRequest("default", name, "web-0", uid, requester, False, read.captured_at)
     judged = machines.judge(with_requests(read, [asked]), _groups(), _FREE)
     assert judged.codes["a"] == code, judged["a"].message
 
