@@ -247,6 +247,8 @@ class _Need:
     """What the claims of a class ask for."""
 
     requests: list[_Request] = field(default_factory=list)
+    claims: list[Sequence[_Request]] = field(default_factory=list)
+    """Requests by claim."""
     alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
     """Attributes, each with the kinds whose devices must have one value of it in common."""
     pins: list[NodeSelector] = field(default_factory=list)
@@ -282,6 +284,8 @@ class Wanted:
                 self._users[of_class.namespace, entry.resource_claim_name or ""] += 1
         self.matches: dict[DeviceKind, Bools | str] = {}
         """Which devices (D,) it matches, or why that is not known."""
+        self._selected: dict[DeviceKind, Ints] = {}
+        """Devices per node (N,) of those that ask for all, also what cannot be had."""
         self.needs = {
             cls: self._read_need(cls)
             for cls, of_class in enumerate(snapshot.classes)
@@ -296,6 +300,8 @@ class Wanted:
                     need.why.append(why)
             for attribute, kinds in need.alike:
                 need.why += self._find_unlike(attribute, kinds)
+            if any(self._count_most(claim) > _MAX_RESULTS for claim in need.claims):
+                need.why.append(f"a claim asks for more than {_MAX_RESULTS} devices")
 
     # -- reading claims
 
@@ -352,9 +358,8 @@ class Wanted:
                 attributes.setdefault(name, []).append(constraint.match_attribute)
         for one in requests:
             kinds[one.name] = self._read_request(one, tuple(sorted(attributes.get(one.name, ()))))
-        if sum(max(1, one.number) for one in kinds.values()) > _MAX_RESULTS:
-            raise _NotModelledError(f"a claim asks for more than {_MAX_RESULTS} devices")
         need.requests += kinds.values()
+        need.claims.append(tuple(kinds.values()))
         for constraint in spec.devices.constraints or ():
             among = [kinds[name] for name in constraint.requests or kinds if name in kinds]
             if [one.number for one in among] != [1]:
@@ -434,6 +439,12 @@ class Wanted:
             np.zeros(len(self._inventory.devices), bool) if isinstance(of, str) else of
         )
 
+    def _count_most(self, claim: Sequence[_Request]) -> int:
+        """Return how many devices a claim may ask for on one node: more than it may have end the search on all nodes."""
+        exact = sum(request.number for request in claim)
+        every = sum(self._selected.get(of.kind, 0) for of in claim if not of.number)
+        return exact + int(np.max(every, initial=0))
+
     def _match(self, kind: DeviceKind) -> Bools | str:
         known = self.matches.get(kind)
         if known is None:
@@ -449,17 +460,22 @@ class Wanted:
         if kind.every and inventory.unsettled:
             raise _NotModelledError(f"{inventory.unsettled}, and all devices are asked for")
         mask, lost = np.zeros(len(inventory.devices), bool), set[int]()
+        selected = mask.copy()
         for number, one in enumerate(inventory.devices):
             if not self._is_selected(kind, number):
                 continue
             if one.doubt:
                 raise _NotModelledError(one.doubt)
-            usable = not _keeps_away(one.taints, kind.tolerations) and all(
-                self.find_attribute(number, name) is not None for name in kind.attributes
-            )
-            mask[number] = usable
-            if kind.every and not usable:
+            selected[number] = True
+            has_all = all(self.find_attribute(number, name) is not None for name in kind.attributes)
+            if kind.every and not has_all:
+                # With an error, and so for all nodes.
+                raise _NotModelledError("all devices are asked for, and some lack an attribute")
+            mask[number] = has_all and not _keeps_away(one.taints, kind.tolerations)
+            if kind.every and not mask[number]:
                 lost.add(int(inventory.node[number]))
+        if kind.every:
+            self._selected[kind] = inventory.count(selected)
         mask &= ~np.isin(inventory.node, list(lost))
         if kind.every and len({*inventory.count(mask).tolist()} - {0}) > 1:
             raise _NotModelledError("all devices are asked for, and nodes differ in their number")
@@ -714,7 +730,8 @@ class _Rows:
     def _sum_asked(self, kinds: Sequence[DeviceKind]) -> Ints:
         """Return how many devices a pod of each class asks for (C,) by requests of some kinds."""
         asked = np.zeros(len(self._snapshot.classes), np.int64)
-        every = {kind: int(max(self._wanted.count(kind), default=0)) for kind in kinds}
+        # Where all are asked for there must be one at least.
+        every = {kind: int(max(self._wanted.count(kind), default=0)) or 1 for kind in kinds}
         for cls, need in self._wanted.needs.items():
             asked[cls] = sum(
                 one.number or every[one.kind] for one in need.requests if one.kind in every

@@ -186,6 +186,20 @@ MEMORY = f'device.capacity["{DRIVER}"].memory'
             id="number",
         ),
         pytest.param([gpus("a", 3), gpus("b", 0)], request(allocationMode="All"), ["a"], id="all"),
+        pytest.param([gpus("a", 32)], request(allocationMode="All"), ["a"], id="as-many-as-may-be"),
+        pytest.param([], request(allocationMode="All"), [], id="all-of-none"),
+        pytest.param(
+            [gpus("a", 2, model="big")],
+            request(1, f'{MODEL} == "small"', allocationMode="All"),
+            [],
+            id="all-that-match-none",
+        ),
+        pytest.param(
+            [gpus("a", 2, taints=[{"key": "broken", "effect": "NoSchedule"}])],
+            request(allocationMode="All"),
+            [],
+            id="all-of-tainted-ones",
+        ),
         pytest.param(
             [on("a", device("x"), count=2), gpus("b", 1)], request(), ["b"], id="incomplete-pool"
         ),
@@ -426,6 +440,38 @@ def test_what_is_not_modelled_is_named(slices, wanted, why):
     (said,) = made.model.find_unmodelled(made.cls("p"))
     assert said.startswith("resource claims (dynamic resource allocation): ")
     assert why in said
+
+
+@pytest.mark.parametrize(
+    ("slices", "requests", "constraints", "why"),
+    [
+        ([gpus("a", 33)], [request(allocationMode="All")], [], "more than 32"),
+        ([gpus("a", 40)], [request(33)], [], "more than 32"),
+        (
+            [
+                gpus("a", 30, model="big"),
+                on("a", *(device(f"d{i}", model="small") for i in range(20)), pool="more"),
+            ],
+            [
+                request(1, f'{MODEL} == "small"', allocationMode="All"),
+                request(13, f'{MODEL} == "big"', name="s"),
+            ],
+            [],
+            "more than 32",
+        ),
+        (
+            [gpus("a", 2, model="big"), gpus("b", 2)],
+            [request(allocationMode="All")],
+            [{"matchAttribute": f"{DRIVER}/model"}],
+            "some lack an attribute",
+        ),
+    ],
+    ids=["all", "exact", "both", "attribute"],
+)
+def test_what_ends_the_search_on_all_nodes_is_named(slices, requests, constraints, why):
+    one = template("one", *requests, constraints=constraints)
+    made = world(slices, [wanting("p")], templates=(one,))
+    assert why in made.model.find_unmodelled(made.cls("p"))[0]
 
 
 def test_requests_for_parts_of_the_same_devices_are_named():
