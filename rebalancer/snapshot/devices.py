@@ -282,6 +282,9 @@ class Wanted:
             of_class = snapshot.classes[cls]
             for entry in of_class.spec.resource_claims or ():
                 self._users[of_class.namespace, entry.resource_claim_name or ""] += 1
+        self._living = {snapshot.pods.uid[pod] for pod in np.flatnonzero(snapshot.pods.living)}
+        self.owned = dict(_find_owned(snapshot, objects.claims or ()))
+        """Pod -> the claims that go with it."""
         self.matches: dict[DeviceKind, Bools | str] = {}
         """Which devices (D,) it matches, or why that is not known."""
         self._selected: dict[DeviceKind, Ints] = {}
@@ -294,6 +297,7 @@ class Wanted:
         if snapshot.version >= _ALLOCATES_RESOURCES:
             for row, name in enumerate(snapshot.resources):
                 self._read_resource(row, name)
+        self._note_waiting_claims()
         for need in self.needs.values():
             for request in need.requests:
                 if isinstance(why := self._match(request.kind), str):
@@ -304,6 +308,23 @@ class Wanted:
                 need.why.append(f"a claim asks for more than {_MAX_RESULTS} devices")
 
     # -- reading claims
+
+    def _note_waiting_claims(self) -> None:
+        """Note the classes with pods that wait with devices, or with a claim of a template that has changed or is gone since."""
+        pods = self._snapshot.pods
+        for pod, claims in self.owned.items():
+            if pods.node[pod] >= 0 or (need := self.needs.get(int(pods.cls[pod]))) is None:
+                continue
+            of_class = self._snapshot.classes[int(pods.cls[pod])]
+            specs = [
+                self._templates.get((of_class.namespace, entry.resource_claim_template_name or ""))
+                for entry in of_class.spec.resource_claims or ()
+            ]
+            if any(claim.status.allocation is not None for claim in claims):
+                need.why.append("a pod that waits has devices already")
+            elif any(claim.spec not in specs for claim in claims):
+                need.why.append("a pod that waits has a claim that its template would not make now")
+                need.rejected = ""  # as its template is gone
 
     def _read_need(self, cls: int) -> _Need:
         of_class, need = self._snapshot.classes[cls], _Need()
@@ -337,11 +358,12 @@ class Wanted:
         if claim.metadata.deletion_timestamp is not None:
             raise _RejectedError(f'resourceclaim "{name}" is being deleted')
         allocation, consumers = claim.status.allocation, claim.status.reserved_for or ()
+        staying = sum(one.uid in self._living for one in consumers)
         if allocation is None:
             if self._users[namespace, name] > 1:
                 raise _NotModelledError(f"several pods wait for the devices of claim {name}")
             self._read_spec(claim.spec, need)
-        elif len(consumers) <= 1:
+        elif staying <= 1:
             raise _NotModelledError(f"the devices of claim {name} are released with its last pod")
         elif len(consumers) >= _MAX_CONSUMERS:
             raise _NotModelledError(f"claim {name} has as many pods as it may have")
@@ -515,6 +537,20 @@ class Wanted:
                 return
 
 
+def _find_owned(
+    snapshot: Snapshot, claims: Iterable[w.ResourceClaim]
+) -> Iterator[tuple[int, Sequence[w.ResourceClaim]]]:
+    """Yield the pods that own claims of their namespace, with these: who owns a claim is what its author says."""
+    owned: dict[tuple[str, str], list[w.ResourceClaim]] = {}
+    for claim in sorted(claims, key=lambda one: one.metadata.name):
+        for owner in claim.metadata.owner_references or ():
+            if owner.kind == "Pod" and owner.controller:
+                owned.setdefault((claim.metadata.namespace, owner.uid), []).append(claim)
+    for pod, cls in enumerate(snapshot.pods.cls.tolist() if owned else ()):
+        if of := owned.get((snapshot.classes[cls].namespace, snapshot.pods.uid[pod])):
+            yield pod, of
+
+
 def _read_expressions(of: str, selectors: Iterable[w.DeviceSelector]) -> Iterator[str]:
     for one in selectors:
         if one.cel is None:
@@ -591,7 +627,7 @@ class _Rows:
         keys = [(d.driver, d.pool, d.device) for d in _list_allocated(objects.claims or ())]
         self._in_use = np.zeros(len(inventory.devices), bool)
         self._in_use[[inventory.index[key] for key in keys if key in inventory.index]] = True
-        self._holders, self._held = self._find_held(objects.claims or ())
+        self._holders, self._held = self._find_held()
         self._rows = list(self._make_rows())
 
     def make(self) -> Snapshot:
@@ -686,31 +722,36 @@ class _Rows:
                 for need in self._wanted.asking(kind):
                     need.why.append(why)
 
-    def _find_held(self, claims: Iterable[w.ResourceClaim]) -> tuple[Int32s, Ints]:
+    def _find_held(self) -> tuple[Int32s, Ints]:
         """Return the pods on nodes with devices (K,), and how many of each set they have (K, S).
 
-        They are those of claims that go with the pod. Others are in use whoever comes or goes. A pod that went while lists were read
-        has none any more: once it is gone from the state as well, what it asked for is not counted twice.
+        They are those of claims that go with the pod. Others are in use whoever comes or goes.
         """
         pods, needs = self._snapshot.pods, self._wanted.needs
-        held: dict[str, list[DeviceKey]] = {}
-        for claim in claims:
-            for owner in claim.metadata.owner_references or ():
-                if owner.kind == "Pod" and owner.controller:
-                    keys = [(d.driver, d.pool, d.device) for d in _list_allocated((claim,))]
-                    held.setdefault(owner.uid, []).extend(keys)
         holders, counts = list[int](), list[Ints]()
-        for pod in np.flatnonzero(np.isin(pods.cls, list(needs))).tolist() if held else ():
-            if had := held.get(pods.uid[pod]):
-                numbers = [self._inventory.index.get(key) for key in had]
-                some = [number for number in numbers if number is not None]
-                if pods.node[pod] >= 0:
-                    holders.append(pod)
-                    counts.append(np.array([of.members[some].sum() for of in self._sets], np.int64))
-                else:
-                    needs[int(pods.cls[pod])].why.append("a pod that waits has devices already")
+        for pod, claims in sorted(self._wanted.owned.items()):
+            reserved = [
+                claim
+                for claim in claims
+                if pods.uid[pod] in {one.uid for one in claim.status.reserved_for or ()}
+            ]
+            keys = [(d.driver, d.pool, d.device) for d in _list_allocated(reserved)]
+            if keys and pods.node[pod] >= 0 and int(pods.cls[pod]) in needs:
+                some = [self._inventory.index[key] for key in keys if key in self._inventory.index]
+                holders.append(pod)
+                counts.append(np.array([of.members[some].sum() for of in self._sets], np.int64))
         matrix = np.array(counts, np.int64).reshape(len(holders), len(self._sets))
         return np.array(holders, np.int32), matrix
+
+    def _find_unlike(self, number: int, of: _Set, counts: Ints) -> Bools:
+        """Return the classes (C,) with a pod on a node that has other devices of a set than ``counts`` (C,) says."""
+        pods, wrong = self._snapshot.pods, np.zeros(len(counts), bool)
+        had = np.zeros(len(pods), np.int64)
+        had[self._holders] = self._held[:, number]
+        # A device plug-in keeps its own accounts.
+        plugged = np.append(self._count_offered(of) > 0, False)[pods.node]
+        wrong[pods.cls[(pods.node >= 0) & ~plugged & (had != counts[pods.cls])]] = True
+        return wrong
 
     def _make_rows(self) -> Iterator[_Row]:
         cls, node = (column[self._holders] for column in self._columns())
@@ -725,7 +766,8 @@ class _Rows:
                 has = np.where(self._wanted.count(kind) > 0, of.size, 0)
                 # The row of an extended resource tells its nodes apart.
                 if not kind.resource and (has != of.size + offered).any():
-                    yield _Row(f"{of.name}/{place}", self._sum_asked((kind,)), has, has)
+                    asked = np.minimum(self._sum_asked((kind,)), counts)
+                    yield _Row(f"{of.name}/{place}", asked, has, has)
 
     def _sum_asked(self, kinds: Sequence[DeviceKind]) -> Ints:
         """Return how many devices a pod of each class asks for (C,) by requests of some kinds."""
@@ -744,23 +786,20 @@ class _Rows:
     def _count(self, number: int, of: _Set, cls: Int32s) -> Ints:
         """Return how many devices of a set a pod of each class takes (C,). ``cls`` (K,): of those that have some.
 
-        Of a class that is not modelled its pods say it. Where pods say something else than their class, no class can count on the set.
+        Of a class that is not modelled its pods say it. Where pods say something else than their class, the class takes none:
+        what its pods have stays in use, what they only ask for is taken from nobody, and they stay.
         """
         size, needs = len(self._snapshot.classes), self._wanted.needs
-        most, least = np.zeros(size, np.int64), np.full(size, np.iinfo(np.int64).max)
+        most, modelled = np.zeros(size, np.int64), np.zeros(size, bool)
         np.maximum.at(most, cls, self._held[:, number])
-        np.minimum.at(least, cls, self._held[:, number])
-        holds, asked = np.bincount(cls, minlength=size) > 0, self._sum_asked(of.kinds)
-        modelled = np.zeros(size, bool)
         modelled[[one for one, need in needs.items() if not need.why and not need.rejected]] = True
-        counts = np.where(holds & ~modelled, most, asked)
-        uneven = holds & ((least < most) | (modelled & (most != asked)))
-        if uneven.any():
-            name = of.name.removeprefix(DEVICE_ROW)
-            for need in needs.values():
-                if any(request.kind in of.kinds for request in need.requests):
-                    need.why.append(f"pods have other devices of {name} than they ask for")
-        return counts
+        holds = np.bincount(cls, minlength=size) > 0
+        counts = np.where(modelled | ~holds, self._sum_asked(of.kinds), most)
+        unlike = self._find_unlike(number, of, counts)
+        name = of.name.removeprefix(DEVICE_ROW)
+        for one in np.flatnonzero(unlike & modelled).tolist():
+            needs[one].why.append(f"pods have other devices of {name} than they ask for")
+        return np.where(unlike, 0, counts)
 
 
 def _list_allocated(claims: Iterable[w.ResourceClaim]) -> Iterator[w.AllocatedDevice]:

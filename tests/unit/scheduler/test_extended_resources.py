@@ -82,7 +82,10 @@ def held(of: str, where: str, *devices: str) -> Json:
     owner = {"kind": "Pod", "name": of, "uid": f"uid-default-{of}", "controller": True}
     return {
         "metadata": {"name": f"of-{of}", "namespace": "default", "ownerReferences": [owner]},
-        "status": {"allocation": {"devices": {"results": results}}},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "uid": owner["uid"]}],
+        },
     }
 
 

@@ -493,6 +493,91 @@ def test_pods_that_have_other_devices_than_they_ask_for_are_named():
     assert "pods have other devices of gpu" in made.model.find_unmodelled(made.cls("p"))[0]
 
 
+def unlike(made: World, name: str = "p") -> bool:
+    return any(
+        "pods have other devices" in why for why in made.model.find_unmodelled(made.cls(name))
+    )
+
+
+HUGE = template("huge", request(32))
+
+
+@pytest.mark.parametrize("node_of", ["a", "b"])
+def test_a_pod_bound_without_devices_takes_none_from_others(node_of):
+    made = world(
+        [gpus("a", 1), gpus("b", 1)],
+        [wanting("bound", "huge", on=node_of), wanting("p")],
+        templates=(ONE, HUGE),
+    )
+    assert unlike(made, "bound")
+    assert feasible(made) == ["a", "b"]
+    made.state.evict(made.row("bound"))
+    made.state.reap()
+    made.state.place(made.row("p"), made.cls("p"), NODES.index(node_of))
+    assert feasible(made) == [name for name in NODES if name != node_of]
+
+
+def test_what_pods_have_beside_what_they_ask_for_is_in_use_for_others():
+    made = world(
+        [on("a", device("gpu-0", taints=[TAINT]), device("gpu-1")), gpus("b", 2)],
+        [wanting("old", on="a"), wanting("other", "also", on="b"), wanting("p", "also")],
+        templates=(ONE, template("also", request())),
+        claims=[
+            claim("c-old", claims_of(request()), of="old", node="a", devices=("gpu-0",)),
+            claim("c-other", claims_of(request()), of="other", node="b", devices=("gpu-1",)),
+        ],
+    )
+    assert unlike(made, "old")
+    assert feasible(made) == ["a", "b"]
+    made.state.evict(made.row("old"))
+    made.state.reap()
+    made.state.place(made.row("p"), made.cls("p"), 0)
+    assert feasible(made) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [("victim", "gpu-1"), ("p", "gpu-1"), ("p", "")],
+    ids=["on-a-node", "waits", "no-devices"],
+)
+def test_a_claim_of_another_namespace_says_nothing_of_a_pod(owned):
+    of, held = owned
+    evil = claim("evil", claims_of(request(7)), of=of, node="a" if held else "", devices=(held,))
+    evil["metadata"]["namespace"] = "evil"
+    own = claim("own", claims_of(request()), of="victim", node="a", devices=("gpu-0",))
+    made = world(
+        [gpus("a", 2), gpus("b", 1)], [wanting("victim", on="a"), wanting("p")], claims=[own, evil]
+    )
+    assert feasible(made) == (["b"] if held else ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("templates", "asked", "named"),
+    [((ONE,), 1, False), ((ONE,), 2, True), ((), 1, True)],
+    ids=["same", "changed", "gone"],
+)
+def test_a_pod_that_waits_with_a_claim_is_judged_by_it(templates, asked, named):
+    made = world(
+        [gpus("a", 2)],
+        [wanting("p")],
+        templates=templates,
+        claims=[claim("c", claims_of(request(asked)), of="p")],
+    )
+    why = made.model.find_unmodelled(made.cls("p"))
+    assert any("its template would not make now" in one for one in why) is named
+    assert made.model.rejection(made.cls("p")) == ""
+
+
+@pytest.mark.parametrize("other", ["gone", "going"])
+def test_a_consumer_that_goes_keeps_no_claim(other):
+    pods = [sharing("old", "x", on="a"), sharing("going", "x", on="a", terminating=True)]
+    shared_claim = claim(
+        "x", claims_of(request()), node="a", devices=("gpu-0",), consumers=("old", other)
+    )
+    made = world([gpus("a", 1), gpus("b", 1)], pods, claims=[shared_claim])
+    assert "released with its last pod" in made.model.find_unmodelled(made.cls("old"))[0]
+
+
 def test_pods_with_claims_are_unpredicted_where_no_devices_were_read():
     made = World([node("a")], [wanting("p"), pod("plain")])
     why = (
