@@ -698,11 +698,11 @@ class _Rows:
                 kinds += near
                 left = [kind for kind in left if kind not in near]
                 members |= np.logical_or.reduce([masks[kind] for kind in near])
-            name = kinds[0].name
-            named[name] += 1
+            name = f"{DEVICE_ROW}{kinds[0].name}"
+            # A pod may ask for a resource of that name itself.
+            named[name] += 1 + (not named[name] and name in self._snapshot.resources)
             number = f":{named[name]}" if named[name] > 1 else ""
-            size = self._inventory.count(members)
-            yield _Set(f"{DEVICE_ROW}{name}{number}", kinds, members, size)
+            yield _Set(f"{name}{number}", kinds, members, self._inventory.count(members))
 
     def _judge_kinds(self, of: _Set) -> None:
         """Note which requests want only a part of what others want on a node."""

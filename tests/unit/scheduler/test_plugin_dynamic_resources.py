@@ -578,6 +578,15 @@ def test_a_consumer_that_goes_keeps_no_claim(other):
     assert "released with its last pod" in made.model.find_unmodelled(made.cls("old"))[0]
 
 
+def test_a_resource_named_like_devices_is_one_of_its_own():
+    native = pod("native", requests={"devices.kubernetes.io/gpu": "1"})
+    made = world([gpus("a", 1)], [wanting("p"), native])
+    assert len(set(made.snapshot.resources)) == len(made.snapshot.resources)
+    assert feasible(made) == ["a"]
+    lacking = made.model.lowering.list_shortages(made.state, made.cls("native"), 0)
+    assert lacking == ["Insufficient devices.kubernetes.io/gpu"]
+
+
 def test_pods_with_claims_are_unpredicted_where_no_devices_were_read():
     made = World([node("a")], [wanting("p"), pod("plain")])
     why = (
