@@ -60,20 +60,32 @@ class DeviceObjects:
     def find_lacking(self) -> str:
         """Return the kinds that were not read, in words; without rules on taints there are none."""
         lists = self.claims, self.templates, self.slices, self.classes
-        lacking = [f"{of.kind}s" for of, one in zip(OF_DEVICES, lists, strict=False) if one is None]
-        return ", ".join(lacking).replace("Classs", "Classes")
+        kinds = [*(f"{of.kind}s" for of in OF_DEVICES[:3]), "DeviceClasses"]
+        lacking = [kind for kind, one in zip(kinds, lists, strict=True) if one is None]
+        return ", ".join(lacking)
 
 
-def needs_devices(snapshot: Snapshot) -> bool:
-    """Return whether a pod, or what would replace it, has resource claims, or may get a claim for an extended resource."""
-    return any(cls.spec.resource_claims for cls in snapshot.classes) or (
-        snapshot.version >= _ALLOCATES_RESOURCES
-        and any(_is_asked_unoffered(snapshot, row) for row in range(len(snapshot.resources)))
-    )
+def claims_devices(snapshot: Snapshot) -> bool:
+    """Return whether a pod, or what would replace it, has resource claims."""
+    return any(cls.spec.resource_claims for cls in snapshot.classes)
 
 
-def _is_asked_unoffered(snapshot: Snapshot, row: int) -> bool:
-    return may_be_of_devices(snapshot.resources[row]) and is_unoffered(snapshot, row)
+def list_asked(snapshot: Snapshot) -> tuple[int, ...]:
+    """Return the rows of extended resources that pods ask for, and for which the scheduler may allocate devices."""
+    if snapshot.version < _ALLOCATES_RESOURCES:
+        return ()
+    asked = np.flatnonzero((snapshot.requests > 0).any(axis=1)).tolist()
+    return tuple(row for row in asked if may_be_of_devices(snapshot.resources[row]))
+
+
+def find_provided(snapshot: Snapshot, classes: Iterable[w.DeviceClass]) -> tuple[int, ...]:
+    """Return those of the rows of :func:`list_asked` behind which a DeviceClass stands, also if nodes offer them."""
+    named = {name for one in classes for name in _list_provided(one)}
+    return tuple(row for row in list_asked(snapshot) if snapshot.resources[row] in named)
+
+
+def _list_provided(one: w.DeviceClass) -> tuple[str | None, str]:
+    return one.spec.extended_resource_name, f"{_OF_CLASS}{one.metadata.name}"
 
 
 def may_be_of_devices(resource: str) -> bool:
@@ -94,10 +106,13 @@ def is_unoffered(snapshot: Snapshot, row: int, *, plugged: bool = False) -> bool
 
 def with_devices(snapshot: Snapshot, objects: DeviceObjects) -> Snapshot:
     """Return the snapshot with a row of resources for each set of devices that can be counted."""
-    if not needs_devices(snapshot):
+    claiming = [cls for cls, of in enumerate(snapshot.classes) if of.spec.resource_claims]
+    provided = find_provided(snapshot, objects.classes or ())
+    unoffered = any(is_unoffered(snapshot, row) for row in list_asked(snapshot))
+    if not claiming and not provided and not unoffered:
         return snapshot
     if lacking := objects.find_lacking():
-        claiming = [cls for cls, of in enumerate(snapshot.classes) if of.spec.resource_claims]
+        claiming += np.flatnonzero(snapshot.requests[list(provided)].any(axis=0)).tolist()
         why = dict.fromkeys(claiming, (f"the snapshot holds no {lacking}",))
         return replace(snapshot, devices=Devices(why, {}, {}, frozenset()))
     inventory = Inventory(snapshot, objects)
@@ -338,18 +353,20 @@ class Wanted:
         return need
 
     def _read_entry(self, namespace: str, entry: PodResourceClaim, need: _Need) -> None:
-        quotas = self._snapshot.quotas
         if template := entry.resource_claim_template_name:
             spec = self._templates.get((namespace, template))
             if spec is None:
                 raise _RejectedError(f'resourceclaimtemplate "{template}" not found')
-            if any(_limits_claims(q.free) for q in quotas if q.namespace == namespace):
-                raise _NotModelledError(f"a ResourceQuota of {namespace} limits claims")
+            self._check_quotas(namespace)
             self._read_spec(spec, need)
         elif name := entry.resource_claim_name:
             self._read_claim(namespace, name, need)
         else:
             raise _NotModelledError(f"the claim {entry.name} names no source that is known")
+
+    def _check_quotas(self, namespace: str) -> None:
+        if any(_limits_claims(q.free) for q in self._snapshot.quotas if q.namespace == namespace):
+            raise _NotModelledError(f"a ResourceQuota of {namespace} limits claims")
 
     def _read_claim(self, namespace: str, name: str, need: _Need) -> None:
         claim = self._claims.get((namespace, name))
@@ -390,14 +407,11 @@ class Wanted:
 
     def _read_resource(self, row: int, name: str) -> None:
         """Note what classes need of an extended resource that a DeviceClass provides."""
-        behind = [
-            one
-            for one in self._classes.values()
-            if name in (one.spec.extended_resource_name, f"{_OF_CLASS}{one.metadata.name}")
-        ]
+        behind = [one for one in self._classes.values() if name in _list_provided(one)]
         for cls in np.flatnonzero(self._snapshot.requests[row]).tolist() if behind else ():
             need = self.needs.setdefault(cls, _Need())
             try:
+                self._check_quotas(self._snapshot.classes[cls].namespace)
                 need.requests.append(self._read_amount(cls, row, behind))
             except _NotModelledError as error:
                 need.why.append(str(error))
