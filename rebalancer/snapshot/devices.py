@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
@@ -42,6 +43,8 @@ _MAX_RESULTS = 32
 """Devices that one claim may have (``AllocationResultsMaxSize``)."""
 _MAX_CONSUMERS = 256
 """Pods that may use one claim (``ResourceClaimReservedForMaxSize``)."""
+_MAX_WORK = 10_000_000
+"""Terms of selectors that are evaluated for one namespace: some seconds."""
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _MANY = -1
 """In the place of a node: several nodes reach the device."""
@@ -156,14 +159,24 @@ class Inventory:
         self.node: Int32s = np.array(nodes, np.int32)
         """(D,) the node that reaches each device, or several."""
         self.index = {one.key: number for number, one in enumerate(self.devices)}
+        self.doubtful: Bools = np.array([bool(one.doubt) for one in self.devices], bool)
+        self.tainted: Bools = np.array([bool(one.taints) for one in self.devices], bool)
+        kinds: dict[bytes, int] = {}
+        self.kind: Int32s = np.array(
+            [kinds.setdefault(_fingerprint(one), len(kinds)) for one in self.devices], np.int32
+        )
+        """(D,) a number that is equal for devices that are equal to selectors."""
+        self.first: Sequence[int] = np.unique(self.kind, return_index=True)[1].tolist()
+        """The first device of each kind."""
         self._described: dict[int, Mapping[str, Any]] = {}
 
     def describe(self, number: int) -> Mapping[str, Any]:
         """Return a device as selectors see it; errors as of :func:`describe_device`."""
-        if number not in self._described:
+        kind = int(self.kind[number])
+        if kind not in self._described:
             of = self.devices[number]
-            self._described[number] = describe_device(of.key[0], of.device)
-        return self._described[number]
+            self._described[kind] = describe_device(of.key[0], of.device)
+        return self._described[kind]
 
     def count(self, some: Bools) -> Ints:
         """Return per node (N,) how many of ``some`` (D,) devices it has."""
@@ -192,6 +205,13 @@ class Inventory:
                 for one, of in zip((wanted.driver, wanted.pool, wanted.device), key, strict=True)
             ):
                 yield rule.spec.taint
+
+
+def _fingerprint(one: _Device) -> bytes:
+    of = one.device
+    return msgspec.json.encode(
+        (one.key[0], of.attributes, of.capacity, of.allow_multiple_allocations), order="sorted"
+    )
 
 
 def _by_pool(
@@ -272,6 +292,10 @@ class _Need:
     """Why this is not all."""
     rejected: str = ""
 
+    def is_modelled(self) -> bool:
+        """Return whether this is all, and the scheduler looks at nodes."""
+        return not self.why and not self.rejected
+
 
 class _NotModelledError(Exception):
     """A request is not modelled; the message says why."""
@@ -297,11 +321,14 @@ class Wanted:
             of_class = snapshot.classes[cls]
             for entry in of_class.spec.resource_claims or ():
                 self._users[of_class.namespace, entry.resource_claim_name or ""] += 1
-        self._living = {snapshot.pods.uid[pod] for pod in np.flatnonzero(snapshot.pods.living)}
+        self._living = {
+            snapshot.pods.uid[pod] for pod in np.flatnonzero(snapshot.pods.living).tolist()
+        }
         self.owned = dict(_find_owned(snapshot, objects.claims or ()))
         """Pod -> the claims that go with it."""
         self.matches: dict[DeviceKind, Bools | str] = {}
         """Which devices (D,) it matches, or why that is not known."""
+        self._counts: dict[DeviceKind, Ints] = {}
         self._selected: dict[DeviceKind, Ints] = {}
         """Devices per node (N,) of those that ask for all, also what cannot be had."""
         self.needs = {
@@ -313,14 +340,31 @@ class Wanted:
             for row, name in enumerate(snapshot.resources):
                 self._read_resource(row, name)
         self._note_waiting_claims()
-        for need in self.needs.values():
-            for request in need.requests:
-                if isinstance(why := self._match(request.kind), str):
-                    need.why.append(why)
-            for attribute, kinds in need.alike:
-                need.why += self._find_unlike(attribute, kinds)
-            if any(self._count_most(claim) > _MAX_RESULTS for claim in need.claims):
-                need.why.append(f"a claim asks for more than {_MAX_RESULTS} devices")
+        self._asking: dict[DeviceKind, list[_Need]] = {}
+        work: dict[str, dict[str, int]] = {}
+        for cls, need in self.needs.items():
+            terms = work.setdefault(snapshot.classes[cls].namespace, {})
+            if need.is_modelled():
+                self._match_all(need, terms)
+            for kind in dict.fromkeys(request.kind for request in need.requests):
+                self._asking.setdefault(kind, []).append(need)
+
+    def _match_all(self, need: _Need, terms: dict[str, int]) -> None:
+        """Find the devices that match each request of a class. ``terms``: by expression, of all that its namespace asks for."""
+        for request in need.requests:
+            for expression in request.kind.selectors:
+                if expression not in terms:
+                    terms[expression] = _count_terms(expression)
+        if sum(terms.values()) * len(self._inventory.first) > _MAX_WORK:
+            need.why.append("the selectors of its namespace are too many for so many devices")
+            return
+        for request in need.requests:
+            if isinstance(why := self._match(request.kind), str):
+                need.why.append(why)
+        for attribute, kinds in need.alike:
+            need.why += self._find_unlike(attribute, kinds)
+        if any(self._count_most(claim) > _MAX_RESULTS for claim in need.claims):
+            need.why.append(f"a claim asks for more than {_MAX_RESULTS} devices")
 
     # -- reading claims
 
@@ -456,24 +500,19 @@ class Wanted:
         )
         return _Request(kind, 0 if every else max(1, exact.count))
 
-    def asking(self, kind: DeviceKind) -> Iterator[_Need]:
-        """Yield what classes need with requests of a kind."""
-        yield from (self.needs[cls] for cls in self.classes_asking(kind))
-
-    def classes_asking(self, kind: DeviceKind) -> Iterator[int]:
-        """Yield the classes with requests of a kind."""
-        for cls, need in self.needs.items():
-            if any(request.kind == kind for request in need.requests):
-                yield cls
+    def asking(self, kind: DeviceKind) -> Sequence[_Need]:
+        """Return what classes need with requests of a kind."""
+        return self._asking[kind]
 
     # -- matching devices
 
     def count(self, kind: DeviceKind) -> Ints:
         """Return per node (N,) how many devices match; 0 where that is not known."""
-        of = self.matches[kind]
-        return self._inventory.count(
-            np.zeros(len(self._inventory.devices), bool) if isinstance(of, str) else of
-        )
+        if kind not in self._counts:
+            of = self.matches.get(kind, "")
+            none = np.zeros(len(self._inventory.devices), bool)
+            self._counts[kind] = self._inventory.count(none if isinstance(of, str) else of)
+        return self._counts[kind]
 
     def _count_most(self, claim: Sequence[_Request]) -> int:
         """Return how many devices a claim may ask for on one node: more than it may have end the search on all nodes."""
@@ -495,27 +534,31 @@ class Wanted:
         inventory = self._inventory
         if kind.every and inventory.unsettled:
             raise _NotModelledError(f"{inventory.unsettled}, and all devices are asked for")
-        mask, lost = np.zeros(len(inventory.devices), bool), set[int]()
-        selected = mask.copy()
-        for number, one in enumerate(inventory.devices):
-            if not self._is_selected(kind, number):
-                continue
-            if one.doubt:
-                raise _NotModelledError(one.doubt)
-            selected[number] = True
-            has_all = all(self.find_attribute(number, name) is not None for name in kind.attributes)
-            if kind.every and not has_all:
-                # With an error, and so for all nodes.
-                raise _NotModelledError("all devices are asked for, and some lack an attribute")
-            mask[number] = has_all and not _keeps_away(one.taints, kind.tolerations)
-            if kind.every and not mask[number]:
-                lost.add(int(inventory.node[number]))
-        if kind.every:
-            self._selected[kind] = inventory.count(selected)
-        mask &= ~np.isin(inventory.node, list(lost))
-        if kind.every and len({*inventory.count(mask).tolist()} - {0}) > 1:
+        selects, has_all = np.zeros((2, len(inventory.first)), bool)
+        for kind_of, number in enumerate(inventory.first):
+            selects[kind_of] = self._is_selected(kind, number)
+            has_all[kind_of] = selects[kind_of] and all(
+                self.find_attribute(number, name) is not None for name in kind.attributes
+            )
+        selected: Bools = selects[inventory.kind]
+        for number in np.flatnonzero(selected & inventory.doubtful).tolist():
+            raise _NotModelledError(inventory.devices[number].doubt)
+        mask: Bools = has_all[inventory.kind]
+        for number in np.flatnonzero(mask & inventory.tainted).tolist():
+            mask[number] = not _keeps_away(inventory.devices[number].taints, kind.tolerations)
+        return self._keep_all(kind, selected, mask, has_all[selects]) if kind.every else mask
+
+    def _keep_all(self, kind: DeviceKind, selected: Bools, mask: Bools, has_all: Bools) -> Bools:
+        """Return ``mask`` of nodes where all that is ``selected`` (D,) can be had."""
+        inventory = self._inventory
+        if not has_all.all():
+            # The scheduler stops with an error, for all nodes.
+            raise _NotModelledError("all devices are asked for, and some lack an attribute")
+        self._selected[kind] = inventory.count(selected)
+        kept: Bools = mask & ~np.isin(inventory.node, inventory.node[selected & ~mask])
+        if len({*inventory.count(kept).tolist()} - {0}) > 1:
             raise _NotModelledError("all devices are asked for, and nodes differ in their number")
-        return mask
+        return kept
 
     def _is_selected(self, kind: DeviceKind, number: int) -> bool:
         for expression in kind.selectors:
@@ -542,10 +585,11 @@ class Wanted:
     def _find_unlike(self, attribute: str, kinds: Sequence[DeviceKind]) -> Iterator[str]:
         """Yield why devices of one node cannot all be taken together, although each could be by itself."""
         masks = [of for kind in kinds if not isinstance(of := self._match(kind), str)]
-        values: dict[int, Any] = {}
+        values: dict[int, tuple[type, Any]] = {}
         for number in np.flatnonzero(np.logical_or.reduce(masks)).tolist() if masks else ():
             node = int(self._inventory.node[number])
-            value = self.find_attribute(number, attribute)
+            plain = self.find_attribute(number, attribute)
+            value = type(plain), plain  # 1 is not true
             if values.setdefault(node, value) != value:
                 yield f"devices of one node differ in {attribute}, which they must have in common"
                 return
@@ -570,6 +614,14 @@ def _read_expressions(of: str, selectors: Iterable[w.DeviceSelector]) -> Iterato
         if one.cel is None:
             raise _NotModelledError(f"{of} has a selector that is no CEL")
         yield one.cel.expression
+
+
+def _count_terms(expression: str) -> int:
+    """Return how many terms are evaluated for a device; of one that cannot be compiled none."""
+    try:
+        return compile_selector(expression).terms
+    except UnsupportedSelectorError:
+        return 0
 
 
 def _requests(resource: str) -> Callable[[Container], bool]:
@@ -703,15 +755,19 @@ class _Rows:
 
     def _find_sets(self) -> Iterator[_Set]:
         """Yield the sets of devices that requests have in common, directly or through other requests."""
-        masks = {k: of for k, of in self._wanted.matches.items() if not isinstance(of, str)}
-        left, named = sorted(masks, key=repr), Counter[str]()
+        alike: dict[bytes, list[DeviceKind]] = {}
+        masks: dict[bytes, Bools] = {}
+        for kind, of in sorted(self._wanted.matches.items(), key=lambda each: repr(each[0])):
+            if not isinstance(of, str) and any(map(_Need.is_modelled, self._wanted.asking(kind))):
+                alike.setdefault(of.tobytes(), []).append(kind)
+                masks[of.tobytes()] = of
+        left, named = list(masks), Counter[str]()
         while left:
-            kinds = [left.pop(0)]
-            members = masks[kinds[0]].copy()
-            while near := [kind for kind in left if (masks[kind] & members).any()]:
-                kinds += near
-                left = [kind for kind in left if kind not in near]
-                members |= np.logical_or.reduce([masks[kind] for kind in near])
+            kinds, members = list(alike[left[0]]), masks[left.pop(0)].copy()
+            while near := [one for one in left if (masks[one] & members).any()]:
+                kinds += [kind for one in near for kind in alike[one]]
+                left = [one for one in left if one not in near]
+                members |= np.logical_or.reduce([masks[one] for one in near])
             name = f"{DEVICE_ROW}{kinds[0].name}"
             # A pod may ask for a resource of that name itself.
             named[name] += 1 + (not named[name] and name in self._snapshot.resources)
@@ -776,12 +832,16 @@ class _Rows:
             offered = self._count_offered(of)
             able = np.where(offered > 0, offered, of.size - used + held)
             yield _Row(of.name, counts, of.size, able, of.kinds)
-            for place, kind in enumerate(of.kinds, 1):
-                has = np.where(self._wanted.count(kind) > 0, of.size, 0)
+            where: dict[bytes, list[DeviceKind]] = {}
+            for kind in of.kinds:
+                has = self._wanted.count(kind) > 0
                 # The row of an extended resource tells its nodes apart.
-                if not kind.resource and (has != of.size + offered).any():
-                    asked = np.minimum(self._sum_asked((kind,)), counts)
-                    yield _Row(f"{of.name}/{place}", asked, has, has)
+                if not kind.resource and (np.where(has, of.size, 0) != of.size + offered).any():
+                    where.setdefault(has.tobytes(), []).append(kind)
+            for place, (some, kinds) in enumerate(where.items(), 1):
+                there = np.where(np.frombuffer(some, bool), of.size, 0)
+                asked = np.minimum(self._sum_asked(kinds), counts)
+                yield _Row(f"{of.name}/{place}", asked, there, there)
 
     def _sum_asked(self, kinds: Sequence[DeviceKind]) -> Ints:
         """Return how many devices a pod of each class asks for (C,) by requests of some kinds."""
@@ -806,7 +866,7 @@ class _Rows:
         size, needs = len(self._snapshot.classes), self._wanted.needs
         most, modelled = np.zeros(size, np.int64), np.zeros(size, bool)
         np.maximum.at(most, cls, self._held[:, number])
-        modelled[[one for one, need in needs.items() if not need.why and not need.rejected]] = True
+        modelled[[one for one, need in needs.items() if need.is_modelled()]] = True
         holds = np.bincount(cls, minlength=size) > 0
         counts = np.where(modelled | ~holds, self._sum_asked(of.kinds), most)
         unlike = self._find_unlike(number, of, counts)

@@ -578,6 +578,44 @@ def test_a_consumer_that_goes_keeps_no_claim(other):
     assert "released with its last pod" in made.model.find_unmodelled(made.cls("old"))[0]
 
 
+def test_values_of_different_types_are_not_alike():
+    alike = {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}
+    made = world(
+        [on("a", device("x", model=1), device("y", model=True))],
+        [wanting("p")],
+        templates=(template("one", request(2), **alike),),
+    )
+    assert "differ in gpu.example.com/model" in made.model.find_unmodelled(made.cls("p"))[0]
+
+
+def test_too_many_selectors_are_named_in_their_own_namespace_only():
+    many = [
+        request(1, f'device.driver != "{number}"' + " || true" * 450, name=f"r{number}")
+        for number in range(32)
+    ]
+    slices = [on("a", *(device(f"d{place}", index=place) for place in range(400)))]
+    heavy = template("heavy", *many)
+    heavy["metadata"]["namespace"] = "evil"
+    made = world(
+        slices, [wanting("evil", "heavy", namespace="evil"), wanting("p")], templates=(ONE, heavy)
+    )
+    assert "too many for so many devices" in made.model.find_unmodelled(made.cls("evil"))[0]
+    assert feasible(made) == ["a"]
+
+
+def test_requests_for_the_same_devices_need_one_row():
+    one = [request(1, f'device.driver != "{number}"', name=f"r{number}") for number in range(9)]
+    other = request(1, "device.driver == 1 || false", name="other")
+    unknown = template("unknown", request(1, f'{MODEL}.matches("x")'), other)
+    made = world(
+        [gpus("a", 9), gpus("b", 8)],
+        [wanting("p"), wanting("q", "unknown")],
+        templates=(template("one", *one), unknown),
+    )
+    assert feasible(made) == ["a"]
+    assert len([name for name in made.snapshot.resources if name.startswith("devices")]) == 1
+
+
 def test_a_resource_named_like_devices_is_one_of_its_own():
     native = pod("native", requests={"devices.kubernetes.io/gpu": "1"})
     made = world([gpus("a", 1)], [wanting("p"), native])

@@ -52,6 +52,15 @@ def _with_devices():
         plugged["status"].setdefault(amounts, {})[gpu] = "2"
     key = {"key": "metadata.name", "operator": "In", "values": ["b"]}
     result = {"request": "r", "driver": "d", "pool": "other", "device": "x"}
+    claims = {"resourceClaims": [{"name": "x", "resourceClaimName": "shared"}]}
+    container = {"name": "c", "resources": {"requests": {gpu: "1"}}}
+    pods = [
+        *workload("asks", [""], spec={"containers": [container]}),
+        *workload("shares", ["b", "b", ""], spec=claims),
+    ]
+    reserved = [
+        {"resource": "pods", "uid": one["metadata"]["uid"]} for one in pods if one["kind"] == "Pod"
+    ]
     shared_claim = {
         "kind": "ResourceClaim",
         "metadata": {"name": "shared", "namespace": "default"},
@@ -60,18 +69,9 @@ def _with_devices():
                 "devices": {"results": [result]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [key]}]},
             },
-            "reservedFor": [],
+            "reservedFor": reserved,
         },
     }
-    claims = {"resourceClaims": [{"name": "x", "resourceClaimName": "shared"}]}
-    container = {"name": "c", "resources": {"requests": {gpu: "1"}}}
-    pods = [
-        *workload("asks", [""], spec={"containers": [container]}),
-        *workload("shares", ["b", "b", ""], spec=claims),
-    ]
-    shared_claim["status"]["reservedFor"] = [
-        {"resource": "pods", "uid": one["metadata"]["uid"]} for one in pods if one["kind"] == "Pod"
-    ]
     pool = {"name": "b", "generation": 1, "resourceSliceCount": 1}
     slices = {"driver": "d", "nodeName": "b", "pool": pool, "devices": [{"name": "x"}]}
     return snapshot_of(
