@@ -112,16 +112,24 @@ def describe_device(driver: str, device: Device) -> Mapping[str, Any]:
     attributes, capacity = _Default(), _Default()
     for name, attribute in (device.attributes or {}).items():
         domain, key = split_name(name, driver)
-        attributes.setdefault(domain, {})[key] = _read_attribute(name, attribute)
+        _add(attributes, domain, key, _read_attribute(name, attribute))
     for name, amount in (device.capacity or {}).items():
         domain, key = split_name(name, driver)
-        capacity.setdefault(domain, {})[key] = _read_quantity(str(amount.value))
+        _add(capacity, domain, key, _read_quantity(str(amount.value)))
     return {
         "driver": driver,
         "allowMultipleAllocations": bool(device.allow_multiple_allocations),
         "attributes": attributes,
         "capacity": capacity,
     }
+
+
+def _add(to: dict[str, Any], domain: str, key: str, value: Value) -> None:
+    of_domain = to.setdefault(domain, {})
+    if key in of_domain:
+        # Which of them counts is left to chance.
+        raise FailedSelectorError(f"it has {key} with its driver's domain and without one")
+    of_domain[key] = value
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:

@@ -45,6 +45,8 @@ _MAX_CONSUMERS = 256
 """Pods that may use one claim (``ResourceClaimReservedForMaxSize``)."""
 _MAX_WORK = 10_000_000
 """Terms of selectors that are evaluated for one namespace: some seconds."""
+_MAX_SHOWN = 200
+"""Characters of an expression in a reason."""
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _MANY = -1
 """In the place of a node: several nodes reach the device."""
@@ -566,10 +568,10 @@ class Wanted:
                 if not compile_selector(expression).matches(self._inventory.describe(number)):
                     return False
             except UnsupportedSelectorError as error:
-                raise _NotModelledError(f"the selector {expression}: {error}") from None
+                raise _NotModelledError(f"the selector {_cut(expression)}: {error}") from None
             except FailedSelectorError as error:
                 device = "/".join(self._inventory.devices[number].key)
-                why = f"the selector {expression} fails for device {device}: {error}"
+                why = f"the selector {_cut(expression)} fails for device {device}: {error}"
                 raise _NotModelledError(why) from None
         return True
 
@@ -614,6 +616,10 @@ def _read_expressions(of: str, selectors: Iterable[w.DeviceSelector]) -> Iterato
         if one.cel is None:
             raise _NotModelledError(f"{of} has a selector that is no CEL")
         yield one.cel.expression
+
+
+def _cut(expression: str) -> str:
+    return expression if len(expression) <= _MAX_SHOWN else f"{expression[:_MAX_SHOWN]}..."
 
 
 def _count_terms(expression: str) -> int:

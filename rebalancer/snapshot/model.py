@@ -652,7 +652,7 @@ class Snapshot:
                 amounts[self.devices.stand_for[row]] += amount
         return freeze(amounts)
 
-    def known_of_new(self, amounts: Ints, like: int) -> Ints:
+    def drop_devices(self, amounts: Ints, like: int) -> Ints:
         """Return amounts of a node (R,) as far as they are known of a new node like it: devices are not."""
         if self.devices is None:
             return amounts

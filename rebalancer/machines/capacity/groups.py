@@ -238,7 +238,7 @@ class Groups:
         """Return the template of a new node of a group that is like one of its nodes."""
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         labels = nodes.labels.of(node)
-        capacity = snapshot.known_of_new(nodes.capacity[:, node], node)
+        capacity = snapshot.drop_devices(nodes.capacity[:, node], node)
         own = {nodes.names[node], labels.get(HOSTNAME)}
         taints = nodes.taint_sets[int(nodes.taint_set[node])]
         here = snapshot.pods.cls[(snapshot.pods.node == node) & snapshot.pods.living]
@@ -249,7 +249,7 @@ class Groups:
             labels={key: value for key, value in labels.items() if value not in own},
             zone=zone_of(labels),
             taints=tuple(taint for taint in taints if self.keeps(taint)),
-            allocatable=snapshot.known_of_new(nodes.allocatable[:, node], node),
+            allocatable=snapshot.drop_devices(nodes.allocatable[:, node], node),
             max_pods=int(nodes.max_pods[node]),
             like=node,
             daemons=np.array(daemons, np.int32),

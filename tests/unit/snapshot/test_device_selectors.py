@@ -108,6 +108,7 @@ def test_an_expression_that_fails_in_cel_fails(expression: str) -> None:
         {"attributes": {"models": {"strings": ["A100"]}}},
         {"attributes": {"driver": {"version": "1.0.0-rc.1"}}},
         {"capacity": {"memory": {"value": "forty"}}},
+        {"attributes": {"index": {"int": 1}, "gpu.example.com/index": {"int": 2}}},
     ],
 )
 def test_a_device_with_a_value_that_is_not_modelled_fails(device: object) -> None:
