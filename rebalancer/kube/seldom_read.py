@@ -22,7 +22,14 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
 from rebalancer.snapshot.buffers import fold_buffers
-from rebalancer.snapshot.devices import DeviceObjects, needs_devices, with_devices
+from rebalancer.snapshot.devices import (
+    DeviceObjects,
+    claims_devices,
+    find_provided,
+    is_unoffered,
+    list_asked,
+    with_devices,
+)
 from rebalancer.snapshot.karpenter import POOL, NodeClaim, fold_node_claims
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
@@ -31,6 +38,7 @@ from rebalancer.wire.kinds import (
     ALL_POD_GROUPS,
     CAPACITY_BUFFERS,
     CONFIG_MAPS,
+    DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     KARPENTER,
     OF_DEVICES,
@@ -158,7 +166,11 @@ def _matters(client: Client, resource: Resource, error: ClusterReadError) -> boo
         if resource.group in _OF_KUBERNETES:
             raise error
         return True
-    return client.get(f"/apis/{resource.api_version}").ok
+    served = client.get(f"/apis/{resource.api_version}")
+    if resource.plural == DEVICE_TAINT_RULES.plural:
+        # It is switched on by itself in a version that has other kinds.
+        return served.ok and f'"{resource.plural}"'.encode() in served.body
+    return served.ok
 
 
 def _without(resource: Resource) -> str:
@@ -198,9 +210,9 @@ def _find(
         except NotServedError:
             continue
         except ClusterReadError as error:
-            note = f"in plans on the file {without(resource)}: {error}"
-            notes += [note] * _matters(client, resource, error)
-            if together:
+            matters = _matters(client, resource, error)
+            notes += [f"in plans on the file {without(resource)}: {error}"] * matters
+            if together and matters:
                 return (), tuple(notes)
             continue
         found.append(resource)
@@ -253,17 +265,25 @@ _STAY = "pods with resource claims, or with extended resources that no node offe
 def read_devices(client: Client, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
     """Return the snapshot with the devices that pods have and ask for, and notes on what may not be read.
 
-    Without pods with claims no request is sent.
+    Without pods with claims, or with extended resources, no request is sent. For the latter DeviceClasses are read, and the
+    others where one stands behind such a resource. Without the right, what a node offers is taken for one of device plug-ins.
 
     Raises:
         ClusterReadError: a list could not be read, for another reason than a missing right.
     """
-    if not needs_devices(snapshot):
+    claiming, asked = claims_devices(snapshot), list_asked(snapshot)
+    if not claiming and not asked:
         return snapshot, ()
     try:
+        if not claiming:
+            classes = _list_served(client, DEVICE_CLASSES)
+            if not find_provided(snapshot, classes or ()):
+                none = DeviceObjects((), (), (), classes)
+                return with_devices(snapshot, none), ()
         lists = [_list_served(client, one) for one in list_device_kinds(snapshot.version)]
     except ForbiddenError as error:
-        return snapshot, (f"{_STAY}: {error}",)
+        stay = claiming or any(is_unoffered(snapshot, row) for row in asked)
+        return snapshot, (f"{_STAY}: {error}",) * stay
     return with_devices(snapshot, DeviceObjects(*lists)), ()
 
 
@@ -280,10 +300,19 @@ def find_devices(client: Client, version: tuple[int, int]) -> tuple[Resource, ..
 
 
 def _list_served(client: Client, resource: Resource) -> list[Any] | None:
-    """Return the objects of a kind; None where the server does not serve it."""
+    """Return the objects of a kind; None where the server does not serve it.
+
+    Raises:
+        ClusterReadError: they could not be read, or may not be.
+    """
     try:
         return _list_whole(client, resource)
     except NotServedError:
+        return None
+    except ForbiddenError as error:
+        # The others are there wherever pods have claims.
+        if resource.plural != DEVICE_TAINT_RULES.plural or _matters(client, resource, error):
+            raise
         return None
 
 

@@ -58,7 +58,7 @@ from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.spread import Constraint, Spread, go_log
 from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, Same
-from rebalancer.snapshot.model import DEVICE_ROW, Snapshot
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 
 # Of so many classes the rules are kept.
@@ -188,11 +188,12 @@ class Lowering:
         """Return the resources that ``node`` lacks for the class, in the scheduler's words."""
         requests = self._prepare(state, cls).pod.requests
         loads, names = self.cluster.loads, self._snapshot.resources
+        devices = self._snapshot.devices
         crowded = loads.pod_count[node] >= loads.max_pods[node]
         return ["Too many pods"] * crowded + [
             f"Insufficient {names[row]}"
             for row in requests.checked
-            if not names[row].startswith(DEVICE_ROW)
+            if devices is None or row not in devices.rows
             if is_short(loads, requests, node, row)
         ]
 

@@ -27,10 +27,6 @@ class FailedSelectorError(Exception):
     """An expression has no result for a device."""
 
 
-class MissingPartError(FailedSelectorError):
-    """A value has no part of the name that is asked for."""
-
-
 class Version(NamedTuple):
     """A semantic version without a pre-release."""
 
@@ -55,6 +51,12 @@ _TOKEN = re.compile(
 )
 _BLANK = re.compile(r"(?:\s+|//[^\n]*)*", re.ASCII)
 _MAX_DEPTH = 50
+_MAX_MEMBERS = 250
+MAX_TERMS = 1000
+"""Of an expression: a name, a sign, a value."""
+_EXPONENT = re.compile(r".*[eE]([+-]?\d+)\Z", re.ASCII)
+_MAX_EXPONENT = 18
+_MAX_QUANTITY = 64
 _COMPARED: Mapping[str, Callable[[int], bool]] = {
     "<": lambda order: order < 0,
     "<=": lambda order: order <= 0,
@@ -85,6 +87,8 @@ class Selector:
     """One expression, ready to be asked."""
 
     expression: str
+    terms: int
+    """How many it has, which is what it costs."""
     _evaluate: Evaluate
 
     def matches(self, device: Mapping[str, Any]) -> bool:
@@ -108,16 +112,24 @@ def describe_device(driver: str, device: Device) -> Mapping[str, Any]:
     attributes, capacity = _Default(), _Default()
     for name, attribute in (device.attributes or {}).items():
         domain, key = split_name(name, driver)
-        attributes.setdefault(domain, {})[key] = _read_attribute(name, attribute)
+        _add(attributes, domain, key, _read_attribute(name, attribute))
     for name, amount in (device.capacity or {}).items():
         domain, key = split_name(name, driver)
-        capacity.setdefault(domain, {})[key] = _read_quantity(str(amount.value))
+        _add(capacity, domain, key, _read_quantity(str(amount.value)))
     return {
         "driver": driver,
         "allowMultipleAllocations": bool(device.allow_multiple_allocations),
         "attributes": attributes,
         "capacity": capacity,
     }
+
+
+def _add(to: dict[str, Any], domain: str, key: str, value: Value) -> None:
+    of_domain = to.setdefault(domain, {})
+    if key in of_domain:
+        # Which of them counts is left to chance.
+        raise FailedSelectorError(f"it has {key} with its driver's domain and without one")
+    of_domain[key] = value
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:
@@ -149,11 +161,12 @@ def compile_selector(expression: str) -> Selector:
     Raises:
         UnsupportedSelectorError: it is not within the subset.
     """
-    parser = _Parser(_split(expression))
+    tokens = _split(expression)
+    parser = _Parser(tokens)
     evaluate = parser.read_any(0)
     if parser.next_text:
         raise UnsupportedSelectorError(f"{parser.next_text!r} is not modelled there")
-    return Selector(expression, evaluate)
+    return Selector(expression, len(tokens), evaluate)
 
 
 def _split(expression: str) -> list[tuple[str, str]]:
@@ -165,6 +178,8 @@ def _split(expression: str) -> list[tuple[str, str]]:
         if match is None or match.lastgroup is None:
             raise UnsupportedSelectorError(f"{expression[at : at + 12].strip()!r} is not modelled")
         tokens.append((match.lastgroup, match[match.lastgroup]))
+        if len(tokens) > MAX_TERMS:
+            raise UnsupportedSelectorError(f"it has more than {MAX_TERMS} terms")
         at = match.end()
     return tokens
 
@@ -178,7 +193,7 @@ class _Parser:
     """Reads an expression from the loosest operator to the tightest."""
 
     def __init__(self, tokens: Sequence[tuple[str, str]]) -> None:
-        self._tokens, self._at = tokens, 0
+        self._tokens, self._at, self._members = tokens, 0, 0
 
     @property
     def next_text(self) -> str:
@@ -192,9 +207,9 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _skip(self, text: str) -> bool:
-        found = self.next_text == text and self._tokens[self._at][0] != "text"
-        self._at += found
-        return found
+        skips = self.next_text == text and self._tokens[self._at][0] != "text"
+        self._at += skips
+        return skips
 
     def _expect(self, text: str) -> None:
         if not self._skip(text):
@@ -239,6 +254,9 @@ class _Parser:
             return _constant(-int(text))
         value = self._read_primary(depth)
         while True:
+            self._members += self.next_text in (".", "[")
+            if self._members > _MAX_MEMBERS:
+                raise UnsupportedSelectorError(f"it has more than {_MAX_MEMBERS} members")
             if self._skip("."):
                 value = self._read_member(value, depth)
             elif self._skip("["):
@@ -252,7 +270,7 @@ class _Parser:
         if kind != "name":
             raise UnsupportedSelectorError(f"{name!r} is not modelled there")
         if not self._skip("("):
-            return _look_up(of, _constant(name))
+            return _Member(of, name)
         arguments = self._read_list(")", depth)
         if len(arguments) != 1 or name not in {*_ORDERED, *_OF_TEXT}:
             raise UnsupportedSelectorError(f"the function {name} is not modelled")
@@ -329,35 +347,60 @@ def _decide(parts: Sequence[Evaluate], *, by: bool) -> Evaluate:
 
 
 def _look_up(of: Evaluate, key: Evaluate) -> Evaluate:
-    def evaluate(device: Mapping[str, Any]) -> Value:
-        values, name = of(device), key(device)
-        if not isinstance(values, Mapping) or not isinstance(name, str):
-            raise FailedSelectorError("a value without parts is asked for one")
-        try:
-            found: Value = values[name]
-        except KeyError:
-            raise MissingPartError(f"it has no {name}") from None
-        return found
-
-    return evaluate
+    return lambda device: _read_part(of(device), key(device))
 
 
-def _is_there(part: Evaluate) -> Evaluate:
+def _read_part(values: Value, name: Value) -> Value:
+    if not isinstance(values, Mapping) or not isinstance(name, str):
+        raise FailedSelectorError("a value without parts is asked for one")
+    try:
+        part: Value = values[name]
+    except KeyError:
+        raise FailedSelectorError(f"it has no {name}") from None
+    return part
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A part of a value, by a name that stands in the expression."""
+
+    of: Evaluate
+    name: str
+
+    def __call__(self, device: Mapping[str, Any]) -> Value:
+        return _read_part(self.of(device), self.name)
+
+
+def _is_there(member: Evaluate) -> Evaluate:
+    """Return whether a member is there; what it is a member of must be."""
+    if not isinstance(member, _Member):
+        raise UnsupportedSelectorError("has() asks for no member")
+
     def evaluate(device: Mapping[str, Any]) -> bool:
-        try:
-            part(device)
-        except MissingPartError:
-            return False
-        return True
+        values = member.of(device)
+        # A device has the same members always; an unknown domain is an empty map.
+        if values is device or isinstance(values, _Default):
+            member(device)
+            return True
+        if not isinstance(values, Mapping):
+            raise FailedSelectorError("a value without parts is asked for one")
+        return member.name in values
 
     return evaluate
 
 
 def _read_quantity(text: str) -> Fraction:
+    exponent = _EXPONENT.match(text)
+    if len(text) > _MAX_QUANTITY or (exponent and abs(int(exponent[1])) > _MAX_EXPONENT):
+        raise FailedSelectorError(f"the quantity {text[:_MAX_QUANTITY]} is not modelled")
     try:
-        return parse_exact(text)
+        value = parse_exact(text)
     except ValueError as error:
         raise FailedSelectorError(str(error)) from None
+    # The scheduler rounds the one, and cuts the other.
+    if (value * 10**9).denominator > 1 or abs(value) >= 2**63:
+        raise FailedSelectorError(f"the quantity {text} is not modelled")
+    return value
 
 
 def _as_bool(value: Value) -> bool:

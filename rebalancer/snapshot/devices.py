@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
@@ -42,6 +43,10 @@ _MAX_RESULTS = 32
 """Devices that one claim may have (``AllocationResultsMaxSize``)."""
 _MAX_CONSUMERS = 256
 """Pods that may use one claim (``ResourceClaimReservedForMaxSize``)."""
+_MAX_WORK = 10_000_000
+"""Terms of selectors that are evaluated for one namespace: some seconds."""
+_MAX_SHOWN = 200
+"""Characters of an expression in a reason."""
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _MANY = -1
 """In the place of a node: several nodes reach the device."""
@@ -60,20 +65,32 @@ class DeviceObjects:
     def find_lacking(self) -> str:
         """Return the kinds that were not read, in words; without rules on taints there are none."""
         lists = self.claims, self.templates, self.slices, self.classes
-        lacking = [f"{of.kind}s" for of, one in zip(OF_DEVICES, lists, strict=False) if one is None]
-        return ", ".join(lacking).replace("Classs", "Classes")
+        kinds = [*(f"{of.kind}s" for of in OF_DEVICES[:3]), "DeviceClasses"]
+        lacking = [kind for kind, one in zip(kinds, lists, strict=True) if one is None]
+        return ", ".join(lacking)
 
 
-def needs_devices(snapshot: Snapshot) -> bool:
-    """Return whether a pod, or what would replace it, has resource claims, or may get a claim for an extended resource."""
-    return any(cls.spec.resource_claims for cls in snapshot.classes) or (
-        snapshot.version >= _ALLOCATES_RESOURCES
-        and any(_is_asked_unoffered(snapshot, row) for row in range(len(snapshot.resources)))
-    )
+def claims_devices(snapshot: Snapshot) -> bool:
+    """Return whether a pod, or what would replace it, has resource claims."""
+    return any(cls.spec.resource_claims for cls in snapshot.classes)
 
 
-def _is_asked_unoffered(snapshot: Snapshot, row: int) -> bool:
-    return may_be_of_devices(snapshot.resources[row]) and is_unoffered(snapshot, row)
+def list_asked(snapshot: Snapshot) -> tuple[int, ...]:
+    """Return the rows of extended resources that pods ask for, and for which the scheduler may allocate devices."""
+    if snapshot.version < _ALLOCATES_RESOURCES:
+        return ()
+    asked = np.flatnonzero((snapshot.requests > 0).any(axis=1)).tolist()
+    return tuple(row for row in asked if may_be_of_devices(snapshot.resources[row]))
+
+
+def find_provided(snapshot: Snapshot, classes: Iterable[w.DeviceClass]) -> tuple[int, ...]:
+    """Return those of the rows of :func:`list_asked` behind which a DeviceClass stands, also if nodes offer them."""
+    named = {name for one in classes for name in _list_provided(one)}
+    return tuple(row for row in list_asked(snapshot) if snapshot.resources[row] in named)
+
+
+def _list_provided(one: w.DeviceClass) -> tuple[str | None, str]:
+    return one.spec.extended_resource_name, f"{_OF_CLASS}{one.metadata.name}"
 
 
 def may_be_of_devices(resource: str) -> bool:
@@ -94,10 +111,13 @@ def is_unoffered(snapshot: Snapshot, row: int, *, plugged: bool = False) -> bool
 
 def with_devices(snapshot: Snapshot, objects: DeviceObjects) -> Snapshot:
     """Return the snapshot with a row of resources for each set of devices that can be counted."""
-    if not needs_devices(snapshot):
+    claiming = [cls for cls, of in enumerate(snapshot.classes) if of.spec.resource_claims]
+    provided = find_provided(snapshot, objects.classes or ())
+    unoffered = any(is_unoffered(snapshot, row) for row in list_asked(snapshot))
+    if not claiming and not provided and not unoffered:
         return snapshot
     if lacking := objects.find_lacking():
-        claiming = [cls for cls, of in enumerate(snapshot.classes) if of.spec.resource_claims]
+        claiming += np.flatnonzero(snapshot.requests[list(provided)].any(axis=0)).tolist()
         why = dict.fromkeys(claiming, (f"the snapshot holds no {lacking}",))
         return replace(snapshot, devices=Devices(why, {}, {}, frozenset()))
     inventory = Inventory(snapshot, objects)
@@ -141,14 +161,24 @@ class Inventory:
         self.node: Int32s = np.array(nodes, np.int32)
         """(D,) the node that reaches each device, or several."""
         self.index = {one.key: number for number, one in enumerate(self.devices)}
+        self.doubtful: Bools = np.array([bool(one.doubt) for one in self.devices], bool)
+        self.tainted: Bools = np.array([bool(one.taints) for one in self.devices], bool)
+        kinds: dict[bytes, int] = {}
+        self.kind: Int32s = np.array(
+            [kinds.setdefault(_fingerprint(one), len(kinds)) for one in self.devices], np.int32
+        )
+        """(D,) a number that is equal for devices that are equal to selectors."""
+        self.first: Sequence[int] = np.unique(self.kind, return_index=True)[1].tolist()
+        """The first device of each kind."""
         self._described: dict[int, Mapping[str, Any]] = {}
 
     def describe(self, number: int) -> Mapping[str, Any]:
         """Return a device as selectors see it; errors as of :func:`describe_device`."""
-        if number not in self._described:
+        kind = int(self.kind[number])
+        if kind not in self._described:
             of = self.devices[number]
-            self._described[number] = describe_device(of.key[0], of.device)
-        return self._described[number]
+            self._described[kind] = describe_device(of.key[0], of.device)
+        return self._described[kind]
 
     def count(self, some: Bools) -> Ints:
         """Return per node (N,) how many of ``some`` (D,) devices it has."""
@@ -177,6 +207,13 @@ class Inventory:
                 for one, of in zip((wanted.driver, wanted.pool, wanted.device), key, strict=True)
             ):
                 yield rule.spec.taint
+
+
+def _fingerprint(one: _Device) -> bytes:
+    of = one.device
+    return msgspec.json.encode(
+        (one.key[0], of.attributes, of.capacity, of.allow_multiple_allocations), order="sorted"
+    )
 
 
 def _by_pool(
@@ -247,6 +284,8 @@ class _Need:
     """What the claims of a class ask for."""
 
     requests: list[_Request] = field(default_factory=list)
+    claims: list[Sequence[_Request]] = field(default_factory=list)
+    """Requests by claim."""
     alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
     """Attributes, each with the kinds whose devices must have one value of it in common."""
     pins: list[NodeSelector] = field(default_factory=list)
@@ -254,6 +293,10 @@ class _Need:
     why: list[str] = field(default_factory=list)
     """Why this is not all."""
     rejected: str = ""
+
+    def is_modelled(self) -> bool:
+        """Return whether this is all, and the scheduler looks at nodes."""
+        return not self.why and not self.rejected
 
 
 class _NotModelledError(Exception):
@@ -280,8 +323,16 @@ class Wanted:
             of_class = snapshot.classes[cls]
             for entry in of_class.spec.resource_claims or ():
                 self._users[of_class.namespace, entry.resource_claim_name or ""] += 1
+        self._living = {
+            snapshot.pods.uid[pod] for pod in np.flatnonzero(snapshot.pods.living).tolist()
+        }
+        self.owned = dict(_find_owned(snapshot, objects.claims or ()))
+        """Pod -> the claims that go with it."""
         self.matches: dict[DeviceKind, Bools | str] = {}
         """Which devices (D,) it matches, or why that is not known."""
+        self._counts: dict[DeviceKind, Ints] = {}
+        self._selected: dict[DeviceKind, Ints] = {}
+        """Devices per node (N,) of those that ask for all, also what cannot be had."""
         self.needs = {
             cls: self._read_need(cls)
             for cls, of_class in enumerate(snapshot.classes)
@@ -290,14 +341,51 @@ class Wanted:
         if snapshot.version >= _ALLOCATES_RESOURCES:
             for row, name in enumerate(snapshot.resources):
                 self._read_resource(row, name)
-        for need in self.needs.values():
-            for request in need.requests:
-                if isinstance(why := self._match(request.kind), str):
-                    need.why.append(why)
-            for attribute, kinds in need.alike:
-                need.why += self._find_unlike(attribute, kinds)
+        self._note_waiting_claims()
+        self._asking: dict[DeviceKind, list[_Need]] = {}
+        work: dict[str, dict[str, int]] = {}
+        for cls, need in self.needs.items():
+            terms = work.setdefault(snapshot.classes[cls].namespace, {})
+            if need.is_modelled():
+                self._match_all(need, terms)
+            for kind in dict.fromkeys(request.kind for request in need.requests):
+                self._asking.setdefault(kind, []).append(need)
+
+    def _match_all(self, need: _Need, terms: dict[str, int]) -> None:
+        """Find the devices that match each request of a class. ``terms``: by expression, of all that its namespace asks for."""
+        for request in need.requests:
+            for expression in request.kind.selectors:
+                if expression not in terms:
+                    terms[expression] = _count_terms(expression)
+        if sum(terms.values()) * len(self._inventory.first) > _MAX_WORK:
+            need.why.append("the selectors of its namespace are too many for so many devices")
+            return
+        for request in need.requests:
+            if isinstance(why := self._match(request.kind), str):
+                need.why.append(why)
+        for attribute, kinds in need.alike:
+            need.why += self._find_unlike(attribute, kinds)
+        if any(self._count_most(claim) > _MAX_RESULTS for claim in need.claims):
+            need.why.append(f"a claim asks for more than {_MAX_RESULTS} devices")
 
     # -- reading claims
+
+    def _note_waiting_claims(self) -> None:
+        """Note the classes with pods that wait with devices, or with a claim of a template that has changed or is gone since."""
+        pods = self._snapshot.pods
+        for pod, claims in self.owned.items():
+            if pods.node[pod] >= 0 or (need := self.needs.get(int(pods.cls[pod]))) is None:
+                continue
+            of_class = self._snapshot.classes[int(pods.cls[pod])]
+            specs = [
+                self._templates.get((of_class.namespace, entry.resource_claim_template_name or ""))
+                for entry in of_class.spec.resource_claims or ()
+            ]
+            if any(claim.status.allocation is not None for claim in claims):
+                need.why.append("a pod that waits has devices already")
+            elif any(claim.spec not in specs for claim in claims):
+                need.why.append("a pod that waits has a claim that its template would not make now")
+                need.rejected = ""  # as its template is gone
 
     def _read_need(self, cls: int) -> _Need:
         of_class, need = self._snapshot.classes[cls], _Need()
@@ -311,18 +399,20 @@ class Wanted:
         return need
 
     def _read_entry(self, namespace: str, entry: PodResourceClaim, need: _Need) -> None:
-        quotas = self._snapshot.quotas
         if template := entry.resource_claim_template_name:
             spec = self._templates.get((namespace, template))
             if spec is None:
                 raise _RejectedError(f'resourceclaimtemplate "{template}" not found')
-            if any(_limits_claims(q.free) for q in quotas if q.namespace == namespace):
-                raise _NotModelledError(f"a ResourceQuota of {namespace} limits claims")
+            self._check_quotas(namespace)
             self._read_spec(spec, need)
         elif name := entry.resource_claim_name:
             self._read_claim(namespace, name, need)
         else:
             raise _NotModelledError(f"the claim {entry.name} names no source that is known")
+
+    def _check_quotas(self, namespace: str) -> None:
+        if any(_limits_claims(q.free) for q in self._snapshot.quotas if q.namespace == namespace):
+            raise _NotModelledError(f"a ResourceQuota of {namespace} limits claims")
 
     def _read_claim(self, namespace: str, name: str, need: _Need) -> None:
         claim = self._claims.get((namespace, name))
@@ -331,11 +421,12 @@ class Wanted:
         if claim.metadata.deletion_timestamp is not None:
             raise _RejectedError(f'resourceclaim "{name}" is being deleted')
         allocation, consumers = claim.status.allocation, claim.status.reserved_for or ()
+        staying = sum(one.uid in self._living for one in consumers)
         if allocation is None:
             if self._users[namespace, name] > 1:
                 raise _NotModelledError(f"several pods wait for the devices of claim {name}")
             self._read_spec(claim.spec, need)
-        elif len(consumers) <= 1:
+        elif staying <= 1:
             raise _NotModelledError(f"the devices of claim {name} are released with its last pod")
         elif len(consumers) >= _MAX_CONSUMERS:
             raise _NotModelledError(f"claim {name} has as many pods as it may have")
@@ -352,9 +443,8 @@ class Wanted:
                 attributes.setdefault(name, []).append(constraint.match_attribute)
         for one in requests:
             kinds[one.name] = self._read_request(one, tuple(sorted(attributes.get(one.name, ()))))
-        if sum(max(1, one.number) for one in kinds.values()) > _MAX_RESULTS:
-            raise _NotModelledError(f"a claim asks for more than {_MAX_RESULTS} devices")
         need.requests += kinds.values()
+        need.claims.append(tuple(kinds.values()))
         for constraint in spec.devices.constraints or ():
             among = [kinds[name] for name in constraint.requests or kinds if name in kinds]
             if [one.number for one in among] != [1]:
@@ -363,14 +453,11 @@ class Wanted:
 
     def _read_resource(self, row: int, name: str) -> None:
         """Note what classes need of an extended resource that a DeviceClass provides."""
-        behind = [
-            one
-            for one in self._classes.values()
-            if name in (one.spec.extended_resource_name, f"{_OF_CLASS}{one.metadata.name}")
-        ]
+        behind = [one for one in self._classes.values() if name in _list_provided(one)]
         for cls in np.flatnonzero(self._snapshot.requests[row]).tolist() if behind else ():
             need = self.needs.setdefault(cls, _Need())
             try:
+                self._check_quotas(self._snapshot.classes[cls].namespace)
                 need.requests.append(self._read_amount(cls, row, behind))
             except _NotModelledError as error:
                 need.why.append(str(error))
@@ -415,24 +502,25 @@ class Wanted:
         )
         return _Request(kind, 0 if every else max(1, exact.count))
 
-    def asking(self, kind: DeviceKind) -> Iterator[_Need]:
-        """Yield what classes need with requests of a kind."""
-        yield from (self.needs[cls] for cls in self.classes_asking(kind))
-
-    def classes_asking(self, kind: DeviceKind) -> Iterator[int]:
-        """Yield the classes with requests of a kind."""
-        for cls, need in self.needs.items():
-            if any(request.kind == kind for request in need.requests):
-                yield cls
+    def asking(self, kind: DeviceKind) -> Sequence[_Need]:
+        """Return what classes need with requests of a kind."""
+        return self._asking[kind]
 
     # -- matching devices
 
     def count(self, kind: DeviceKind) -> Ints:
         """Return per node (N,) how many devices match; 0 where that is not known."""
-        of = self.matches[kind]
-        return self._inventory.count(
-            np.zeros(len(self._inventory.devices), bool) if isinstance(of, str) else of
-        )
+        if kind not in self._counts:
+            of = self.matches.get(kind, "")
+            none = np.zeros(len(self._inventory.devices), bool)
+            self._counts[kind] = self._inventory.count(none if isinstance(of, str) else of)
+        return self._counts[kind]
+
+    def _count_most(self, claim: Sequence[_Request]) -> int:
+        """Return how many devices a claim may ask for on one node: more than it may have end the search on all nodes."""
+        exact = sum(request.number for request in claim)
+        every = sum(self._selected.get(of.kind, 0) for of in claim if not of.number)
+        return exact + int(np.max(every, initial=0))
 
     def _match(self, kind: DeviceKind) -> Bools | str:
         known = self.matches.get(kind)
@@ -448,22 +536,31 @@ class Wanted:
         inventory = self._inventory
         if kind.every and inventory.unsettled:
             raise _NotModelledError(f"{inventory.unsettled}, and all devices are asked for")
-        mask, lost = np.zeros(len(inventory.devices), bool), set[int]()
-        for number, one in enumerate(inventory.devices):
-            if not self._is_selected(kind, number):
-                continue
-            if one.doubt:
-                raise _NotModelledError(one.doubt)
-            usable = not _keeps_away(one.taints, kind.tolerations) and all(
+        selects, has_all = np.zeros((2, len(inventory.first)), bool)
+        for kind_of, number in enumerate(inventory.first):
+            selects[kind_of] = self._is_selected(kind, number)
+            has_all[kind_of] = selects[kind_of] and all(
                 self.find_attribute(number, name) is not None for name in kind.attributes
             )
-            mask[number] = usable
-            if kind.every and not usable:
-                lost.add(int(inventory.node[number]))
-        mask &= ~np.isin(inventory.node, list(lost))
-        if kind.every and len({*inventory.count(mask).tolist()} - {0}) > 1:
+        selected: Bools = selects[inventory.kind]
+        for number in np.flatnonzero(selected & inventory.doubtful).tolist():
+            raise _NotModelledError(inventory.devices[number].doubt)
+        mask: Bools = has_all[inventory.kind]
+        for number in np.flatnonzero(mask & inventory.tainted).tolist():
+            mask[number] = not _keeps_away(inventory.devices[number].taints, kind.tolerations)
+        return self._keep_all(kind, selected, mask, has_all[selects]) if kind.every else mask
+
+    def _keep_all(self, kind: DeviceKind, selected: Bools, mask: Bools, has_all: Bools) -> Bools:
+        """Return ``mask`` of nodes where all that is ``selected`` (D,) can be had."""
+        inventory = self._inventory
+        if not has_all.all():
+            # The scheduler stops with an error, for all nodes.
+            raise _NotModelledError("all devices are asked for, and some lack an attribute")
+        self._selected[kind] = inventory.count(selected)
+        kept: Bools = mask & ~np.isin(inventory.node, inventory.node[selected & ~mask])
+        if len({*inventory.count(kept).tolist()} - {0}) > 1:
             raise _NotModelledError("all devices are asked for, and nodes differ in their number")
-        return mask
+        return kept
 
     def _is_selected(self, kind: DeviceKind, number: int) -> bool:
         for expression in kind.selectors:
@@ -471,10 +568,10 @@ class Wanted:
                 if not compile_selector(expression).matches(self._inventory.describe(number)):
                     return False
             except UnsupportedSelectorError as error:
-                raise _NotModelledError(f"the selector {expression}: {error}") from None
+                raise _NotModelledError(f"the selector {_cut(expression)}: {error}") from None
             except FailedSelectorError as error:
                 device = "/".join(self._inventory.devices[number].key)
-                why = f"the selector {expression} fails for device {device}: {error}"
+                why = f"the selector {_cut(expression)} fails for device {device}: {error}"
                 raise _NotModelledError(why) from None
         return True
 
@@ -490,13 +587,28 @@ class Wanted:
     def _find_unlike(self, attribute: str, kinds: Sequence[DeviceKind]) -> Iterator[str]:
         """Yield why devices of one node cannot all be taken together, although each could be by itself."""
         masks = [of for kind in kinds if not isinstance(of := self._match(kind), str)]
-        values: dict[int, Any] = {}
+        values: dict[int, tuple[type, Any]] = {}
         for number in np.flatnonzero(np.logical_or.reduce(masks)).tolist() if masks else ():
             node = int(self._inventory.node[number])
-            value = self.find_attribute(number, attribute)
+            plain = self.find_attribute(number, attribute)
+            value = type(plain), plain  # 1 is not true
             if values.setdefault(node, value) != value:
                 yield f"devices of one node differ in {attribute}, which they must have in common"
                 return
+
+
+def _find_owned(
+    snapshot: Snapshot, claims: Iterable[w.ResourceClaim]
+) -> Iterator[tuple[int, Sequence[w.ResourceClaim]]]:
+    """Yield the pods that own claims of their namespace, with these: who owns a claim is what its author says."""
+    owned: dict[tuple[str, str], list[w.ResourceClaim]] = {}
+    for claim in sorted(claims, key=lambda one: one.metadata.name):
+        for owner in claim.metadata.owner_references or ():
+            if owner.kind == "Pod" and owner.controller:
+                owned.setdefault((claim.metadata.namespace, owner.uid), []).append(claim)
+    for pod, cls in enumerate(snapshot.pods.cls.tolist() if owned else ()):
+        if of := owned.get((snapshot.classes[cls].namespace, snapshot.pods.uid[pod])):
+            yield pod, of
 
 
 def _read_expressions(of: str, selectors: Iterable[w.DeviceSelector]) -> Iterator[str]:
@@ -504,6 +616,18 @@ def _read_expressions(of: str, selectors: Iterable[w.DeviceSelector]) -> Iterato
         if one.cel is None:
             raise _NotModelledError(f"{of} has a selector that is no CEL")
         yield one.cel.expression
+
+
+def _cut(expression: str) -> str:
+    return expression if len(expression) <= _MAX_SHOWN else f"{expression[:_MAX_SHOWN]}..."
+
+
+def _count_terms(expression: str) -> int:
+    """Return how many terms are evaluated for a device; of one that cannot be compiled none."""
+    try:
+        return compile_selector(expression).terms
+    except UnsupportedSelectorError:
+        return 0
 
 
 def _requests(resource: str) -> Callable[[Container], bool]:
@@ -575,7 +699,7 @@ class _Rows:
         keys = [(d.driver, d.pool, d.device) for d in _list_allocated(objects.claims or ())]
         self._in_use = np.zeros(len(inventory.devices), bool)
         self._in_use[[inventory.index[key] for key in keys if key in inventory.index]] = True
-        self._holders, self._held = self._find_held(objects.claims or ())
+        self._holders, self._held = self._find_held()
         self._rows = list(self._make_rows())
 
     def make(self) -> Snapshot:
@@ -637,20 +761,24 @@ class _Rows:
 
     def _find_sets(self) -> Iterator[_Set]:
         """Yield the sets of devices that requests have in common, directly or through other requests."""
-        masks = {k: of for k, of in self._wanted.matches.items() if not isinstance(of, str)}
-        left, named = sorted(masks, key=repr), Counter[str]()
+        alike: dict[bytes, list[DeviceKind]] = {}
+        masks: dict[bytes, Bools] = {}
+        for kind, of in sorted(self._wanted.matches.items(), key=lambda each: repr(each[0])):
+            if not isinstance(of, str) and any(map(_Need.is_modelled, self._wanted.asking(kind))):
+                alike.setdefault(of.tobytes(), []).append(kind)
+                masks[of.tobytes()] = of
+        left, named = list(masks), Counter[str]()
         while left:
-            kinds = [left.pop(0)]
-            members = masks[kinds[0]].copy()
-            while near := [kind for kind in left if (masks[kind] & members).any()]:
-                kinds += near
-                left = [kind for kind in left if kind not in near]
-                members |= np.logical_or.reduce([masks[kind] for kind in near])
-            name = kinds[0].name
-            named[name] += 1
+            kinds, members = list(alike[left[0]]), masks[left.pop(0)].copy()
+            while near := [one for one in left if (masks[one] & members).any()]:
+                kinds += [kind for one in near for kind in alike[one]]
+                left = [one for one in left if one not in near]
+                members |= np.logical_or.reduce([masks[one] for one in near])
+            name = f"{DEVICE_ROW}{kinds[0].name}"
+            # A pod may ask for a resource of that name itself.
+            named[name] += 1 + (not named[name] and name in self._snapshot.resources)
             number = f":{named[name]}" if named[name] > 1 else ""
-            size = self._inventory.count(members)
-            yield _Set(f"{DEVICE_ROW}{name}{number}", kinds, members, size)
+            yield _Set(f"{name}{number}", kinds, members, self._inventory.count(members))
 
     def _judge_kinds(self, of: _Set) -> None:
         """Note which requests want only a part of what others want on a node."""
@@ -670,31 +798,36 @@ class _Rows:
                 for need in self._wanted.asking(kind):
                     need.why.append(why)
 
-    def _find_held(self, claims: Iterable[w.ResourceClaim]) -> tuple[Int32s, Ints]:
+    def _find_held(self) -> tuple[Int32s, Ints]:
         """Return the pods on nodes with devices (K,), and how many of each set they have (K, S).
 
-        They are those of claims that go with the pod. Others are in use whoever comes or goes. A pod that went while lists were read
-        has none any more: once it is gone from the state as well, what it asked for is not counted twice.
+        They are those of claims that go with the pod. Others are in use whoever comes or goes.
         """
         pods, needs = self._snapshot.pods, self._wanted.needs
-        held: dict[str, list[DeviceKey]] = {}
-        for claim in claims:
-            for owner in claim.metadata.owner_references or ():
-                if owner.kind == "Pod" and owner.controller:
-                    keys = [(d.driver, d.pool, d.device) for d in _list_allocated((claim,))]
-                    held.setdefault(owner.uid, []).extend(keys)
         holders, counts = list[int](), list[Ints]()
-        for pod in np.flatnonzero(np.isin(pods.cls, list(needs))).tolist() if held else ():
-            if had := held.get(pods.uid[pod]):
-                numbers = [self._inventory.index.get(key) for key in had]
-                some = [number for number in numbers if number is not None]
-                if pods.node[pod] >= 0:
-                    holders.append(pod)
-                    counts.append(np.array([of.members[some].sum() for of in self._sets], np.int64))
-                else:
-                    needs[int(pods.cls[pod])].why.append("a pod that waits has devices already")
+        for pod, claims in sorted(self._wanted.owned.items()):
+            reserved = [
+                claim
+                for claim in claims
+                if pods.uid[pod] in {one.uid for one in claim.status.reserved_for or ()}
+            ]
+            keys = [(d.driver, d.pool, d.device) for d in _list_allocated(reserved)]
+            if keys and pods.node[pod] >= 0 and int(pods.cls[pod]) in needs:
+                some = [self._inventory.index[key] for key in keys if key in self._inventory.index]
+                holders.append(pod)
+                counts.append(np.array([of.members[some].sum() for of in self._sets], np.int64))
         matrix = np.array(counts, np.int64).reshape(len(holders), len(self._sets))
         return np.array(holders, np.int32), matrix
+
+    def _find_unlike(self, number: int, of: _Set, counts: Ints) -> Bools:
+        """Return the classes (C,) with a pod on a node that has other devices of a set than ``counts`` (C,) says."""
+        pods, wrong = self._snapshot.pods, np.zeros(len(counts), bool)
+        had = np.zeros(len(pods), np.int64)
+        had[self._holders] = self._held[:, number]
+        # A device plug-in keeps its own accounts.
+        plugged = np.append(self._count_offered(of) > 0, False)[pods.node]
+        wrong[pods.cls[(pods.node >= 0) & ~plugged & (had != counts[pods.cls])]] = True
+        return wrong
 
     def _make_rows(self) -> Iterator[_Row]:
         cls, node = (column[self._holders] for column in self._columns())
@@ -705,16 +838,22 @@ class _Rows:
             offered = self._count_offered(of)
             able = np.where(offered > 0, offered, of.size - used + held)
             yield _Row(of.name, counts, of.size, able, of.kinds)
-            for place, kind in enumerate(of.kinds, 1):
-                has = np.where(self._wanted.count(kind) > 0, of.size, 0)
+            where: dict[bytes, list[DeviceKind]] = {}
+            for kind in of.kinds:
+                has = self._wanted.count(kind) > 0
                 # The row of an extended resource tells its nodes apart.
-                if not kind.resource and (has != of.size + offered).any():
-                    yield _Row(f"{of.name}/{place}", self._sum_asked((kind,)), has, has)
+                if not kind.resource and (np.where(has, of.size, 0) != of.size + offered).any():
+                    where.setdefault(has.tobytes(), []).append(kind)
+            for place, (some, kinds) in enumerate(where.items(), 1):
+                there = np.where(np.frombuffer(some, bool), of.size, 0)
+                asked = np.minimum(self._sum_asked(kinds), counts)
+                yield _Row(f"{of.name}/{place}", asked, there, there)
 
     def _sum_asked(self, kinds: Sequence[DeviceKind]) -> Ints:
         """Return how many devices a pod of each class asks for (C,) by requests of some kinds."""
         asked = np.zeros(len(self._snapshot.classes), np.int64)
-        every = {kind: int(max(self._wanted.count(kind), default=0)) for kind in kinds}
+        # Where all are asked for there must be one at least.
+        every = {kind: int(max(self._wanted.count(kind), default=0)) or 1 for kind in kinds}
         for cls, need in self._wanted.needs.items():
             asked[cls] = sum(
                 one.number or every[one.kind] for one in need.requests if one.kind in every
@@ -727,23 +866,20 @@ class _Rows:
     def _count(self, number: int, of: _Set, cls: Int32s) -> Ints:
         """Return how many devices of a set a pod of each class takes (C,). ``cls`` (K,): of those that have some.
 
-        Of a class that is not modelled its pods say it. Where pods say something else than their class, no class can count on the set.
+        Of a class that is not modelled its pods say it. Where pods say something else than their class, the class takes none:
+        what its pods have stays in use, what they only ask for is taken from nobody, and they stay.
         """
         size, needs = len(self._snapshot.classes), self._wanted.needs
-        most, least = np.zeros(size, np.int64), np.full(size, np.iinfo(np.int64).max)
+        most, modelled = np.zeros(size, np.int64), np.zeros(size, bool)
         np.maximum.at(most, cls, self._held[:, number])
-        np.minimum.at(least, cls, self._held[:, number])
-        holds, asked = np.bincount(cls, minlength=size) > 0, self._sum_asked(of.kinds)
-        modelled = np.zeros(size, bool)
-        modelled[[one for one, need in needs.items() if not need.why and not need.rejected]] = True
-        counts = np.where(holds & ~modelled, most, asked)
-        uneven = holds & ((least < most) | (modelled & (most != asked)))
-        if uneven.any():
-            name = of.name.removeprefix(DEVICE_ROW)
-            for need in needs.values():
-                if any(request.kind in of.kinds for request in need.requests):
-                    need.why.append(f"pods have other devices of {name} than they ask for")
-        return counts
+        modelled[[one for one, need in needs.items() if need.is_modelled()]] = True
+        holds = np.bincount(cls, minlength=size) > 0
+        counts = np.where(modelled | ~holds, self._sum_asked(of.kinds), most)
+        unlike = self._find_unlike(number, of, counts)
+        name = of.name.removeprefix(DEVICE_ROW)
+        for one in np.flatnonzero(unlike & modelled).tolist():
+            needs[one].why.append(f"pods have other devices of {name} than they ask for")
+        return np.where(unlike, 0, counts)
 
 
 def _list_allocated(claims: Iterable[w.ResourceClaim]) -> Iterator[w.AllocatedDevice]:

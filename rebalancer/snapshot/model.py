@@ -652,6 +652,17 @@ class Snapshot:
                 amounts[self.devices.stand_for[row]] += amount
         return freeze(amounts)
 
+    def drop_devices(self, amounts: Ints, like: int) -> Ints:
+        """Return amounts of a node (R,) as far as they are known of a new node like it: devices are not."""
+        if self.devices is None:
+            return amounts
+        known = amounts.copy()
+        rows = np.array(sorted(self.devices.rows), np.intp)
+        # A node with a device plug-in has no devices, and its amounts of extended resources are known.
+        unknown = {int(row) for row in rows[self.nodes.capacity[rows, like] > 0]}
+        known[[*unknown, *(of for of, row in self.devices.stand_for.items() if row in unknown)]] = 0
+        return freeze(known)
+
     @cached_property
     def per_node(self) -> Bools:
         """(P,) pods that are bound to their node, see ``PodClass.per_node``."""

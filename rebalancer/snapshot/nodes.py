@@ -350,7 +350,7 @@ class AddedNode:
 def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
     """Return ``snapshot`` with nodes appended after its own, whose rows do not change; usage is dropped.
 
-    The new nodes have no images yet. A new node that is not modelled on an existing one (``like``) has no limit of
+    The new nodes have no images yet, and what is allocated already cannot be used there. A new node that is not modelled on an existing one (``like``) has no limit of
     attached volumes.
     """
     if not added:
@@ -361,9 +361,14 @@ def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
     zeros, at = np.zeros(len(added), bool), np.full(len(added), snapshot.captured_at)
     labels = [nodes.labels.of(row) for row in range(len(nodes))]
     taint_sets, taint_set = _more_taints(nodes, added)
+    devices = snapshot.devices
+    if devices is not None:
+        pinned = {cls: _longer(nodes_of, zeros) for cls, nodes_of in devices.pinned.items()}
+        devices = replace(devices, pinned=pinned)
     return replace(
         snapshot,
         usage=None,
+        devices=devices,
         nodes=replace(
             nodes,
             names=names,

@@ -11,7 +11,9 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-_GRAMMAR = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]|))\Z")
+_GRAMMAR = re.compile(
+    r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]|))\Z", re.ASCII
+)
 _SUFFIX = {
     "": Fraction(1),
     "n": Fraction(1, 10**9),

@@ -238,6 +238,7 @@ class Groups:
         """Return the template of a new node of a group that is like one of its nodes."""
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         labels = nodes.labels.of(node)
+        capacity = snapshot.drop_devices(nodes.capacity[:, node], node)
         own = {nodes.names[node], labels.get(HOSTNAME)}
         taints = nodes.taint_sets[int(nodes.taint_set[node])]
         here = snapshot.pods.cls[(snapshot.pods.node == node) & snapshot.pods.living]
@@ -248,11 +249,11 @@ class Groups:
             labels={key: value for key, value in labels.items() if value not in own},
             zone=zone_of(labels),
             taints=tuple(taint for taint in taints if self.keeps(taint)),
-            allocatable=nodes.allocatable[:, node],
+            allocatable=snapshot.drop_devices(nodes.allocatable[:, node], node),
             max_pods=int(nodes.max_pods[node]),
             like=node,
             daemons=np.array(daemons, np.int32),
-            capacity=dict(zip(snapshot.resources, nodes.capacity[:, node].tolist(), strict=True)),
+            capacity=dict(zip(snapshot.resources, capacity.tolist(), strict=True)),
         )
 
     def _of_template(self, group: NodeGroup, given: NodeTemplate) -> GroupTemplate:

@@ -323,7 +323,8 @@ def missing_nodes(
         return None
     like = max(stays, key=lambda n: (helped[nodes.names[n]], nodes.created[n], nodes.names[n]))
     pods = [one.pod for one in lacking if nodes.names[like] in one.full]
-    room = np.append(nodes.allocatable[:, like], nodes.max_pods[like]) - _own(snapshot, like)
+    known = snapshot.drop_devices(nodes.allocatable[:, like], like)
+    room = np.append(known, nodes.max_pods[like]) - _own(snapshot, like)
     asked = np.array([[*snapshot.requests[:, cls], 1] for cls in snapshot.pods.cls[pods].tolist()])
     return Missing(len(pods), _first_fit(asked, room), nodes.names[like])
 

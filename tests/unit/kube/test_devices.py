@@ -20,6 +20,7 @@ from tests.unit.kube.scripted import (
     ScriptedServer,
     client_of,
     list_body,
+    node,
     owned_pod,
     status_body,
 )
@@ -49,16 +50,42 @@ LISTS: dict[str, list[Any]] = {
 }
 
 
+RESOURCE = "example.com/gpu"
+
+
+def claim_of(pod: Any) -> Any:
+    """Return the claim of a pod that has a device."""
+    meta = pod["metadata"]
+    owner = {"kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    return {
+        "metadata": {"name": "of-pod", "namespace": "default", "ownerReferences": [owner]},
+        "status": {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "uid": meta["uid"]}],
+        },
+    }
+
+
 def with_devices(
-    server: ScriptedServer, answer: Say | None = None, *, claiming: bool = True
+    server: ScriptedServer,
+    answer: Say | None = None,
+    *,
+    claiming: bool = True,
+    asking: bool = False,
 ) -> None:
     """Answer with a cluster whose pods have claims; ``answer``: instead of each list of devices."""
     cluster(server)
     pod = owned_pod("a")
     if claiming:
         pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+        lists = {**LISTS, "resourceclaims": [claim_of(pod)]}
+    else:
+        lists = LISTS
+        resources = {"requests": {RESOURCE: "1"}} if asking else {}
+        pod["spec"]["containers"] = [{"name": "c", "resources": resources}]
     server.on("GET", "/api/v1/pods", Say(list_body([pod])))
-    for plural, objects in LISTS.items():
+    for plural, objects in lists.items():
         server.on("GET", f"{ROOT}/{plural}", answer or Say(list_body(objects)))
     server.on("GET", RULES, Say(b"404 page not found", 404))
 
@@ -100,6 +127,51 @@ def test_without_claims_no_request_is_sent(server: ScriptedServer, tmp_path: Pat
     client = client_of(server.url, tmp_path)
     read = read_cluster(client, clock=lambda: 0.0).snapshot
     assert read_devices(client, read) == (read, ())
+
+
+@pytest.mark.parametrize("resource", [RESOURCE, "example.com/other"])
+def test_device_classes_say_whether_devices_are_read_for_an_extended_resource(
+    server: ScriptedServer, tmp_path: Path, resource: str
+) -> None:
+    with_devices(server, claiming=False, asking=True)
+    provider = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": resource}}
+    server.on("GET", f"{ROOT}/deviceclasses", Say(list_body([provider])))
+    offering = node("n1")
+    offering["status"]["allocatable"][RESOURCE] = "2"
+    server.on("GET", "/api/v1/nodes", Say(list_body([offering])))
+    client = client_of(server.url, tmp_path)
+    read = read_cluster(client, clock=lambda: 0.0).snapshot
+    snapshot, notes = read_devices(client, read)
+    assert notes == ()
+    assert (snapshot.devices is not None) is (resource == RESOURCE)
+    assert bool(server.to(f"{ROOT}/resourceslices")) is (resource == RESOURCE)
+
+
+def test_without_the_right_a_resource_that_a_node_offers_is_one_of_a_plug_in(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    with_devices(server, Say(status_body(403, "may not"), 403), claiming=False, asking=True)
+    offering = node("n1")
+    offering["status"]["allocatable"][RESOURCE] = "2"
+    server.on("GET", "/api/v1/nodes", Say(list_body([offering])))
+    client = client_of(server.url, tmp_path)
+    read = read_cluster(client, clock=lambda: 0.0).snapshot
+    assert read_devices(client, read) == (read, ())
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_right_on_taint_rules_is_missed_only_where_they_are_served(
+    server: ScriptedServer, tmp_path: Path, served: bool
+) -> None:
+    with_devices(server)
+    server.on("GET", RULES, Say(status_body(403, "may not"), 403))
+    kinds = [{"name": "resourceclaims"}, {"name": "devicetaintrules"}][: 1 + served]
+    server.on("GET", RULES.rpartition("/")[0], Say({"resources": kinds}))
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    snapshot, notes = read_devices(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    assert (len(notes), bool(unmodelled(snapshot))) == (served, served)
+    captured = write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    assert ("ResourceSlice" in captured.counts) is not served
 
 
 def test_devices_that_a_run_may_not_read_are_said(server: ScriptedServer, tmp_path: Path) -> None:

@@ -55,7 +55,10 @@ def _claim(pod: Manifest, device: str) -> Manifest:
             "namespace": "default",
             "ownerReferences": [owner],
         },
-        "status": {"allocation": {"devices": {"results": [result]}}},
+        "status": {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "uid": meta["uid"]}],
+        },
     }
 
 

@@ -82,7 +82,10 @@ def held(of: str, where: str, *devices: str) -> Json:
     owner = {"kind": "Pod", "name": of, "uid": f"uid-default-{of}", "controller": True}
     return {
         "metadata": {"name": f"of-{of}", "namespace": "default", "ownerReferences": [owner]},
-        "status": {"allocation": {"devices": {"results": results}}},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "uid": owner["uid"]}],
+        },
     }
 
 
@@ -173,6 +176,38 @@ def test_what_is_not_modelled_of_such_devices_is_named(classes, nodes, spec, why
     pods = [pod("p", **spec), pod("old", on=nodes[-1]["metadata"]["name"], requests={GPU: "1"})]
     made = with_classes(nodes, pods, deviceclasses=classes, resourceslices=[provided("a", 2)])
     assert why in made.model.find_unmodelled(made.cls("p"))[0]
+
+
+def test_nodes_that_offer_a_resource_hide_no_devices_on_others():
+    """As while a cluster goes from a device plug-in to a driver."""
+    asking = {GPU: "1"}
+    made = with_classes(
+        [offering("a", "1"), node("b")],
+        [pod("old", on="a", requests=asking), pod("p", requests=asking)],
+        deviceclasses=[of_class("gpu", GPU)],
+        resourceslices=[provided("b", 1)],
+    )
+    assert made.model.find_unmodelled(made.cls("p")) == ()
+    assert made.feasible("p") == ["b"]
+
+
+@pytest.mark.parametrize(
+    "limited", ["count/resourceclaims.resource.k8s.io", "gpu.deviceclass.resource.k8s.io/devices"]
+)
+def test_a_quota_on_claims_is_named_for_such_a_resource(limited):
+    quota = {
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {limited: "0"}},
+        "status": {"hard": {limited: "0"}, "used": {limited: "0"}},
+    }
+    made = with_classes(
+        [node("a")],
+        [pod("p", requests={GPU: "1"})],
+        deviceclasses=[of_class("gpu", GPU)],
+        resourceslices=[provided("a", 1)],
+        resourcequotas=[quota],
+    )
+    assert "limits claims" in made.model.find_unmodelled(made.cls("p"))[0]
 
 
 def test_an_amount_of_such_a_resource_asks_for_devices():

@@ -186,6 +186,20 @@ MEMORY = f'device.capacity["{DRIVER}"].memory'
             id="number",
         ),
         pytest.param([gpus("a", 3), gpus("b", 0)], request(allocationMode="All"), ["a"], id="all"),
+        pytest.param([gpus("a", 32)], request(allocationMode="All"), ["a"], id="as-many-as-may-be"),
+        pytest.param([], request(allocationMode="All"), [], id="all-of-none"),
+        pytest.param(
+            [gpus("a", 2, model="big")],
+            request(1, f'{MODEL} == "small"', allocationMode="All"),
+            [],
+            id="all-that-match-none",
+        ),
+        pytest.param(
+            [gpus("a", 2, taints=[{"key": "broken", "effect": "NoSchedule"}])],
+            request(allocationMode="All"),
+            [],
+            id="all-of-tainted-ones",
+        ),
         pytest.param(
             [on("a", device("x"), count=2), gpus("b", 1)], request(), ["b"], id="incomplete-pool"
         ),
@@ -428,6 +442,38 @@ def test_what_is_not_modelled_is_named(slices, wanted, why):
     assert why in said
 
 
+@pytest.mark.parametrize(
+    ("slices", "requests", "constraints", "why"),
+    [
+        ([gpus("a", 33)], [request(allocationMode="All")], [], "more than 32"),
+        ([gpus("a", 40)], [request(33)], [], "more than 32"),
+        (
+            [
+                gpus("a", 30, model="big"),
+                on("a", *(device(f"d{i}", model="small") for i in range(20)), pool="more"),
+            ],
+            [
+                request(1, f'{MODEL} == "small"', allocationMode="All"),
+                request(13, f'{MODEL} == "big"', name="s"),
+            ],
+            [],
+            "more than 32",
+        ),
+        (
+            [gpus("a", 2, model="big"), gpus("b", 2)],
+            [request(allocationMode="All")],
+            [{"matchAttribute": f"{DRIVER}/model"}],
+            "some lack an attribute",
+        ),
+    ],
+    ids=["all", "exact", "both", "attribute"],
+)
+def test_what_ends_the_search_on_all_nodes_is_named(slices, requests, constraints, why):
+    one = template("one", *requests, constraints=constraints)
+    made = world(slices, [wanting("p")], templates=(one,))
+    assert why in made.model.find_unmodelled(made.cls("p"))[0]
+
+
 def test_requests_for_parts_of_the_same_devices_are_named():
     made = world(
         [on("a", device("x", model="big"), device("y", model="small"))],
@@ -445,6 +491,138 @@ def test_pods_that_have_other_devices_than_they_ask_for_are_named():
         claims=[claim("c", claims_of(request()), of="old", node="a", devices=("gpu-0", "gpu-1"))],
     )
     assert "pods have other devices of gpu" in made.model.find_unmodelled(made.cls("p"))[0]
+
+
+def unlike(made: World, name: str = "p") -> bool:
+    return any(
+        "pods have other devices" in why for why in made.model.find_unmodelled(made.cls(name))
+    )
+
+
+HUGE = template("huge", request(32))
+
+
+@pytest.mark.parametrize("node_of", ["a", "b"])
+def test_a_pod_bound_without_devices_takes_none_from_others(node_of):
+    made = world(
+        [gpus("a", 1), gpus("b", 1)],
+        [wanting("bound", "huge", on=node_of), wanting("p")],
+        templates=(ONE, HUGE),
+    )
+    assert unlike(made, "bound")
+    assert feasible(made) == ["a", "b"]
+    made.state.evict(made.row("bound"))
+    made.state.reap()
+    made.state.place(made.row("p"), made.cls("p"), NODES.index(node_of))
+    assert feasible(made) == [name for name in NODES if name != node_of]
+
+
+def test_what_pods_have_beside_what_they_ask_for_is_in_use_for_others():
+    made = world(
+        [on("a", device("gpu-0", taints=[TAINT]), device("gpu-1")), gpus("b", 2)],
+        [wanting("old", on="a"), wanting("other", "also", on="b"), wanting("p", "also")],
+        templates=(ONE, template("also", request())),
+        claims=[
+            claim("c-old", claims_of(request()), of="old", node="a", devices=("gpu-0",)),
+            claim("c-other", claims_of(request()), of="other", node="b", devices=("gpu-1",)),
+        ],
+    )
+    assert unlike(made, "old")
+    assert feasible(made) == ["a", "b"]
+    made.state.evict(made.row("old"))
+    made.state.reap()
+    made.state.place(made.row("p"), made.cls("p"), 0)
+    assert feasible(made) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [("victim", "gpu-1"), ("p", "gpu-1"), ("p", "")],
+    ids=["on-a-node", "waits", "no-devices"],
+)
+def test_a_claim_of_another_namespace_says_nothing_of_a_pod(owned):
+    of, held = owned
+    evil = claim("evil", claims_of(request(7)), of=of, node="a" if held else "", devices=(held,))
+    evil["metadata"]["namespace"] = "evil"
+    own = claim("own", claims_of(request()), of="victim", node="a", devices=("gpu-0",))
+    made = world(
+        [gpus("a", 2), gpus("b", 1)], [wanting("victim", on="a"), wanting("p")], claims=[own, evil]
+    )
+    assert feasible(made) == (["b"] if held else ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("templates", "asked", "named"),
+    [((ONE,), 1, False), ((ONE,), 2, True), ((), 1, True)],
+    ids=["same", "changed", "gone"],
+)
+def test_a_pod_that_waits_with_a_claim_is_judged_by_it(templates, asked, named):
+    made = world(
+        [gpus("a", 2)],
+        [wanting("p")],
+        templates=templates,
+        claims=[claim("c", claims_of(request(asked)), of="p")],
+    )
+    why = made.model.find_unmodelled(made.cls("p"))
+    assert any("its template would not make now" in one for one in why) is named
+    assert made.model.rejection(made.cls("p")) == ""
+
+
+@pytest.mark.parametrize("other", ["gone", "going"])
+def test_a_consumer_that_goes_keeps_no_claim(other):
+    pods = [sharing("old", "x", on="a"), sharing("going", "x", on="a", terminating=True)]
+    shared_claim = claim(
+        "x", claims_of(request()), node="a", devices=("gpu-0",), consumers=("old", other)
+    )
+    made = world([gpus("a", 1), gpus("b", 1)], pods, claims=[shared_claim])
+    assert "released with its last pod" in made.model.find_unmodelled(made.cls("old"))[0]
+
+
+def test_values_of_different_types_are_not_alike():
+    alike = {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}
+    made = world(
+        [on("a", device("x", model=1), device("y", model=True))],
+        [wanting("p")],
+        templates=(template("one", request(2), **alike),),
+    )
+    assert "differ in gpu.example.com/model" in made.model.find_unmodelled(made.cls("p"))[0]
+
+
+def test_too_many_selectors_are_named_in_their_own_namespace_only():
+    many = [
+        request(1, f'device.driver != "{number}"' + " || true" * 450, name=f"r{number}")
+        for number in range(32)
+    ]
+    slices = [on("a", *(device(f"d{place}", index=place) for place in range(400)))]
+    heavy = template("heavy", *many)
+    heavy["metadata"]["namespace"] = "evil"
+    made = world(
+        slices, [wanting("evil", "heavy", namespace="evil"), wanting("p")], templates=(ONE, heavy)
+    )
+    assert "too many for so many devices" in made.model.find_unmodelled(made.cls("evil"))[0]
+    assert feasible(made) == ["a"]
+
+
+def test_requests_for_the_same_devices_need_one_row():
+    one = [request(1, f'device.driver != "{number}"', name=f"r{number}") for number in range(9)]
+    other = request(1, "device.driver == 1 || false", name="other")
+    unknown = template("unknown", request(1, f'{MODEL}.matches("x")'), other)
+    made = world(
+        [gpus("a", 9), gpus("b", 8)],
+        [wanting("p"), wanting("q", "unknown")],
+        templates=(template("one", *one), unknown),
+    )
+    assert feasible(made) == ["a"]
+    assert len([name for name in made.snapshot.resources if name.startswith("devices")]) == 1
+
+
+def test_a_resource_named_like_devices_is_one_of_its_own():
+    native = pod("native", requests={"devices.kubernetes.io/gpu": "1"})
+    made = world([gpus("a", 1)], [wanting("p"), native])
+    assert len(set(made.snapshot.resources)) == len(made.snapshot.resources)
+    assert feasible(made) == ["a"]
+    lacking = made.model.lowering.list_shortages(made.state, made.cls("native"), 0)
+    assert lacking == ["Insufficient devices.kubernetes.io/gpu"]
 
 
 def test_pods_with_claims_are_unpredicted_where_no_devices_were_read():

@@ -106,6 +106,7 @@ def snapshot(
     fold.add("PersistentVolume", _decoded(others.get("volumes", ()), o.PersistentVolume))
     fold.add("StorageClass", _decoded(others.get("storage_classes", ()), o.StorageClass))
     fold.add("CSINode", _decoded(others.get("csi_nodes", ()), o.CSINode))
+    fold.add("ResourceQuota", _decoded(others.get("resourcequotas", ()), o.ResourceQuota))
     for resource in OF_DEVICES:
         if resource.plural in others:
             kind = resource.kind

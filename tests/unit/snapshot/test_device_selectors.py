@@ -54,6 +54,8 @@ def ask(expression: str, device: object = DEVICE) -> bool:
         ('"numa" in device.attributes["other.example.org"]', True),
         ('"numa" in device.attributes["nobody.example.org"]', False),
         (f"has({OF}.model) && !has({OF}.colour)", True),
+        ("has(device.driver) && has(device.attributes.nobody)", True),
+        (f'{MEMORY}.compareTo(quantity("9E")) < 0', True),
         (f'{MEMORY}.compareTo(quantity("40Gi")) == 0', True),
         (f'{MEMORY}.isGreaterThan(quantity("42949672959"))', True),
         (f'{MEMORY} == quantity("40960Mi")', True),
@@ -84,6 +86,15 @@ def test_an_expression_has_the_value_that_cel_gives_it(expression: str, expected
         f'{MEMORY}.compareTo(quantity("forty")) == 0',
         f'{OF}.model.compareTo("A") == 0',
         f"{OF}.model.size",
+        f"has({OF}.nothing.more)",
+        f"has({OF}.model.more)",
+        "has(device.nothing)",
+        f'{MEMORY}.compareTo(quantity("\u0663")) > 0',
+        f'{MEMORY}.compareTo(quantity("1e19")) < 0',
+        f'{MEMORY}.compareTo(quantity("1e-19")) > 0',
+        f'{MEMORY}.compareTo(quantity("0.5n")) > 0',
+        f'{MEMORY}.compareTo(quantity("10E")) < 0',
+        f'{MEMORY}.compareTo(quantity("1e{"9" * 5000}")) < 0',
     ],
 )
 def test_an_expression_that_fails_in_cel_fails(expression: str) -> None:
@@ -97,6 +108,7 @@ def test_an_expression_that_fails_in_cel_fails(expression: str) -> None:
         {"attributes": {"models": {"strings": ["A100"]}}},
         {"attributes": {"driver": {"version": "1.0.0-rc.1"}}},
         {"capacity": {"memory": {"value": "forty"}}},
+        {"attributes": {"index": {"int": 1}, "gpu.example.com/index": {"int": 2}}},
     ],
 )
 def test_a_device_with_a_value_that_is_not_modelled_fails(device: object) -> None:
@@ -122,6 +134,11 @@ def test_a_device_with_a_value_that_is_not_modelled_fails(device: object) -> Non
         "(" * 5000,
         "!" * 5000 + "true",
         "[true",
+        f'has({OF}["model"])',
+        "has(true)",
+        f"{OF}{'.a' * 1500} == 1",
+        f"{OF}{'[device.driver]' * 251} == 1",
+        "true" + " && true" * 600,
     ],
 )
 def test_what_is_not_in_the_subset_is_refused(expression: str) -> None:
