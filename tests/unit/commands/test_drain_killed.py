@@ -84,7 +84,8 @@ def test_a_drain_goes_on_with_a_killed_one_only_while_the_node_is_cordoned(cordo
         metadata = {"name": "n1", "annotations": {"rebalancer/drain": json.dumps(left)}}
         cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         cluster.cordon(["n1"], on=cordoned)
-        assert drained(cluster, "n1", timeout=1.0).code == 4
+        taken_over = Once(lambda: json.loads(annotation(cluster, "n1"))["by"] != "killed")
+        assert drained(cluster, "n1", stop=taken_over).code == 4
         order = json.loads(annotation(cluster, "n1"))
         assert (order["at"] == left["at"], order["cordoned"]) == (cordoned, True)
 
