@@ -272,8 +272,8 @@ class DeviceGround:
         model, state = SchedulerModel(snapshot, self._profile), ClusterState(snapshot)
         prediction = model.predict(state, cls)
         self._api.patch(f"{_PODS}/{name}", {"spec": {"schedulingGates": []}})
-        found = wait_until(lambda: self._find_decision(name), _PATIENCE, f"node of {name}")
-        node, message = found or ("", "")
+        decided = wait_until(lambda: self._find_decision(name), _PATIENCE, f"node of {name}")
+        node, message = decided or ("", "")
         _compare(tally, snapshot, prediction, node, f"{where}: {message or node}")
         time.sleep(_NOTICE)
         if not node:

@@ -166,7 +166,7 @@ def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int
     namespace, _, name = ref.partition("/")
     query = {"fieldSelector": f"metadata.name={name}"}
     response = client.get(BUDGETS.path(namespace), query=query, seconds=seconds)
-    rule = AccessRule("list", BUDGETS.group, BUDGETS.plural)
+    rule = AccessRule.of("list", BUDGETS)
     listed = _decode(client.expect(response, rule).body, _Budgets, "PodDisruptionBudgetList")
     allowed = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
     return next(allowed, None)
@@ -328,10 +328,10 @@ def _since(pod: _Pod) -> float:
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """Annotation of a pod template that ``kubectl rollout restart`` sets."""
-RESTART = AccessRule("patch", DEPLOYMENTS.group, DEPLOYMENTS.plural)
+RESTART = AccessRule.of("patch", DEPLOYMENTS)
 RESTART_RULES = (
-    AccessRule("get", REPLICA_SETS.group, REPLICA_SETS.plural),
-    AccessRule("get", DEPLOYMENTS.group, DEPLOYMENTS.plural),
+    AccessRule.of("get", REPLICA_SETS),
+    AccessRule.of("get", DEPLOYMENTS),
     RESTART,
 )
 
@@ -411,7 +411,7 @@ class Restart:
             query={"labelSelector": labels} if labels else None,
             seconds=self.seconds,
         )
-        rule = AccessRule("list", REPLICA_SETS.group, REPLICA_SETS.plural)
+        rule = AccessRule.of("list", REPLICA_SETS)
         sets = _decode(self.client.expect(response, rule).body, _ReplicaSets, "ReplicaSetList")
         for one in sets.items:
             of = _controller(one.metadata)

@@ -19,12 +19,12 @@ from rebalancer.wire.kinds import EVICTION_REQUESTS
 from rebalancer.wire.objects import ListMeta, ObjectMeta
 from rebalancer.wire.times import unix_seconds
 
-_LIST = AccessRule("list", EVICTION_REQUESTS.group, EVICTION_REQUESTS.plural)
-_PATCH = AccessRule("patch", EVICTION_REQUESTS.group, EVICTION_REQUESTS.plural)
+_LIST = AccessRule.of("list", EVICTION_REQUESTS)
+_PATCH = AccessRule.of("patch", EVICTION_REQUESTS)
 LIST_REQUESTS = (_LIST,)
 """For a run, dry or not, whose policy has ``method.evictionRequests``."""
 REQUEST_RULES = (
-    AccessRule("create", EVICTION_REQUESTS.group, EVICTION_REQUESTS.plural),
+    AccessRule.of("create", EVICTION_REQUESTS),
     _PATCH,
 )
 """For a run that moves pods under such a policy, beside LIST_REQUESTS."""

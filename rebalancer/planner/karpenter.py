@@ -143,7 +143,7 @@ class _Candidates:
 
     def _judge(self, node: int, claim: NodeClaim) -> str:
         """Return why Karpenter may take a node, whatever is on others; empty if nothing says so."""
-        # What should have gone for long stays: nobody removes it.
+        # A node that should have expired long ago stays: Karpenter has not removed it.
         if abs(claim.expires - self._snapshot.captured_at) < _SOON:
             return f"Karpenter is to replace it: NodeClaim {claim.name} expires"
         if Takes.EMPTY in claim.takes and self._may_go(node) and not len(self._on(node)):

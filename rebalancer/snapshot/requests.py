@@ -11,11 +11,8 @@ REQUESTER = "rebalancer/moves"
 """The name of all runs in EvictionRequests: a later run goes on with the requests of an earlier one."""
 RESTS_FOR = timedelta(days=1)
 """So long a pod is not asked for again whose responders did not end it in time."""
-
 COUNTS_FOR = timedelta(minutes=10)
 """So long an open request is in flight where no policy says it: as long as a replacement that starts."""
-
-
 _PREFIX = "rebalancer-"
 
 

@@ -49,7 +49,7 @@ class SurgeRequests:
         """``say`` reports a step: its code, and a text."""
         self._machines, self._stop, self._say = machines, stop, say
         self._settling = stop.now()
-        """Time of the clock that nobody sets, since when no machine was requested, and no end of one."""
+        """Monotonic time since when neither a machine nor the end of one was requested."""
         self._seen = 0
         """A size that a look has shown and that was not asked for, since all that was requested is known."""
         self._shrunk = 0
@@ -205,7 +205,7 @@ class Surge:
         """Nodes that were closed since that look."""
         self._newcomers = Newcomers(self._ready_within)
         self._ahead = self._unix() - self._stop.now()
-        """Unix seconds by the API server's clock, less those of a clock that nobody sets."""
+        """Unix seconds by the API server's clock, less the monotonic time."""
         self._failures = 0
         self._note = HeldNote(self._machines, self._notes, self._by, self._now, self._stop.now)
         self._is_fresh = False

@@ -151,8 +151,8 @@ class ClusterActor:
     def find_refusal(self, move: Move) -> str | None:
         """Return why the request for the pod came to nothing, see :meth:`Actor.find_refusal`."""
         with suppress(ClusterReadError):
-            found = list_requests(self._client, move.namespace, request_name(move.uid)) or ()
-            return next((one.failed or None for one in found), None)
+            listed = list_requests(self._client, move.namespace, request_name(move.uid)) or ()
+            return next((one.failed or None for one in listed), None)
         return None
 
     def withdraw(self, move: Move, *, in_vain: bool) -> str | None:
