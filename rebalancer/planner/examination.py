@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 
@@ -105,11 +105,11 @@ class Examination:
         np.asarray(self.search.waits).fill(-1)
         np.asarray(self.search.held).fill(-1)
 
-    def note_starting(self) -> None:
-        """Tell the core which pods that are not Ready count as in flight themselves."""
-        for pair, pods in self._allowance.starting.items():
+    def note_starting(self, pairs: Iterable[Pair]) -> None:
+        """Tell the core of which pairs a pod that is not Ready counts as in flight itself."""
+        for pair in pairs:
             if (row := self._candidates.row_of(pair)) >= 0:
-                self.search.starting[row] = pods > 0
+                self.search.starting[row] = self._allowance.starting[pair] > 0
 
     def answer(self, promise: Promise, *, steered: bool) -> tuple[int, Verdict | None]:
         """Judge the first row, which the core does not judge alone; return how its loop ends then, and the verdict if Python gave one.

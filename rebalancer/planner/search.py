@@ -269,7 +269,7 @@ class _Pass:
         """Open the rows, and forget what other rungs have found."""
         search = self.examination.search
         self.examination.steer.standing = ()
-        self.examination.note_starting()
+        self.examination.note_starting(self._allowance.starting)
         self.candidates.open(again=rung.again, steered=rung.steered)
         np.asarray(search.refused_alike).fill(0)
         np.asarray(search.freed).fill(0)
@@ -285,7 +285,7 @@ class _Pass:
         made = self._commit.move(pair, promise, verdict, wave)
         examination.steer.standing = verdict.marks
         examination.forget(pair)
-        examination.note_starting()
+        examination.note_starting((pair,))
         takers = (taker.node for taker in verdict.prediction.takers)
         nodes = pair[1], int(verdict.prediction.nodes[0]), *takers
         concerned = self.candidates.move(pair[0], nodes, wave.retried)

@@ -145,12 +145,10 @@ class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     @property
     def moved(self) -> bool:
         """Whether the pod was moved, or may have been."""
-        return self.outcome in (
-            Status.EVICTED,
-            Status.RESTARTED,
-            Status.REQUESTED,
-            Status.LOST,
-        )
+        return self.outcome in _MOVED
+
+
+_MOVED = frozenset(one for one in Status if one.may_have_evicted)
 
 
 class ActingRun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

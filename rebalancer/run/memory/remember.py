@@ -439,9 +439,12 @@ def _record(outcome: Outcome) -> MoveRecord:
     )
 
 
+_CARRIED_OUT = frozenset(one for one in Status if one.is_carried_out)
+
+
 def describe_result(move: MoveRecord) -> str:
     """Return what came of a move: ``node-c1, as predicted``."""
-    if move.outcome not in (Status.EVICTED, Status.RESTARTED, Status.REQUESTED):
+    if move.outcome not in _CARRIED_OUT:
         return f"{move.outcome}{f': {move.message}' if move.message else ''}"
     if not move.landed:
         return "not seen yet where"
