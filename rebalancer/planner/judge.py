@@ -63,8 +63,10 @@ class Judge:
         self._view, self._threshold = view, threshold
         self._in_place = [one.term for one in terms if one.term.in_place]
         self.effects = Effects(view, terms, guard, threshold)
-        self._code, self._mover = _GOOD, None
-        """Why the newest move is refused, and its class."""
+        self._code = _GOOD
+        """Why the newest move is refused."""
+        self._mover: core.Mover
+        """Its class."""
 
     def judge(self, pod: int, node: int, cost: float) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, with the scheduler's landing."""

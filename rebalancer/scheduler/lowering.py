@@ -447,8 +447,22 @@ class Lowering:
 
 def _lower_limit(volumes: DriverVolumes, mine: Bools, wanted: int) -> AttachLimit:
     """Return the limit on a driver's volumes for a pod that shares some (V,), and needs so many in all."""
-    arrays = (*volumes.users, *volumes.left, *volumes.own, volumes.limit, mine)
-    return AttachLimit(*map(view_of, arrays), wanted)
+    (start, classes), (left_start, left), (own, own_count) = (
+        volumes.users,
+        volumes.left,
+        volumes.own,
+    )
+    return AttachLimit(
+        view_of(start),
+        view_of(classes),
+        view_of(left_start),
+        view_of(left),
+        view_of(own),
+        view_of(own_count),
+        view_of(volumes.limit),
+        view_of(mine),
+        wanted,
+    )
 
 
 def read_landings(

@@ -19,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import MISSING, matches
@@ -369,11 +371,11 @@ _Handle = tuple[str, str]
 class DriverVolumes:
     """The V volumes of a driver, and where they are attached."""
 
-    users: tuple[Ints, Int32s]
+    users: tuple[NDArray[Any], NDArray[Any]]
     """(V + 1,), (U,): the classes that share each volume, volume by volume, and where those of each begin."""
-    left: tuple[Ints, Int32s]
+    left: tuple[NDArray[Any], NDArray[Any]]
     """The same for the nodes to which each is attached although no pod there uses it."""
-    own: tuple[Int32s, Ints]
+    own: tuple[NDArray[Any], NDArray[Any]]
     """(O,) the classes whose pods have volumes of their own, and (O,) how many each."""
     limit: Ints
     """(N,) so many volumes a node attaches; negative: there is no limit."""

@@ -32,7 +32,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-_DRAWN = {
+_DRAWN: dict[str, dict[str, Any]] = {
     "topology-spread": {},
     "anti-affinity": {},
     "duplicates": {},
@@ -43,7 +43,6 @@ _DRAWN = {
     "leaving": {},
     "stuck": {},
     "restarts": {},
-    "consolidation": {},
     "lifetime": {"maxPodLifeTime": "1h"},
     "placement": {"avoid": {CAPACITY: "spot"}},
 }
@@ -52,14 +51,10 @@ _DRAWN = {
 def policy_of(seed: int) -> dict[str, Any]:
     """Return a policy that a seed draws: several strategies, some of them only observed, and whether marks choose landings."""
     draw = random.Random(seed)
-    strategies: dict[str, Any] = {
-        name: {
-            "weight": draw.choice((1, 2, 5)),
-            "mode": draw.choice(("enforce",) * 4 + ("observe",)),
-        }
-        | params
-        for name, params in draw.sample(sorted(_DRAWN.items(), key=str), draw.randint(3, 8))
-    }
+    strategies: dict[str, Any] = {}
+    for name in draw.sample(sorted(_DRAWN), draw.randint(3, 8)):
+        mode = draw.choice(("enforce", "enforce", "enforce", "observe"))
+        strategies[name] = {"weight": draw.choice((1, 2, 5)), "mode": mode, **_DRAWN[name]}
     return {
         "apiVersion": "rebalancer/v1",
         "kind": "Policy",
