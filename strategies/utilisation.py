@@ -72,10 +72,6 @@ class LowUtilisationParams(Params):
         return self
 
 
-# Moves are made for nodes above the threshold. Unevenness only breaks ties, so a move that overloads another
-# node instead gains nothing worth an eviction.
-_OVER_WEIGHT = 10.0
-_EVEN_WEIGHT = 0.001
 _ALL = slice(None)
 Some = NDArray[np.int32] | slice
 """Which nodes are asked about."""
@@ -169,16 +165,6 @@ class UtilisationTerm(Term):
         )
         return share
 
-    def _phi(self, used: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
-        """Return the cost per node (K,) of the amounts ``used`` (resources, K)."""
-        return self._cost_of(self._share(used, nodes), nodes)
-
-    def _cost_of(self, share: NDArray[np.float64], nodes: Some) -> NDArray[np.float64]:
-        over = np.maximum(0.0, share - self._over)
-        value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
-        cost: NDArray[np.float64] = (value * self._counts[:, nodes]).sum(axis=0)
-        return cost
-
     def _demands(self) -> NDArray[np.float64]:
         """Return the amounts (resources, C) that a pod of each class requests."""
         requests = self._view.snapshot.requests
@@ -196,7 +182,7 @@ class UtilisationTerm(Term):
 
     def potential(self) -> float:
         """Return the value of the formula for the current state."""
-        return float(self._phi(self._amounts_used()).sum())
+        return float(self._balance.cost().sum())
 
     def violated(self) -> int:
         """Return the number of over-used nodes with a candidate."""

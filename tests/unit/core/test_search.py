@@ -83,10 +83,10 @@ def planned(snapshot: Path, program: Path, policy: Path) -> Any:
     }
 
 
-@pytest.mark.parametrize("seed", [3, 7, 11, 40])
+@pytest.mark.parametrize("seed", [5, 8, 11, 40])
 def test_a_plan_is_the_same_by_the_source(seed: int, source: Path, tmp_path: Path) -> None:
     snapshot, policy = tmp_path / "cluster.json", tmp_path / "policy.yaml"
-    snapshot.write_bytes(cluster_of(seed, 20, 110))
+    snapshot.write_bytes(cluster_of(seed, 16, 90))
     policy.write_text(json.dumps(policy_of(seed)))
     by_source = planned(snapshot, source, policy)
     assert by_source["moves"]
