@@ -58,12 +58,12 @@ class Mover:
         self.gone = gone
         """Whether it is gone by then; else it terminates."""
         self.pod: Any = None
-        """The replacement (``PodArrays``), once :class:`Callbacks` has lowered it."""
+        """The replacement (``PodArrays``), once :class:`MoveCallbacks` has lowered it."""
         self.cluster: Any = None
         """The nodes where it may land (``ClusterArrays``)."""
 
 
-class Callbacks(Protocol):
+class MoveCallbacks(Protocol):
     """What the core asks Python while it judges."""
 
     def mover(self, cls: int) -> Mover:
@@ -85,7 +85,13 @@ class Bench:
     """What moves are judged by, and the newest judgement."""
 
     def __init__(
-        self, terms: Terms, demands: Demands, classes: int, python: Callbacks, *, has_pending: bool
+        self,
+        terms: Terms,
+        demands: Demands,
+        classes: int,
+        python: MoveCallbacks,
+        *,
+        has_pending: bool,
     ) -> None:
         self.terms = terms
         self.demands = demands

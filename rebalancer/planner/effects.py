@@ -1,4 +1,4 @@
-"""What moving one pod does to the cost, as the core computes it; and what the core asks back (:class:`~rebalancer.core.moves.Callbacks`)."""
+"""What moving one pod does to the cost, as the core computes it; and what the core asks back (:class:`~rebalancer.core.moves.MoveCallbacks`)."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ class Lowering:
             disks,
             [_lower_limit(*of_driver) for of_driver in filters.limits.of(cls)],
             view_of(filters.static(cls)),
-            view_of(self._placement.removed(cls)),
+            view_of(self._placement.find_removed(cls)),
             first=relation.matches_itself,
         )
         pod.counted = counted
@@ -363,7 +363,7 @@ class Lowering:
             self._rows, self._state = len(soft), None
         return Preferences(
             view_of(self._placement.preferred_taints(cls)),
-            view_of(self._placement.marked(cls)),
+            view_of(self._placement.find_marked(cls)),
             None if affinity is None else view_of(affinity),
             None if fixed is None else view_of(fixed),
             [

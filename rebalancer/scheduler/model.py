@@ -306,7 +306,7 @@ class SchedulerModel:
         return Steering(
             nodes,
             sum(scores, np.zeros(len(nodes), np.int64)),
-            self.placement.preferred_taints(cls)[nodes] + self.placement.marked(cls)[nodes],
+            self.placement.preferred_taints(cls)[nodes] + self.placement.find_marked(cls)[nodes],
             self.profile.weights,
             tolerated=self.placement.tolerates_marks(cls),
         )

@@ -127,13 +127,13 @@ class NodePlacement:
             return np.ones(len(self._snapshot.nodes), bool)
         return ~self._snapshot.nodes.unschedulable
 
-    def removed(self, cls: int) -> Bools:
+    def find_removed(self, cls: int) -> Bools:
         """Return the nodes (N,) assumed to be cordoned and tainted by scale-in, which the class does not tolerate."""
         tolerations = self._class(cls).spec.tolerations or ()
         stays = all(tolerates(tolerations, taint) for taint in (UNSCHEDULABLE, TAINT))
         return self._supposed.none if stays else self._supposed.removed
 
-    def marked(self, cls: int) -> Bools:
+    def find_marked(self, cls: int) -> Bools:
         """Return the nodes (N,) assumed to be marked, as far as the class does not tolerate that."""
         return self._supposed.none if self.tolerates_marks(cls) else self._supposed.marked
 
