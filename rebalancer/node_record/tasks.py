@@ -115,7 +115,7 @@ class Process(Generic[C]):
         return Write(record, NodeChange(unschedulable=cordon, labels=labels, taints=taints))
 
     def settle(self, node: NodeView, before: C | None, record: C) -> C:
-        """Return the record as it stands on the node: with what the one before it owns, and leaves to it."""
+        """Return ``record`` as it is to be written: it keeps the cordon and label that the record before owns and that still stand."""
         if before is None:
             return msgspec.structs.replace(claiming(record, Claims()), uid=record.uid or node.uid)
         owns = self.form.task(before).owns
