@@ -90,13 +90,13 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FilePart(Generic[_Value_co]):
-    """A part of the file, and the paths of its keys."""
+    """A value of the policy file, with the path of keys that leads to it."""
 
     value: _Value_co
     base: KeyPath
 
     def at(self, *keys: str) -> KeyPath:
-        """Return the path of a key."""
+        """Return the path of a key within this value."""
         return (*self.base, *keys)
 
 

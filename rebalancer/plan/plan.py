@@ -404,7 +404,7 @@ class Plan:
 
     @property
     def stopped(self) -> str:
-        """Why the plan ends here."""
+        """Why the plan has no more moves, in words."""
         return self.explanation.make().stopped
 
     @property

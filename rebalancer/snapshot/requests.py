@@ -57,7 +57,7 @@ class EvictionRequest:
         return not (self.withdrawn or self.failed or self.evicted)
 
     def age(self, now: float) -> float:
-        """Return for how many seconds it has been asked for; a time in the future, which anybody can write, is as far away."""
+        """Return the seconds between now and the time of the request; also of one in the future, which anybody can write."""
         return abs(now - self.asked_at)
 
     def rests(self, now: float) -> bool:

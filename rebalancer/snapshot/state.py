@@ -302,7 +302,7 @@ class ClusterState(ClassCounts):
         self._be_there(victim.cls, victim.node, -1)
 
     def hide_newest_victim(self) -> None:
-        """Remove the newest victim temporarily, as the scheduler sees the state if the owner waits."""
+        """Take the newest terminating pod out until the change is undone: its owner makes the new pod only once it is gone."""
         self._hide()
         self._note(self._show)
 

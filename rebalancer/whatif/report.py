@@ -354,7 +354,7 @@ _MAX_UNMET = 3
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSteps:
-    """The cluster in the file, after the what-if changes, and at the end."""
+    """The snapshots that a report on a simulation compares."""
 
     in_file: Snapshot
     changed: Snapshot

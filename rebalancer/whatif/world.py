@@ -79,7 +79,7 @@ GONE_AFTER = Span(0.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The replacement of an evicted pod."""
+    """The pod that the simulated controller made for an evicted one."""
 
     name: str
     uid: str
@@ -112,7 +112,7 @@ class _Victim:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Pods of one owner that fit on no node."""
+    """The pods of one owner that are pending at the end, and why no node takes them."""
 
     owner: str
     pods: int

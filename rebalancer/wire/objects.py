@@ -265,7 +265,7 @@ class PodGroupSpec(_Wire, frozen=True):
 
 
 class PodGroupObject(_Wire, frozen=True):
-    """Of Kubernetes, or of one of the projects that have a kind of this name."""
+    """A PodGroup, of Kubernetes or of another project that has a kind of this name."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec
