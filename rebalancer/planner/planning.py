@@ -13,7 +13,7 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Move, NodeCode, Outcome, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import scope_notes
-from rebalancer.planner.pins import find_pins
+from rebalancer.planner.pins import Pins, find_pins
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import recheck
@@ -161,10 +161,11 @@ def make_plan(
     notes = (*_idle(rules), *scope_notes(rules.policy, snapshot, rules.scope_with(history)))
     return Planned(
         snapshot,
-        replace(
-            made.plan,
-            warnings=(*made.plan.warnings, *notes),
-            pinned=_describe_pins(rules, history, problem, made.plan),
+        _with_pins(
+            replace(made.plan, warnings=(*made.plan.warnings, *notes)),
+            _find_pins(rules, history, problem, made.plan),
+            problem.snapshot.nodes.names,
+            marks=reviewed is None,
         ),
         tuple(rules.standstill(snapshot, clock_skew, history)),
         rules,
@@ -177,15 +178,25 @@ def make_plan(
     )
 
 
-def _describe_pins(rules: RunRules, history: History, problem: Problem, made: Plan) -> str:
-    """Return which pods hold nodes that a strategy would empty, if they would need fewer together; empty if none do."""
+def _find_pins(rules: RunRules, history: History, problem: Problem, made: Plan) -> Pins | None:
+    """Return the pods that hold nodes that a strategy would empty, if they would need fewer together."""
     index = problem.snapshot.nodes.index
     held = [index[node] for node, of in made.nodes.items() if of.code is NodeCode.POD_STAYS]
     if not held:
-        return ""
+        return None
     prices = node_prices(rules.policy.prices, problem.snapshot)
     pins = find_pins(Draft(problem, rules.settings(history)), held, prices)
-    return "" if pins is None or not pins.saved else f"{pins.line} (`rebalancer capacity`)."
+    return None if pins is None or not pins.saved else pins
+
+
+def _with_pins(plan: Plan, pins: Pins | None, names: Sequence[str], *, marks: bool) -> Plan:
+    """Return the plan with what it says of ``pins``, and with the nodes to mark for them; ``marks``: it may mark nodes."""
+    if pins is not None:
+        plan = replace(plan, pinned=f"{pins.line} (`rebalancer capacity`).")
+    if plan.emptied is None or not marks:
+        return plan
+    surplus = [] if pins is None else sorted(set(pins.nodes) - set(pins.together))
+    return replace(plan, pinned_nodes=tuple(names[node] for node in surplus))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import NO_HISTORY
+from rebalancer.snapshot.marks import with_lasting_marks
 from rebalancer.snapshot.prices import node_prices
 from rebalancer.testing.snapshots import (
     HOSTNAME,
@@ -21,6 +22,7 @@ from rebalancer.testing.snapshots import (
     snapshot_of,
     workload,
 )
+from rebalancer.wire.marks import PINS
 from tests.support.worlds import read_rules
 
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -262,3 +264,72 @@ def test_the_plan_says_it_where_nodes_would_be_emptied():
         "3 nodes are held by 3 pods (safe-to-evict false 2, single replica 1)"
     )
     assert plans[1].pinned == ""
+
+
+# -- marks, so that pods that restart by themselves stand together -----------------------------------------
+
+EMPTIES = "steer: marks\nstrategies: {consolidation: {minNodeAge: 0s}}"
+
+
+def plan_of(on, marked=(), policy=EMPTIES, **more):
+    """The plan where a pod of ``cron`` holds each of these nodes, and of a busy node that stays."""
+    objects = [*six(), node("busy", "z0", cpu="4"), *workload("web", ["busy"] * 7, cpu="500m")]
+    objects += workload("cron", on, annotations=SAFE, cpu="200m", **more)
+    snapshot = snapshot_of(objects)
+    mask = np.array([name in marked for name in snapshot.nodes.names], bool)
+    snapshot = with_lasting_marks(snapshot, mask, PINS)
+    return make_plan(read_rules(policy), snapshot, Timings(SystemClock())).plan
+
+
+@pytest.mark.parametrize(
+    ("on", "marked"),
+    [
+        (["n0", "n1", "n2"], ("n1", "n2")),
+        (["n0", "n0", "n0"], ()),
+        (["n3"], ()),
+        (["n2", "n4", "n4"], ("n2",)),
+        # What is hardest to empty stays.
+        (["n1", "busy", "n2"], ("n1", "n2")),
+    ],
+)
+def test_the_nodes_that_pods_would_not_need_together_are_marked(on, marked):
+    plan = plan_of(on)
+    assert plan.pinned_nodes == marked
+    assert set(marked).isdisjoint(plan.emptied)
+    # With these marks nothing else is planned: they are no reason to move what stands there.
+    again = plan_of(on, marked)
+    assert (again.pinned_nodes, again.emptied, again.moves) == (marked, plan.emptied, ())
+
+
+def test_a_pod_that_restarts_lands_beside_its_like_and_its_node_becomes_empty():
+    on, marked = ["n0", "n1", "n2"], ("n1", "n2")
+    while marked:
+        snapshot = snapshot_of([*six(), *workload("cron", on, annotations=SAFE, cpu="200m")])
+        # The other nodes are marked as empty.
+        names = snapshot.nodes.names
+        free = np.array([name not in on for name in names], bool)
+        snapshot = with_lasting_marks(snapshot, free)
+        mask = np.array([name in marked for name in names], bool)
+        rules = read_rules(EMPTIES)
+        problem = rules.problem(with_lasting_marks(snapshot, mask, PINS), NO_HISTORY)
+        draft = Draft(problem, rules.settings(NO_HISTORY))
+        pod = problem.snapshot.pods.name.index(f"cron-{on.index(marked[-1])}")
+        (landing,) = draft.view.scheduler.pending.foresee(draft.state, pod).nodes
+        assert names[landing] == "n0"
+        on[on.index(marked[-1])] = "n0"
+        before, plan = marked, plan_of(on, marked[:-1])
+        marked = plan.pinned_nodes
+        assert marked == before[:-1]
+        assert before[-1] in plan.emptied
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "strategies: {consolidation: {minNodeAge: 0s}}",
+        "steer: marks\nstrategies: {consolidation: {minNodeAge: 0s, mode: observe}}",
+        "steer: marks\nstrategies: {topology-spread: {}}",
+    ],
+)
+def test_without_marks_of_consolidation_none_are_set_for_pins(policy):
+    assert plan_of(["n0", "n1"], policy=policy).pinned_nodes is None
