@@ -34,11 +34,12 @@ from rebalancer.snapshot.protect import ALONE, PASSING
 class LeavingPods:
     """Per node: the pods that must leave so that it becomes empty, and which of these pods cannot leave."""
 
-    def __init__(self, draft: Draft, of: Contribution) -> None:
+    def __init__(self, draft: Draft, of: Contribution, without: Sequence[int] = ()) -> None:
+        """``without``: pods that are taken to be elsewhere."""
         snapshot, problem = draft.snapshot, draft.problem
         self._draft, self._of, pods = draft, of, snapshot.pods
         here = draft.state.unmoved()
-        here = here[~snapshot.per_node[here]]
+        here = here[~snapshot.per_node[here] & ~np.isin(here, without)]
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
         size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
         # The largest first: they fit into few places.
@@ -237,11 +238,12 @@ class Emptier:
         others: Bools,
         *,
         removes: bool = False,
+        without: Sequence[int] = (),
     ) -> None:
-        """``removes``: see :class:`EmptyingTrial`."""
+        """``removes``: see :class:`EmptyingTrial`; ``without``: see :class:`LeavingPods`."""
         self._draft, self._emptiable = draft, emptiable
         self._nodes = emptiable.nodes & ~others
-        self._pods = LeavingPods(draft, of)
+        self._pods = LeavingPods(draft, of, without)
         closed = np.flatnonzero(others).astype(np.int32)
         self._trial = EmptyingTrial(draft, self._pods, closed, removes=removes)
         self._removes = removes
@@ -269,6 +271,11 @@ class Emptier:
             else:
                 able.append(node)
         return self._choice(self._fitting(able), begun)
+
+    def able(self, nodes: Sequence[int]) -> list[int]:
+        """Return which of ``nodes`` are worth it, and can be emptied together."""
+        nobody = np.zeros(len(self._nodes), bool)
+        return self._fitting([node for node in self._candidates(nobody) if node in nodes])
 
     def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return a choice of exactly the nodes ``begun`` (N,): other moves come before new nodes."""

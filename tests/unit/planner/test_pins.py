@@ -301,6 +301,29 @@ def test_the_nodes_that_pods_would_not_need_together_are_marked(on, marked):
     assert (again.pinned_nodes, again.emptied, again.moves) == (marked, plan.emptied, ())
 
 
+@pytest.mark.parametrize(
+    ("others", "cpu", "eagerness", "marked"),
+    [
+        (0, "1", "timid", ("n1", "n2")),
+        (1, "1", "careful", ("n1", "n2")),
+        # No other node has room for what stands on n1; or it would disturb too much: it stays anyway.
+        (1, "3", "careful", ("n2",)),
+        (15, "10m", "careful", ("n1", "n2")),
+        (15, "10m", "timid", ("n2",)),
+    ],
+)
+def test_a_node_that_would_not_be_emptied_anyway_carries_no_mark(others, cpu, eagerness, marked):
+    objects = [
+        *(node(f"n{i}", "z0", cpu="4") for i in range(3)),
+        *workload("cron", ["n0", "n1", "n2"], annotations=SAFE, cpu="200m"),
+        *workload("keeps", ["n0"] * 3, annotations=SAFE, cpu="200m"),
+        *workload("web", ["n0", "n1"] * others, cpu=cpu),
+    ]
+    rules = read_rules(f"{EMPTIES}\neagerness: {eagerness}")
+    plan = make_plan(rules, snapshot_of(objects), Timings(SystemClock())).plan
+    assert plan.pinned_nodes == marked
+
+
 def test_a_pod_that_restarts_lands_beside_its_like_and_its_node_becomes_empty():
     on, marked = ["n0", "n1", "n2"], ("n1", "n2")
     while marked:
