@@ -28,7 +28,9 @@ from rebalancer.planner.together import TogetherJudge, TogetherRules
 from rebalancer.planner.trial import Trial
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
+from rebalancer.snapshot.marks import find_marked
 from rebalancer.snapshot.protect import ALONE, PASSING
+from rebalancer.wire.marks import PINS
 
 
 class LeavingPods:
@@ -133,6 +135,8 @@ class EmptyingTrial:
         """
         self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
         self._draft, self._pods, self._others = draft, pods, others
+        # A mark takes the place of the one that a node has because pods hold it.
+        self._marked = find_marked(draft.snapshot, PINS) & (not removes)
         guard = guard_term(draft.view)
         self._judge = Judge(draft.view, draft.enforced, guard, draft.settings.threshold)
         self._together = TogetherJudge(draft, self._judge, draft.enforced, guard)
@@ -152,7 +156,7 @@ class EmptyingTrial:
         marked = np.array(sorted(nodes), np.int32)
         closed = np.union1d(marked, self._others).astype(np.int32)
         failing: dict[int, str] = {}
-        with self._keeping_off(marked), Trial(self._draft.state) as trial:
+        with self._keeping_off(marked[~self._marked[marked]]), Trial(self._draft.state) as trial:
             for node in nodes:
                 before = trial.here()
                 if (why := self._leave(trial, node, closed)) is not None:

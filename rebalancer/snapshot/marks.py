@@ -92,7 +92,7 @@ def as_planned_on(
 
 def to_be_empty(snapshot: Snapshot) -> Bools:
     """Return the nodes (N,) with an unexpired mark that keeps them empty."""
-    return _find_marked(snapshot, EMPTY)
+    return find_marked(snapshot, EMPTY)
 
 
 def find_marked_by_others(snapshot: Snapshot) -> Bools:
@@ -111,7 +111,7 @@ def _with_taint(nodes: Nodes, which: Callable[[Taint], bool]) -> Bools:
 def with_lasting_marks(snapshot: Snapshot, marked: Bools, reason: str = EMPTY) -> Snapshot:
     """Return the snapshot in which exactly the nodes ``marked`` (N,) have a mark for ``reason``, EMPTY or PINS."""
     now = snapshot.captured_at
-    if (_find_marked(snapshot, reason) == marked).all():
+    if (find_marked(snapshot, reason) == marked).all():
         return snapshot
     ids: dict[tuple[Taint, ...], int] = {}
     nodes = snapshot.nodes
@@ -133,7 +133,8 @@ def with_lasting_marks(snapshot: Snapshot, marked: Bools, reason: str = EMPTY) -
     return replace(snapshot, nodes=replace(nodes, taint_sets=tuple(ids), taint_set=sets))
 
 
-def _find_marked(snapshot: Snapshot, reason: str) -> Bools:
+def find_marked(snapshot: Snapshot, reason: str) -> Bools:
+    """Return the nodes (N,) with an unexpired mark for ``reason``."""
     now = snapshot.captured_at
     return _with_taint(snapshot.nodes, lambda taint: _stands_for(taint, reason, now))
 

@@ -324,6 +324,23 @@ def test_a_node_that_would_not_be_emptied_anyway_carries_no_mark(others, cpu, ea
     assert plan.pinned_nodes == marked
 
 
+def test_marks_stand_from_run_to_run_where_other_pods_are_there():
+    """Each of the other nodes has other pods, and one is marked as empty: with or without its mark a node is judged alike."""
+    objects = [node(f"n{i}", f"z{i % 3}", cpu="4") for i in range(5)]
+    objects += workload("cron", ["n0", "n1", "n2", "n3"], annotations=SAFE, cpu="200m")
+    objects += workload("web", ["n0", "n0", "n1", "n1", "n2", "n3"], cpu="100m")
+    snapshot = snapshot_of(objects)
+    names = snapshot.nodes.names
+    snapshot = with_lasting_marks(snapshot, np.array([name == "n4" for name in names]))
+    rules, marked = read_rules(EMPTIES), ()
+    for _ in range(3):
+        mask = np.array([name in marked for name in names], bool)
+        of_run = with_lasting_marks(snapshot, mask, PINS)
+        plan = make_plan(rules, of_run, Timings(SystemClock())).plan
+        marked = plan.pinned_nodes
+        assert (marked, plan.emptied, plan.moves) == (("n1", "n2", "n3"), ("n4",), ())
+
+
 def test_a_pod_that_restarts_lands_beside_its_like_and_its_node_becomes_empty():
     on, marked = ["n0", "n1", "n2"], ("n1", "n2")
     while marked:
