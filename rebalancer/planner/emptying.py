@@ -277,9 +277,18 @@ class Emptier:
         return self._choice(self._fitting(able), begun)
 
     def able(self, nodes: Sequence[int]) -> list[int]:
-        """Return which of ``nodes`` are worth it, and can be emptied together."""
-        nobody = np.zeros(len(self._nodes), bool)
-        return self._fitting([node for node in self._candidates(nobody) if node in nodes])
+        """Return which of ``nodes`` are worth it, and can be emptied together, once what ends by itself is over."""
+        worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
+        return self._fitting(
+            [
+                node
+                for node in nodes
+                if self._nodes[node]
+                and self._pods.blocked(node, for_good=True) is None
+                and self._too_cheap(node) is None
+                and (worth[node] >= least or not len(self._pods.on(node)))
+            ]
+        )
 
     def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return a choice of exactly the nodes ``begun`` (N,): other moves come before new nodes."""

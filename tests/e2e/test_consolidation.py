@@ -30,6 +30,15 @@ def emptied(plane):
     }
 
 
+def pinned(plane):
+    """Names of the nodes that are marked because pods hold them."""
+    return {
+        node["metadata"]["name"]
+        for node in plane.api.list_all("/api/v1/nodes")
+        if any(str(t.get("value")).startswith("pins.") for t in node["spec"].get("taints", ()))
+    }
+
+
 def holding(plane):
     """Names of the nodes with pods."""
     pods = operations.pods(plane.api)
@@ -149,24 +158,21 @@ def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themsel
         operations.wait_pods_ready(cluster.api, 10, 60)
         return ran.report
 
+    def settle():
+        while run()["moves"]:
+            pass
+        # While pods of the run before end, their workload rests.
+        assert run()["moves"] == []
+
     def on():
         pods = operations.pods(cluster.api, selector="app=job")
         return sorted(pod["spec"].get("nodeName", "") for pod in pods)
 
-    def held():
-        return {
-            node["metadata"]["name"]
-            for node in cluster.api.list_all("/api/v1/nodes")
-            if any(str(t.get("value")).startswith("pins.") for t in node["spec"].get("taints", ()))
-        }
-
-    while run()["moves"]:
-        pass
+    settle()
     assert len(set(on())) == 4
-    assert held() < set(on())
-    assert len(held()) == 3
+    assert len(pinned(cluster)) == 3
     # A person ends them, and then a rollout the last of them.
-    while apart := held():
+    while apart := pinned(cluster):
         pods = operations.pods(cluster.api, selector="app=job")
         pod = next(pod for pod in pods if pod["spec"]["nodeName"] in apart)
         if len(apart) > 1:
@@ -178,9 +184,8 @@ def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themsel
         wait_until(lambda apart=apart: set(on()) & apart < apart, 60, "it has left its node")
         operations.wait_pods_ready(cluster.api, 10, 60)
         assert pod["spec"]["nodeName"] not in on()
-        while run()["moves"]:
-            pass
-        assert held() < apart
+        settle()
+        assert pinned(cluster) < apart
     # All others are empty, or are emptied.
     assert set(on()).isdisjoint(emptied(cluster))
     assert len(emptied(cluster)) >= 3

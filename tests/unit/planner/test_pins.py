@@ -341,6 +341,18 @@ def test_marks_stand_from_run_to_run_where_other_pods_are_there():
         assert (marked, plan.emptied, plan.moves) == (("n1", "n2", "n3"), ("n4",), ())
 
 
+def test_what_ends_by_itself_takes_no_mark_back():
+    """A rollout of the other pods is under way: they stay for now, and the nodes are marked as before."""
+    objects = [
+        *(node(f"n{i}", "z0", cpu="4") for i in range(3)),
+        *workload("cron", ["n0", "n1", "n2"], annotations=SAFE, cpu="200m"),
+        *workload("web", ["n0", "n0", "n1"], cpu="100m", replicas=4),
+    ]
+    snapshot = snapshot_of(objects)
+    plan = make_plan(read_rules(EMPTIES), snapshot, Timings(SystemClock())).plan
+    assert plan.pinned_nodes == ("n1", "n2")
+
+
 def test_a_pod_that_restarts_lands_beside_its_like_and_its_node_becomes_empty():
     on, marked = ["n0", "n1", "n2"], ("n1", "n2")
     while marked:
