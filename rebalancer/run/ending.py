@@ -199,7 +199,9 @@ def _did_nothing(planned: Planned, execution: Execution) -> bool:
     """Return whether the cluster certainly has not been changed."""
     statuses = [one.status for one in execution.outcomes]
     evicted = any(status.may_have_evicted or status.is_failure for status in statuses)
-    return not (evicted or execution.marks_left or planned.plan.emptied)
+    return not (
+        evicted or execution.marks_left or planned.plan.emptied or planned.plan.pinned_nodes
+    )
 
 
 def _is_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:
