@@ -45,7 +45,11 @@ ONCE_EMPTY = frozenset(
     }
 )
 """Kinds of which an empty list is not the same as none."""
-ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind, kinds.NODE_POOLS.kind}
+ASKED_FOR = (
+    METRICS
+    | ONCE_EMPTY
+    | {kinds.POD_TEMPLATES.kind, kinds.NODE_POOLS.kind, kinds.PRIORITY_CLASSES.kind}
+)
 """Kinds that a file has only on request."""
 
 CAPTURED_AT = "rebalancer/captured-at"

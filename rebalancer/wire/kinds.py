@@ -55,6 +55,10 @@ AUTOSCALERS = Resource(
 STORAGE_CLASSES = Resource(
     "StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False
 )
+PRIORITY_CLASSES = Resource(
+    "PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", namespaced=False
+)
+"""Read from files only: a cluster's pods say the value of their class."""
 CSI_NODES = Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False)
 VOLUME_ATTACHMENTS = Resource(
     "VolumeAttachment", "storage.k8s.io", "v1", "volumeattachments", namespaced=False
@@ -165,6 +169,7 @@ IN_SNAPSHOTS = (
     *KARPENTER,
     STORAGE_CLASSES,
     CSI_NODES,
+    PRIORITY_CLASSES,
     *OF_DEVICES,
     NODE_METRICS,
     POD_METRICS,

@@ -82,6 +82,7 @@ DECODED: dict[str, type[Any]] = {
     kinds.VOLUMES.kind: o.PersistentVolume,
     kinds.STORAGE_CLASSES.kind: o.StorageClass,
     kinds.CSI_NODES.kind: o.CSINode,
+    kinds.PRIORITY_CLASSES.kind: o.PriorityClass,
     kinds.BUDGETS.kind: o.PodDisruptionBudget,
     kinds.AUTOSCALERS.kind: o.HorizontalPodAutoscaler,
     kinds.EVENTS.kind: o.PodEvent,

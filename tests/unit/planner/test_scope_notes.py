@@ -65,6 +65,21 @@ def test_what_has_no_effect_is_named(text, scope, notes):
     assert scope_notes(policy(text), SNAPSHOT, scope) == notes
 
 
+@pytest.mark.parametrize(("value", "matched"), [(10, 2), (0, 0), (-5, 0)])
+def test_a_file_that_has_the_priority_class_says_its_value(value, matched):
+    gold = {
+        "kind": "PriorityClass",
+        "apiVersion": "scheduling.k8s.io/v1",
+        "metadata": {"name": "gold"},
+        "value": value,
+    }
+    snapshot = snapshot_of([NAMESPACE, gold, node("n0"), *workload("web", ["n0", "n0"])])
+    select = Select.model_validate({"priority": {"below": "gold"}})
+    assert pods_selected(snapshot, select).sum() == matched
+    notes = scope_notes(policy("select: {priority: {below: gold}}"), snapshot)
+    assert notes == ([] if matched else ["select matches no pod"])
+
+
 def test_every_select_of_a_policy_has_its_key():
     text = (
         "select: {namespaces: [default]}\nprotect: {pods: [{labels: {app: db}}]}\n"
