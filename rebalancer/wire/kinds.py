@@ -176,6 +176,9 @@ IN_SNAPSHOTS = (
 )
 """All that a snapshot may hold, in the order in which reports name what is missing."""
 
+KUBECTL_GET = f"kubectl get {','.join(one.plural for one in (*LISTED, AUTOSCALERS, PRIORITY_CLASSES))} -A -o json"
+"""Prints all that a plan needs, as far as every cluster serves it."""
+
 WORKLOADS = tuple(
     one.kind for one in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, REPLICATION_CONTROLLERS, JOBS)
 )
