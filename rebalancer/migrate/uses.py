@@ -65,7 +65,7 @@ class Notes:
         if not self._defaults:
             return ""
         lines = sorted((line, str(path[-1])) for path, line in self._defaults.items())
-        names = ", ".join(f"line {line} {name}" for line, name in dict.fromkeys(lines))
+        names = ", ".join(f"{name} (line {line})" for line, name in dict.fromkeys(lines))
         text = f"our defaults, so not written (`rebalancer policy show` prints all): {names}"
         return _comment(FileProblem("", 0, (), text))
 

@@ -300,14 +300,14 @@ def test_budgets_that_the_file_leaves_open_are_named(top, limits):
 @pytest.mark.parametrize(
     ("plugin", "evictor", "said"),
     [
-        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}", "", "line 4 podRestartThreshold"),
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}", "", "podRestartThreshold (line 4)"),
         ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9}", "", ""),
-        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9, includingInitContainers: false}", "", "line 4 includingInitContainers"),
-        ("LowNodeUtilization, args: {thresholds: {cpu: 20, memory: 20, pods: 20}, targetThresholds: {cpu: 50, memory: 50, pods: 60}}", "", "line 4 thresholds"),
-        ("RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, requiredDuringSchedulingIgnoredDuringExecution]}", "", "line 4 nodeAffinityType"),
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9, includingInitContainers: false}", "", "includingInitContainers (line 4)"),
+        ("LowNodeUtilization, args: {thresholds: {cpu: 20, memory: 20, pods: 20}, targetThresholds: {cpu: 50, memory: 50, pods: 60}}", "", "thresholds (line 4)"),
+        ("RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, requiredDuringSchedulingIgnoredDuringExecution]}", "", "nodeAffinityType (line 4)"),
         ("PodLifeTime, args: {states: [Failed, Running], maxPodLifeTimeSeconds: 60}", "", ""),
-        ("RemoveDuplicates", "evictLocalStoragePods: false, minReplicas: 2, minPodAge: 5m", "line 5 evictLocalStoragePods, line 5 minPodAge, line 5 minReplicas"),
-        ("RemoveDuplicates", "podProtections: {extraEnabled: [PodsWithPVC]}", "line 5 extraEnabled"),
+        ("RemoveDuplicates", "evictLocalStoragePods: false, minReplicas: 2, minPodAge: 5m", "evictLocalStoragePods (line 5), minPodAge (line 5), minReplicas (line 5)"),
+        ("RemoveDuplicates", "podProtections: {extraEnabled: [PodsWithPVC]}", "extraEnabled (line 5)"),
         ("RemoveDuplicates", "evictLocalStoragePods: true, minReplicas: 3, minPodAge: 1h", ""),
     ],
 )  # fmt: skip
