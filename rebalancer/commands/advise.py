@@ -38,7 +38,7 @@ from rebalancer.doctor.workloads import (
     decode_workloads,
     read_workloads,
 )
-from rebalancer.planner.notices import missing_namespace
+from rebalancer.planner.notices import describe_missing_namespace
 from rebalancer.planner.pins import find_annotated
 from rebalancer.planner.rules import NO_HISTORY
 from rebalancer.planner.scheduler_profile import scheduler_profile
@@ -101,7 +101,7 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
     adviser = Adviser(snapshot, model, find_annotated(run.rules.problem(snapshot)))
     of_workloads = (one.metadata.namespace for one in workloads)
-    if (missing := missing_namespace(snapshot, of_namespace, of_workloads)) is not None:
+    if (missing := describe_missing_namespace(snapshot, of_namespace, of_workloads)) is not None:
         raise PolicyError([missing])
     looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]
     declined = {one.ref: find_declined(one) for one in looked_at}

@@ -45,14 +45,14 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
     ]
 
 
-def flag_notes(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
+def list_flag_notes(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
     """Yield warnings about flags that leave nothing to move: they come before all others."""
-    if (missing := missing_namespace(snapshot, scope.namespace)) is not None:
+    if (missing := describe_missing_namespace(snapshot, scope.namespace)) is not None:
         yield missing
     yield from _unmatched_selector(snapshot, scope)
 
 
-def missing_namespace(
+def describe_missing_namespace(
     snapshot: Snapshot, namespace: str | None, others: Iterable[str] = ()
 ) -> str | None:
     """Return what is wrong with ``-n`` where no object shows that the namespace exists; ``others``: more that do."""

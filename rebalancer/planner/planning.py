@@ -12,7 +12,7 @@ from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Move, NodeCode, Outcome, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.notices import flag_notes, scope_notes
+from rebalancer.planner.notices import list_flag_notes, scope_notes
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Problem
@@ -164,7 +164,7 @@ def make_plan(
         snapshot,
         replace(
             made.plan,
-            warnings=(*flag_notes(snapshot, scope), *made.plan.warnings, *notes),
+            warnings=(*list_flag_notes(snapshot, scope), *made.plan.warnings, *notes),
             pinned=_describe_pins(rules, history, problem, made.plan),
         ),
         tuple(rules.standstill(snapshot, clock_skew, history)),

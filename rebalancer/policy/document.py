@@ -231,12 +231,12 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     elif "single document" in what:
         hint = "; put each document into a file of its own"
     elif "expected <block end>" in what or "mapping values" in what:
-        hint = _indentation(text, line)
+        hint = _ask_indentation(text, line)
     column = f" (column {mark.column + 1})" if mark is not None else ""
     return line, f"is not YAML: {what}{column}{hint}"
 
 
-def _indentation(text: str, line: int) -> str:
+def _ask_indentation(text: str, line: int) -> str:
     """Return a hint on a line that begins in another column than the one with text before it; empty if it does not."""
     lines = text.split("\n")
     written = (n for n in range(line - 1, 0, -1) if lines[n - 1].split("#")[0].strip())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
 from rebalancer.base.output import say
-from rebalancer.planner.notices import missing_namespace
+from rebalancer.planner.notices import describe_missing_namespace
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.namespace import (
     ReadNamespacePolicy,
@@ -113,7 +113,9 @@ class Source:
         with collector_paused(for_good=True):
             snapshot = load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
             # It will not come later, as it may in a cluster, where it is the first warning.
-            if (missing := missing_namespace(snapshot, self.run.rules.namespace)) is not None:
+            if (
+                missing := describe_missing_namespace(snapshot, self.run.rules.namespace)
+            ) is not None:
                 raise PolicyError([missing])
             # A file holds none; that a pod may name responders shows that its server serves them.
             asks = self.run.requests

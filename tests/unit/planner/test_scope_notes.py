@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.planner.notices import (
     closed_windows,
-    flag_notes,
+    list_flag_notes,
     pods_selected,
     scope_notes,
     selects_of,
@@ -73,7 +73,7 @@ def policy(text):
     ],
 )
 def test_what_has_no_effect_is_named(text, scope, notes):
-    said = [*flag_notes(SNAPSHOT, scope), *scope_notes(policy(text), SNAPSHOT, scope)]
+    said = [*list_flag_notes(SNAPSHOT, scope), *scope_notes(policy(text), SNAPSHOT, scope)]
     assert said == notes
 
 
