@@ -299,8 +299,8 @@ def _priority(evictor: Evictor, notes: Notes) -> Plain:
         if threshold.name in _SYSTEM_CLASSES:
             return {}
         text = (
-            f"the value of {threshold.name} is read from pods of this PriorityClass, and in a snapshot file from itself:"
-            " while neither is there, what it limits moves nothing; write its value"
+            f"its value is read from pods with the PriorityClass {threshold.name}, and in a snapshot file from the class;"
+            " while neither is there, nothing that it limits moves: write its value"
         )
         notes.add(evictor.at("priorityThreshold", "name"), KeyFate.DIFFERS, text)
         return {"below": threshold.name}

@@ -194,10 +194,11 @@ def _note_values(values: YamlDocument, notes: Notes) -> None:
             continue
         if key == _OPTIONS and isinstance(value, dict):
             for option in value:
-                observes = option == _DRY_RUN and _has_dry_run(value)
-                fate = KeyFate.DIFFERS if observes else KeyFate.LOST
-                text = _OBSERVES if observes else "a flag of the descheduler"
-                notes.add((_OPTIONS, option), fate, text, of=values)
+                if option != _DRY_RUN:
+                    text = "a flag of the descheduler"
+                    notes.add((_OPTIONS, option), KeyFate.LOST, text, of=values)
+                elif _has_dry_run(value):
+                    notes.add((_OPTIONS, option), KeyFate.DIFFERS, _OBSERVES, of=values)
         else:
             text = f"a value of its chart; ours has its own {key}"
             if key not in OUR_VALUES:

@@ -327,7 +327,7 @@ def test_values_that_are_our_defaults_are_named_in_a_comment(plugin, evictor, sa
 
 def test_a_threshold_by_a_name_says_when_it_moves_nothing(profile):
     _, notes = profile("{priorityThreshold: {name: gold}}")
-    assert any("while neither is there, what it limits moves nothing" in note for note in notes)
+    assert any("while neither is there, nothing that it limits moves" in note for note in notes)
     _, notes = profile("{priorityThreshold: {name: system-node-critical}}")
     assert not any("PriorityClass" in note for note in notes)
 
