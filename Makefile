@@ -30,6 +30,7 @@ setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is 
 # What the program itself needs, for those who only look; `make setup` adds the rest to the same .venv.
 LIGHT := $(VENV)/.program
 $(LIGHT): pyproject.toml setup.py $(wildcard rebalancer/core/*.py rebalancer/core/*.pxd)
+	@test -e $(STAMP) || echo "Installing and compiling the program into $(VENV): about half a minute."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -e $(STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@

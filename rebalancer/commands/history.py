@@ -62,7 +62,7 @@ def show_history(
     cls=PanelCommand,
     epilog=examples(
         "rebalancer history",
-        "rebalancer history --memory rebalancing/kube-rebalancer-memory -o json",
+        "rebalancer history -o json",
     ),
 )
 @CLUSTER

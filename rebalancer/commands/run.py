@@ -190,7 +190,7 @@ def run_once(
     epilog=examples(
         "rebalancer run --dry-run",
         "rebalancer run",
-        "rebalancer run --yes --lease default/rebalancer --memory default/memory",
+        "rebalancer run --yes --policy policy.yaml",
         "rebalancer run --snapshot cluster.zip -o html > report.html",
     ),
 )

@@ -12,7 +12,7 @@ from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Move, NodeCode, Outcome, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.notices import scope_notes
+from rebalancer.planner.notices import list_flag_notes, scope_notes
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Problem
@@ -158,12 +158,16 @@ def make_plan(
     if made.plan.emptied is not None:
         names, marked = problem.snapshot.nodes.names, to_be_empty(problem.snapshot)
         emptied = frozenset(names[node] for node in np.flatnonzero(marked).tolist())
-    notes = (*_idle(rules), *scope_notes(rules.policy, snapshot, rules.scope_with(history)))
+    scope = rules.scope_with(history)
+    notes = (*_idle(rules), *scope_notes(rules.policy, snapshot, scope))
     return Planned(
         snapshot,
         _with_pins(
             rules,
-            replace(made.plan, warnings=(*made.plan.warnings, *notes)),
+            replace(
+                made.plan,
+                warnings=(*list_flag_notes(snapshot, scope), *made.plan.warnings, *notes),
+            ),
             Draft(problem, rules.settings(history)),
             marks=reviewed is None,
         ),

@@ -510,6 +510,7 @@ class Settled:
                 for item in self._all("Namespace")
                 if (opt_out := evict_opt_out(item.metadata.annotations)) is not None
             },
+            priority_classes={one.metadata.name: one.value for one in self._all("PriorityClass")},
             quotas=fold_quotas(self._all("ResourceQuota")),
             volumes=self._volumes(),
             missing=missing,

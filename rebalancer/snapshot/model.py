@@ -498,6 +498,8 @@ class Snapshot:
     """What could not be read (a kind the file lacks), in words."""
     resource_version: str = ""
     """Of the pod list, where a watch may go on from."""
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    """Name -> value of the PriorityClasses that a file has; a cluster's are not read."""
     local_services: tuple[tuple[str, str, o.Labels | None], ...] = ()
     """(namespace, name, selector) of the Services of type LoadBalancer whose traffic from outside stays on its node."""
     version_known: bool = True

@@ -646,11 +646,17 @@ def assumptions(
         mine = container.resources.requests if container.resources is not None else None
         defaulted = _apply_defaults(wanted.resources) if wanted.resources is not None else {}
         if added := sorted(set(mine or ()) - set(defaulted)):
-            words.append(f"container {container.name} is given {', '.join(added)} again by default")
+            words.append(
+                f"the pod requests {', '.join(added)} for container {container.name}, and its template does not:"
+                " a LimitRange or a webhook is taken to add that again"
+            )
         if container in replacement_containers and (
             other := sorted(name for name in defaulted if (mine or {}).get(name) != defaulted[name])
         ):
-            words.append(f"container {container.name} is given another {', '.join(other)} again")
+            words.append(
+                f"the pod requests another {', '.join(other)} for container {container.name} than its template:"
+                " a webhook is taken to set that again"
+            )
     return tuple(words)
 
 

@@ -28,6 +28,8 @@ class Read(enum.Enum):
     """Beside the others where usage is asked for; not followed."""
     SELDOM = "seldom"
     """By itself, where pods, nodes or the policy call for it; not followed."""
+    FILES = "files"
+    """From files only: what a cluster has says the same."""
     NEVER = "never"
     """Not by runs as a list: commands read or write single objects."""
 
@@ -153,6 +155,15 @@ NODE_POOLS = _list_seldom(
 )
 _list("StorageClass", "storage.k8s.io/v1", "storageclasses", o.StorageClass, namespaced=False)
 _list("CSINode", "storage.k8s.io/v1", "csinodes", o.CSINode, namespaced=False)
+PRIORITY_CLASSES = _list(
+    "PriorityClass",
+    "scheduling.k8s.io/v1",
+    "priorityclasses",
+    o.PriorityClass,
+    namespaced=False,
+    read=Read.FILES,
+)
+"""A cluster's pods say the value of their class."""
 _DEVICES: _How = {"chart_value": "rbac.devices: true"}
 _list_seldom(
     "ResourceClaim", "resource.k8s.io/v1", "resourceclaims", devices.ResourceClaim, **_DEVICES
@@ -234,6 +245,8 @@ IN_SNAPSHOTS = tuple(
     if one.read is not Read.NEVER and (one is POD_GROUPS or one not in ALL_POD_GROUPS)
 )
 """All that a snapshot may hold."""
+KUBECTL_GET = f"kubectl get {','.join(one.plural for one in (*LISTED, AUTOSCALERS, PRIORITY_CLASSES))} -A -o json"
+"""Prints all that a plan needs, as far as every cluster serves it."""
 KARPENTER = (NODE_CLAIMS, NODE_POOLS)
 """Read only where nodes are Karpenter's."""
 OF_DEVICES = tuple(one for one in ALL if one.group == DEVICE_CLASSES.group)

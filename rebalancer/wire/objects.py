@@ -709,6 +709,11 @@ class StorageClass(_Wire, frozen=True):
     allowed_topologies: tuple[Any, ...] | None = None
 
 
+class PriorityClass(_Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+
+
 class CSINodeDriverAllocatable(_Wire, frozen=True):
     count: int | None = None
 
