@@ -104,7 +104,7 @@ def _main_codes(skips: Sequence[Skip], unmet: Sequence[UnmetRule]) -> Counter[st
         return Counter(skip.code.value for skip in skips)
     codes: Counter[str] = Counter()
     for rule in unmet:
-        codes.update({code: rule.rules for code in list(rule.codes)[:1]})
+        codes.update(dict.fromkeys(list(rule.codes)[:1], rule.rules))
     return codes
 
 

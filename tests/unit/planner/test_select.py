@@ -189,8 +189,10 @@ def test_a_select_that_matches_nothing_is_a_warning():
         ),
         (
             "strategies: {duplicates: {}, topology-spread: {select: {namespaces: [nowhere]}}}\n",
-            "After these moves every rule that could be judged holds. "
-            "Not judged: topology-spread (select matches no pod).",
+            (
+                "After these moves every rule that could be judged holds. "
+                "Not judged: topology-spread (select matches no pod)."
+            ),
         ),
         (
             "strategies: {topology-spread: {select: {labels: {app: two}}}}\n",
