@@ -536,11 +536,12 @@ def _explain_unsettled(
     whole = counted.living == counted.ready == replicas and counted.replica_sets == 1
     if whole and not rolling and (kind != "Deployment" or status.updated_replicas):
         return None
+    # A rollout has more pods than are wanted, too: it is named first.
+    if rolling and (status.updated_replicas or 0) < replicas:
+        return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     if (pods := sum(each.status.replicas for each in read)) != replicas:
         return f"scaling: {pods} pods, {replicas} wanted"
-    if kind == "Deployment" and (status.updated_replicas or 0) < replicas:
-        return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
-    if rolling:
+    if rolling or (kind == "Deployment" and (status.updated_replicas or 0) < replicas):
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     reported = sum(each.status.ready_replicas for each in read)
     return too_few_ready(min(reported, counted.ready), replicas)

@@ -46,6 +46,13 @@ class Selected:
         on = self.nodes[pods.node] if len(self.nodes) else np.zeros(len(pods), bool)
         return self.classes[pods.cls] & on & (pods.node >= 0)
 
+    def with_waiting(self, snapshot: Snapshot) -> Bools:
+        """Return which pods (P,) are selected; of pods without a node, those of the classes are."""
+        pods = snapshot.pods
+        if not len(self.classes):
+            return np.zeros(len(pods), bool)
+        return self.pods(snapshot) | self.classes[pods.cls] & (pods.node < 0)
+
 
 def select_pods(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
     """Return the pods that ``select`` matches; None for all.
