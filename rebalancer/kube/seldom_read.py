@@ -22,14 +22,8 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
 from rebalancer.snapshot.buffers import fold_buffers
-from rebalancer.snapshot.devices import (
-    DeviceObjects,
-    claims_devices,
-    find_provided,
-    is_unoffered,
-    list_asked,
-    with_devices,
-)
+from rebalancer.snapshot.device_requests import DeviceObjects, find_provided, list_asked
+from rebalancer.snapshot.devices import claims_devices, is_unoffered, with_devices
 from rebalancer.snapshot.karpenter import POOL, NodeClaim, fold_node_claims
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use

@@ -17,7 +17,8 @@ import numpy as np
 from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
 from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
-from rebalancer.snapshot.devices import DeviceObjects, with_devices
+from rebalancer.snapshot.device_requests import DeviceObjects
+from rebalancer.snapshot.devices import with_devices
 from rebalancer.snapshot.karpenter import fold_node_claims
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
@@ -539,8 +540,9 @@ class Settled:
             folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)
             made = replace(made, buffers=folded)
         made = with_devices(made, DeviceObjects(*(self.objects.get(of.kind) for of in OF_DEVICES)))
-        # A cached property, which has been worked out already.
-        made.__dict__["class_index"] = index
+        if len(made.classes) == len(classes):
+            # A cached property, which has been worked out already.
+            made.__dict__["class_index"] = index
         return made
 
     def _without_metrics(self) -> Mapping[str, tuple[Any, ...]]:
