@@ -232,7 +232,7 @@ def read_node_claims(
     except ClusterReadError as error:
         notes = (f"{_NO_CLAIMS}: {error}",)
         return None, notes * _matters(client, KARPENTER[0], error)
-    return fold_node_claims(claims, pools), ()
+    return fold_node_claims(claims, pools, snapshot.captured_at), ()
 
 
 def find_karpenter(client: Client) -> tuple[tuple[Resource, ...], tuple[str, ...]]:

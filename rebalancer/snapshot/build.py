@@ -534,7 +534,7 @@ class Settled:
         )
         if (claims := self.objects.get(NODE_CLAIMS.kind)) is not None:
             pools = self._all(NODE_POOLS.kind)
-            made = replace(made, node_claims=fold_node_claims(claims, pools))
+            made = replace(made, node_claims=fold_node_claims(claims, pools, captured_at))
         if (buffers := self.objects.get(CAPACITY_BUFFERS.kind)) is not None:
             # What a buffer names may be a workload of the snapshot.
             folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)
