@@ -182,7 +182,7 @@ def draw_claim(rng: random.Random) -> Manifest:
 
 def _draw_alternatives(rng: random.Random, exact: Manifest) -> Iterator[Manifest]:
     """Yield alternatives: models, of which a node has one at most as a rule, and at times anything."""
-    models = rng.sample(_MODELS, 2)
+    models = rng.sample(_MODELS, rng.choice((1, 2, 2)))
     for place, model in enumerate(models):
         expression = f'{_OF_GPU}.model == "{model}"'
         of_model = {
@@ -191,8 +191,12 @@ def _draw_alternatives(rng: random.Random, exact: Manifest) -> Iterator[Manifest
             "count": rng.choice((1, 1, 1, 2)) if rng.random() < 0.1 else 1,
         }
         yield {"name": f"s{place}", **of_model}
-    if rng.random() < 0.15:
-        yield {"name": "rest", **exact}
+    if rng.random() < 0.3:
+        yield (
+            {"name": "rest", "deviceClassName": "gpu"}
+            if rng.random() < 0.5
+            else {"name": "rest", **exact}
+        )
 
 
 # -- what is done -------------------------------------------------------------------------------------

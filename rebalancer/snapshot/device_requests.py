@@ -161,7 +161,6 @@ class Wanted:
         """Which devices (D,) it matches, or why that is not known."""
         self.preferred: dict[DeviceKind, Ints] = {}
         """Of alternatives: the score of each node (N,) for the one that it has."""
-        self._counts: dict[DeviceKind, Ints] = {}
         self._selected: dict[DeviceKind, Ints] = {}
         """Devices per node (N,) of those that ask for all, also what cannot be had."""
         self.needs = {
@@ -367,11 +366,9 @@ class Wanted:
 
     def count(self, kind: DeviceKind) -> Ints:
         """Return per node (N,) how many devices match; 0 where that is not known."""
-        if kind not in self._counts:
-            of = self.matches.get(kind, "")
-            none = np.zeros(len(self._inventory.devices), bool)
-            self._counts[kind] = self._inventory.count(none if isinstance(of, str) else of)
-        return self._counts[kind]
+        of = self.matches.get(kind, "")
+        none = np.zeros(len(self._inventory.devices), bool)
+        return self._inventory.count(none if isinstance(of, str) else of)
 
     def _count_most(self, claim: Sequence[_Request]) -> int:
         """Return how many devices a claim may ask for on one node: more than it may have end the search on all nodes."""
@@ -399,7 +396,7 @@ class Wanted:
         for kind_of, number in enumerate(inventory.first):
             selects[kind_of] = self._is_selected(kind, number)
             has_all[kind_of] = selects[kind_of] and all(
-                self.find_attribute(number, name) is not None for name in kind.attributes
+                self._find_attribute(number, name) is not None for name in kind.attributes
             )
         selected: Bools = selects[inventory.kind]
         for number in np.flatnonzero(selected & inventory.doubtful).tolist():
@@ -410,13 +407,17 @@ class Wanted:
         return self._keep_all(kind, selected, mask, has_all[selects]) if kind.every else mask
 
     def _find_alternatives(self, kind: DeviceKind) -> Bools:
-        """Return the devices (D,) of all alternatives, where no node has those of several."""
-        masks = [self._find_matches(one) for one in kind.alternatives]
-        has = np.array([self._inventory.count(mask) > 0 for mask in masks])
-        if (has.sum(axis=0) > 1).any():
-            raise _NotModelledError("a node has devices of several alternatives (firstAvailable)")
-        self.preferred[kind] = (_MAX_ALTERNATIVES - np.arange(len(masks))) @ has
-        return np.logical_or.reduce(masks)
+        """Return the devices (D,) of all alternatives, where the first one that a node has leaves the others nothing more."""
+        node, found = self._inventory.node, np.zeros(len(self._inventory.devices), bool)
+        scores = np.zeros(len(self._snapshot.nodes), np.int64)
+        for place, one in enumerate(kind.alternatives):
+            mask = self._find_matches(one)
+            if (mask & ~found & (scores[node] > 0)).any():
+                raise _NotModelledError("a node has more devices for a later alternative")
+            scores[(self._inventory.count(mask) > 0) & (scores == 0)] = _MAX_ALTERNATIVES - place
+            found |= mask
+        self.preferred[kind] = scores
+        return found
 
     def _keep_all(self, kind: DeviceKind, selected: Bools, mask: Bools, has_all: Bools) -> Bools:
         """Return ``mask`` of nodes where all that is ``selected`` (D,) can be had."""
@@ -443,7 +444,7 @@ class Wanted:
                 raise _NotModelledError(why) from None
         return True
 
-    def find_attribute(self, number: int, name: str) -> Any | None:
+    def _find_attribute(self, number: int, name: str) -> Any | None:
         """Return the value of an attribute by its whole name; None if the device has none."""
         domain, key = split_name(name, "")
         try:
@@ -458,7 +459,7 @@ class Wanted:
         values: dict[int, tuple[type, Any]] = {}
         for number in np.flatnonzero(np.logical_or.reduce(masks)).tolist() if masks else ():
             node = int(self._inventory.node[number])
-            plain = self.find_attribute(number, attribute)
+            plain = self._find_attribute(number, attribute)
             value = type(plain), plain  # 1 is not true
             if values.setdefault(node, value) != value:
                 yield f"devices of one node differ in {attribute}, which they must have in common"

@@ -276,7 +276,14 @@ def test_what_pods_have_is_in_use_until_they_are_gone():
 @pytest.mark.parametrize("weights", [{}, {"NodeAffinity": 3}], ids=["default", "others"])
 @pytest.mark.parametrize("prefers", [False, True])
 @pytest.mark.parametrize(
-    ("order", "best"), [((BIG, SMALL), "a"), ((SMALL, BIG), "b")], ids=["big-first", "small-first"]
+    ("order", "best"),
+    [
+        ((BIG, SMALL), "a"),
+        ((SMALL, BIG), "b"),
+        ((BIG, f'{MODEL} != "other"'), "a"),
+        ((SMALL, SMALL, f'{MODEL} in ["big", "small"]'), "b"),
+    ],
+    ids=["big-first", "small-first", "big-or-any", "twice"],
 )
 def test_the_best_alternative_that_a_node_has_decides(order, best, prefers, weights):
     of = [request(1, one, name=f"r{number}") for number, one in enumerate(order)]
@@ -471,7 +478,7 @@ def shared(where: Json) -> Json:
         pytest.param(
             [on("a", device("x", model="big"), device("y", model="small"))],
             first(request(1, BIG), request(1, SMALL, name="y")),
-            "a node has devices of several alternatives",
+            "a node has more devices for a later alternative",
             id="alternatives-on-one-node",
         ),
         pytest.param(
