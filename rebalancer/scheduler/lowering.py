@@ -71,6 +71,7 @@ _SAID = (
     BALANCED_ALLOCATION,
     VOLUME_BINDING,
     *NORMALISED,
+    DYNAMIC_RESOURCES,
 )
 """All that score, in the order in which explanations name them."""
 _ROWS = 4
@@ -227,6 +228,8 @@ class Lowering:
         }
         fixed = {name: score[nodes] for name, score in self._scorer.weigh(cls).items()}
         both = {**of_core, **fixed}
+        if self._scores_devices(cls):
+            both[DYNAMIC_RESOURCES] = both.pop(NODE_AFFINITY)
         return {
             name: both[name]
             for name in _SAID
@@ -357,6 +360,9 @@ class Lowering:
 
     def _lower_preferences(self, cls: int, counted: list[DomainCounts]) -> Preferences:
         affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
+        devices = self._snapshot.devices
+        if devices is not None and self._scores_devices(cls):
+            affinity = devices.preferred[cls]  # normalised and weighted as NodeAffinity
         ignored = self._spread.ignored_nodes(cls)
         soft = self._spread.soft(cls)
         if len(soft) > self._rows:
@@ -376,6 +382,10 @@ class Lowering:
             view_of(ignored),
             ignores=bool(ignored.any()),
         )
+
+    def _scores_devices(self, cls: int) -> bool:
+        devices = self._snapshot.devices
+        return devices is not None and cls in devices.preferred
 
     def _lower_soft(self, counted: list[DomainCounts], constraint: Constraint) -> SpreadArrays:
         topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME

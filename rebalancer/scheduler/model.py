@@ -382,8 +382,18 @@ class SchedulerModel:
             why = (*why, "this scheduler allocates none for extended resources")
         if DYNAMIC_RESOURCES in self.profile.off:
             why = (*why, f"the scheduler runs without {DYNAMIC_RESOURCES}")
+        if devices is not None and cls in devices.preferred:
+            why = (*why, *self._explain_alternatives(cls))
         for one in why:
             yield f"resource claims (dynamic resource allocation){': ' * bool(one)}{one}"
+
+    def _explain_alternatives(self, cls: int) -> Iterator[str]:
+        """Yield why alternatives are not scored: the core has one place for them and for preferred node affinity."""
+        weights = self.profile.weights
+        if self.placement.preferred_affinity(cls) is not None:
+            yield "it has alternatives (firstAvailable) beside preferred node affinity"
+        if weights.get(DYNAMIC_RESOURCES) != weights.get(NODE_AFFINITY):
+            yield f"alternatives (firstAvailable), and {DYNAMIC_RESOURCES} has another weight than {NODE_AFFINITY}"
 
 
 @contextmanager

@@ -453,6 +453,8 @@ class Devices:
     """Row of an extended resource that a DeviceClass provides -> the row of its devices."""
     classes: int = 0
     """Of the first so many classes all of this is known."""
+    preferred: Mapping[int, Ints] = field(default_factory=dict)
+    """Class with alternatives -> the score of each node (N,) for those that it has, before normalisation."""
 
 
 @dataclass(frozen=True, slots=True)

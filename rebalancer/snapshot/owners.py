@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.snapshot.columns import Int32s, freeze
+from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.jobs import JobState, job_state
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.membership import Membership
@@ -131,7 +131,11 @@ def with_restarts(
         classes[index] = replace(
             of_class, restarts=True, replacement=next_of[template], membership=whole
         )
-    return _with_classes(snapshot, classes, next_of)
+    if tuple(classes) == snapshot.classes:
+        return snapshot
+    first = len(snapshot.classes)
+    changed = replace(snapshot, classes=tuple(classes[:first]))
+    return add_classes(changed, classes[first:], tuple(next_of))
 
 
 def _whole(owner: Owner) -> Membership:
@@ -214,30 +218,26 @@ def _of_next_template(template: PodClass, index: int) -> PodClass:
     )
 
 
-def _with_classes(
-    snapshot: Snapshot, classes: Sequence[PodClass], next_of: Mapping[int, int]
-) -> Snapshot:
-    """Return the snapshot with ``classes``; added classes have the requests of the classes they derive from."""
-    if tuple(classes) == snapshot.classes:
+def add_classes(snapshot: Snapshot, added: Sequence[PodClass], origins: Sequence[int]) -> Snapshot:
+    """Return the snapshot with more classes; each has the requests, usage and budgets of the class that it derives from."""
+    if not added:
         return snapshot
-    columns = [*range(len(snapshot.classes)), *next_of]
+    columns = [*range(len(snapshot.classes)), *origins]
     usage = snapshot.usage
     return replace(
         snapshot,
-        classes=tuple(classes),
+        classes=(*snapshot.classes, *added),
         requests=freeze(snapshot.requests.take(columns, axis=1)),
         scored=freeze(snapshot.scored.take(columns, axis=1)),
         usage=usage and replace(usage, classes=freeze(usage.classes.take(columns, axis=1))),
         budgets=tuple(
-            replace(budget, classes=_with_next(budget.classes, next_of))
+            replace(
+                budget,
+                classes=freeze(np.flatnonzero(np.isin(columns, budget.classes)).astype(np.int32)),
+            )
             for budget in snapshot.budgets
         ),
     )
-
-
-def _with_next(classes: Int32s, next_of: Mapping[int, int]) -> Int32s:
-    more = [next_of[cls] for cls in classes.tolist() if cls in next_of]
-    return freeze(np.array([*classes.tolist(), *more], np.int32))
 
 
 # -- selectors that name the hash ------------------------------------------------------------------
