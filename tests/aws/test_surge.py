@@ -405,21 +405,6 @@ def test_processes_that_people_have_suspended_are_not_resumed_by_a_written_note(
         assert left["ProcessName"] == "HealthCheck"
 
 
-def test_a_note_that_would_end_all_machines_is_refused(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        value = "desired=0 size=4 at=0 since=0 zones=- suspended=- by=one seen=0 back=-"
-        tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
-        cloud.client("autoscaling").create_or_update_tags(
-            Tags=[{**tag, "Value": value, "PropagateAtLaunch": False}]
-        )
-        for more in ({}, {"take_back": True, "surge": None}):
-            done = ground.replace(**more)
-            assert done.code not in (0, 4)
-            assert "remove the note" in done.err
-        assert ground.ended == []
-        assert ground.fleet.machines("pool") == ground.old
-
-
 def test_a_launch_that_fails_ends_it_and_all_is_as_before(cloud, tmp_path):
     with grounded(cloud, tmp_path) as ground:
         cloud.exhausted.add("pool")
@@ -456,14 +441,6 @@ def test_no_more_than_the_maximum_where_the_surge_is_larger(cloud, tmp_path):
         assert done.code == 0, done.err
         assert max(sizes) == SIZE + 1
         assert ground.versions == dict.fromkeys(ground.versions, str(ground.new))
-
-
-def test_several_at_once_with_a_larger_surge(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        done = ground.replace(surge=2, max_unavailable=2)
-        assert done.code == 0, done.err
-        ground.assert_replaced()
-        assert sorted(ground.ended) == ground.old
 
 
 def test_a_template_that_changes_in_the_middle_leaves_nothing_half_done(cloud, tmp_path):
