@@ -1,7 +1,6 @@
 """``replace --surge``: groups of moto grow, old machines end, and all is as before but newer."""
 
 import io
-import random
 import threading
 import time
 from collections import Counter
@@ -207,31 +206,6 @@ def test_every_old_machine_is_replaced_and_the_group_is_as_before(cloud, tmp_pat
 
 # The threads of a process that was killed end, too.
 dying = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@dying
-@pytest.mark.parametrize(("after", "seed"), [(False, "same name"), (True, "other names")])
-def test_killed_at_each_write_the_next_process_goes_on(cloud, tmp_path, monkeypatch, after, seed):
-    """Each process does some writes: those of one name go on at once, those of a name each take over first."""
-    monkeypatch.setattr(surging, "STALE", 0.0)
-    monkeypatch.setattr(replacing, "SECONDS", 0.0)
-    with grounded(cloud, tmp_path) as ground:
-        killing = Killing(monkeypatch, after=after)
-        for name in WRITES:
-            killing.watch(AutoScalingGroups, name)
-        writes, kills = random.Random(seed), 0
-        done = None
-        while done is None:
-            # One write may be the note of what the next one does.
-            killing.begin(writes.randint(2, 3) + ("other" in seed))
-            with suppress(Killed):
-                done = ground.replace(by="one" if "same" in seed else f"p{kills}")
-            killing.begin(10**6)
-            kills += done is None
-            assert kills < 100
-        assert done.code == 0, done.err + done.out
-        ground.assert_replaced()
-        assert kills >= 8
 
 
 def test_a_machine_that_never_becomes_ready_ends_it_and_all_is_as_before(cloud, tmp_path):

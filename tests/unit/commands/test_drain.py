@@ -16,7 +16,7 @@ from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import command as node_command
-from rebalancer.machines.drain import cordon, draining
+from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
@@ -481,22 +481,6 @@ def test_a_snapshot_file_cannot_be_asked_about_evictions():
 def test_flags_are_taken_as_kubectl_takes_them(args, given):
     context = command.make_context("drain", list(args))
     assert {name: context.params[name] for name in given} == given
-
-
-def test_the_end_of_a_drain_is_written_on_several_nodes_at_once(monkeypatch):
-    both = threading.Barrier(2)
-    finish = cordon.finish
-
-    def together(*arguments, **more):
-        both.wait(600)
-        return finish(*arguments, **more)
-
-    monkeypatch.setattr(cordon, "finish", together)
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        done = drained(cluster, "n1", "n2")
-        assert done.code == 0, done.err
-        for name in ("n1", "n2"):
-            assert annotation(cluster, name) is None
 
 
 def test_settings_of_flags_reach_the_drain():
