@@ -134,6 +134,18 @@ def test_the_reason_names_the_soft_rule_that_is_broken_not_the_hard_one_that_hol
     assert "over topology.kubernetes.io/zone (soft)" in result.moves[0].reason
 
 
+def test_steps_of_a_workflow_stay_where_they_are(plan):
+    steps = workload("step", ["n0", "n0"], kind="StatefulSet", spec={"restartPolicy": "Never"})
+    for pod in steps[1:]:
+        pod["metadata"]["ownerReferences"][0].update(
+            kind="Workflow", apiVersion="argoproj.io/v1alpha1"
+        )
+    result = plan([node("n0"), node("n1"), *steps[1:]], strategies=["duplicates"])
+    assert result.moves == ()
+    assert codes(result) == {Code.NOT_RECREATED}
+    assert "restartPolicy Never" in result.skips[0].message
+
+
 def test_of_pods_that_cannot_be_predicted_no_node_is_said_to_take_none(plan):
     asks = {"requests": {"example.com/fpga": "1"}, "limits": {"example.com/fpga": "1"}}
     spec = {**spread("web", hard=True), "containers": [{"name": "c", "resources": asks}]}
