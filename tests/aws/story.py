@@ -1,16 +1,13 @@
 """Instances of moto that are nodes of an embedded cluster, what steps at AWS are about, and a monitoring system."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from rebalancer.base.environment import SystemClock
 from rebalancer.machines.aws.sqs import SqsParams, SqsSource
-from rebalancer.machines.interruption.pipeline_run import PlannedStep
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.serve.interruptions import Listening
@@ -19,29 +16,12 @@ from rebalancer.signals.state import STATE
 from rebalancer.testing.objects import node
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
-from tests.support.clocks import NOON
 from tests.support.contracts import surroundings
 from tests.support.serving import serving
 from tests.unit.machines.interruption.scene import (
     BUSY,
     Process,
 )
-
-PACE = 4
-"""Real seconds in a second of the slow clock: a machine that does much else takes nothing from two minutes."""
-
-
-class SlowClock(SystemClock):
-    """Runs slowly from noon, and is set forward by the test."""
-
-    def __init__(self):
-        self._began, self.ahead = time.monotonic(), 0.0
-
-    def now(self):
-        return (time.monotonic() - self._began) / PACE + self.ahead
-
-    def unix(self):
-        return NOON + self.now()
 
 
 @dataclass
@@ -147,16 +127,6 @@ def put(cloud: Cloud, url: str, *bodies: dict[str, Any]) -> None:
     """Put messages into a queue."""
     for body in bodies:
         cloud.client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(body))
-
-
-def named(*steps: PlannedStep) -> list[PlannedStep]:
-    """As the policy names them: a second one of the same has a number."""
-    names: dict[str, int] = {}
-    made = []
-    for step in steps:
-        number = names[step.name] = names.get(step.name, 0) + 1
-        made.append(step if number == 1 else replace(step, name=f"{step.name}-{number}"))
-    return made
 
 
 class Listener(Process):

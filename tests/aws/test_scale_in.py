@@ -95,33 +95,6 @@ def _ticks(made, count):
     return acts
 
 
-def test_who_protects_a_machine_after_its_group_was_read_keeps_it(cloud, tmp_path):
-    with site(cloud, tmp_path, f"{{scale-in: {{{_FAST}}}}}") as made:
-        made.fleet.add("pool", 2, low=1)
-        made.cloud.ours.clear()
-        read: list[str] = []
-
-        def protect(call, form):
-            # The group alone, by its name: the request is next.
-            if call == CALLS[0] and form.get("AutoScalingGroupNames.member.1") == "pool":
-                read.append(call)
-                for node in made.cluster.objects("Node"):
-                    keep = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-                    metadata = {"name": node["metadata"]["name"], "annotations": keep}
-                    manifest = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-                    made.cluster.apply(manifest)
-
-        made.cloud.after_call = protect
-        try:
-            acts = _ticks(made, 6)
-        finally:
-            made.cloud.after_call = lambda *_: None
-        assert read
-        assert "Cancelled" in {code for code, _ in acts}
-        assert ACTS[1] not in made.cloud.ours
-        assert made.fleet.sizes == {"pool": 2}
-
-
 def test_a_group_that_loses_its_tag_keeps_its_machines(cloud, tmp_path):
     """It is read by its name, and is ours only while it carries the tag."""
     with site(cloud, tmp_path, f"{{scale-in: {{{_FAST}}}}}") as made:
@@ -153,15 +126,3 @@ def test_only_selected_machines_go(cloud, tmp_path):
         _ticks(made, 8)
         assert made.fleet.sizes == {"batch": 0, "web": 2}
         assert {one["code"] for one in made.judged()["nodes"]} == {"NotSelected"}
-
-
-def test_the_machines_that_exist_count_against_the_minimum(cloud, tmp_path):
-    """Three of four exist, and three are needed: with one less there would be two."""
-    with site(cloud, tmp_path, f"{{scale-in: {{{_FAST}}}}}") as made:
-        made.fleet.add("pool", 3, low=3, high=9)
-        made.cloud.exhausted.add("pool")
-        made.cloud.client("autoscaling").set_desired_capacity(
-            AutoScalingGroupName="pool", DesiredCapacity=4
-        )
-        _ticks(made, 6)
-        assert len(made.fleet.machines("pool")) == 3

@@ -114,29 +114,6 @@ def test_events_are_written_once_for_a_change(pending):
     assert len(of_nodes) == len(set(of_nodes)) == 3
 
 
-def test_it_is_announced_once_why_nothing_helps_a_pod(ground):
-    ground.fleet.add("pool", 1, high=1)
-    ground.scale(4)
-    for _ in range(3):
-        assert ground.acts() == []
-        ground.pass_time(120)
-    assert [reason for *_, reason in ground.events()] == ["NotTriggerScaleUp"]
-    (event,) = [
-        one for one in ground.cluster.objects("Event") if one["reason"] == "NotTriggerScaleUp"
-    ]
-    assert event["note"] == "pod did not trigger scale-up: pool: it has 1 nodes and may have 1"
-
-
-def test_a_group_never_grows_beyond_its_maximum(ground):
-    ground.fleet.add("pool", 1, high=3)
-    ground.scale(40)
-    assert ground.acts() == [PLUS_ONE]
-    assert ground.fleet.sizes == {"pool": 3}
-    ground.fleet.join()
-    assert ground.acts() == []
-    assert ground.fleet.sizes == {"pool": 3}
-
-
 def test_a_lost_zone_holds_back_moves_but_not_machines(ground):
     """Two of six nodes are not Ready: what ran there needs room in the other zones. Of most of them it is another thing."""
     ground.fleet.add("pool", 4, high=9)
@@ -198,16 +175,6 @@ def test_a_group_of_another_cluster_with_the_same_tag_is_not_ours(ground):
     ground.scale(6)
     assert ground.acts() == [("ours", "ScaledUpGroup", "done")]
     assert ground.fleet.sizes["theirs"] == 1
-
-
-def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
-    """safety.maxPendingPods is about moves: that pods wait is what groups grow for."""
-    ground.fleet.add("pool", 1, high=9)
-    ground.scale(24)
-    code, report = ground.run()
-    assert code == 0
-    assert "pods wait for a node" in report["standstill"][0]
-    assert ground.fleet.sizes == {"pool": 8}
 
 
 def test_machines_that_do_not_register_are_upcoming_until_another_group_is_increased(pending):
@@ -375,23 +342,6 @@ def test_a_suspended_group_keeps_its_size_and_its_machines_have_their_time_once_
     assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
 
 
-def test_a_group_in_a_back_off_keeps_its_size_while_it_is_suspended(pending):
-    pending.cloud.exhausted.add("pool")
-    assert pending.acts() == [PLUS_ONE]
-    pending.fleet.fails("pool", _EMPTY)
-    pending.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
-    pending.pass_time(60)
-    assert pending.run()[0] == 4
-    pending.cloud.refuses.clear()
-    scaling = pending.cloud.client("autoscaling")
-    scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
-    pending.pass_time(60)
-    assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
-    scaling.resume_processes(AutoScalingGroupName="pool")
-    pending.pass_time(60)
-    assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
-
-
 def test_a_group_is_never_decreased_below_its_minimum(cloud, ground):
     cloud.exhausted.add("pool")
     ground.fleet.add("pool", 2, low=2, high=6)
@@ -430,15 +380,6 @@ def test_what_does_not_act_gives_nothing_up(cloud, tmp_path, options):
         cloud.refuses.clear()
         ground.pass_time(30)
         assert ("pool", "DecreasedTargetSize", "done") in ground.acts()
-
-
-def test_instances_that_never_register_are_not_terminated_and_no_more_are_requested(pending):
-    pending.acts()
-    for _ in range(15):
-        pending.pass_time(480)
-        pending.acts()
-        assert pending.fleet.sizes == {"pool": 4}
-    assert len(pending.events("ScaleUpTimedOut")) >= 2
 
 
 def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_nothing(pending):
@@ -493,38 +434,6 @@ def test_what_only_observes_asks_for_nothing(cloud, tmp_path, strategies, option
             assert ground.events() == []
         else:
             assert ground.events("TriggeredScaleUp") == []
-
-
-def test_beside_cluster_autoscaler_it_advises(ground):
-    ground.fleet.add("pool", 1)
-    ground.scale(1, "cluster-autoscaler", namespace="kube-system")
-    ground.scale(4)
-    code, report = ground.run()
-    (act,) = report["machines"]
-    assert (code, act["status"]) == (0, "planned")
-    assert "Cluster Autoscaler runs here" in act["message"]
-    assert ground.events() == []
-
-
-def test_pods_younger_than_new_pod_delay_wait(cloud, tmp_path):
-    with site(cloud, tmp_path, "{scale-out: {newPodDelay: 5m}}") as ground:
-        ground.fleet.add("pool", 1)
-        ground.scale(4)
-        assert ground.acts() == []
-        ground.pass_time(300)
-        assert ground.acts() == [PLUS_ONE]
-
-
-def test_in_a_cool_down_a_group_does_not_grow_again(cloud, tmp_path):
-    with site(cloud, tmp_path, "{scale-out: {coolDown: 10m}}") as ground:
-        ground.fleet.add("pool", 1)
-        ground.scale(4)
-        assert ground.acts() == [PLUS_ONE]
-        ground.fleet.join()
-        ground.scale(7)
-        assert ground.acts() == [("pool", "GroupMayNotGrow", "waits")]
-        ground.pass_time(600)
-        assert ground.acts() == [PLUS_ONE]
 
 
 def test_without_the_config_map_nothing_is_done_to_machines_and_the_run_says_so(ground):

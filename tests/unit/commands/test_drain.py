@@ -16,7 +16,7 @@ from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import command as node_command
-from rebalancer.machines.drain import cordon, draining
+from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
@@ -276,27 +276,6 @@ def test_pods_in_a_closed_zone_are_waited_for_by_name_and_no_longer_than_asked(o
         assert len(done.report["outcomes"]) == opens
 
 
-def test_a_budget_that_never_allows_anything_refuses_the_drain():
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(deployment("web", 2), pdb("web", {"app": "web"}, minAvailable=2))
-        cluster.settle()
-        done = drained(cluster, "n1")
-        assert (done.code, done.verdicts) == (3, {"n1": "never-satisfiable"})
-        assert "of 2 pods 2 have to be healthy" in done.out
-        assert not is_cordoned(cluster, "n1")
-
-
-def test_two_budgets_on_one_pod_refuse_the_drain():
-    with embedded_nodes("n1", "n2") as cluster:
-        labels = {"app": "web"}
-        cluster.apply(deployment("web", 2), pdb("a", labels, minAvailable=1))
-        cluster.apply(pdb("b", labels, minAvailable=1))
-        cluster.settle()
-        done = drained(cluster, "n1")
-        assert (done.code, done.verdicts) == (3, {"n1": "misconfigured"})
-        assert "TwoPodDisruptionBudgets" in done.codes
-
-
 def test_batch_pods_are_waited_for_and_never_evicted():
     with embedded_nodes("n1", "n2") as cluster:
         cluster.cordon(["n2"])
@@ -469,19 +448,6 @@ class Looks:
         return self._faults.count_seen("GET", "/leases/turns$") >= 3
 
 
-def test_the_pre_flight_needs_no_cluster(tmp_path):
-    objects = [node("n1"), node("n2"), *workload("web", ["n1", "n2"])]
-    path = tmp_path / "cluster.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    out = io.StringIO()
-    environment = Environment(SystemClock(), {}, out, io.StringIO(), threading.Event())
-    options = DrainOptions.of(nodes=("n1",), snapshot_path=str(path), output="json")
-    assert drain(options, environment) == 0
-    report = json.loads(out.getvalue())
-    assert (report["dryRun"], report["source"]) == (True, str(path))
-    assert [of["verdict"] for of in report["nodes"]] == ["drainable"]
-
-
 def test_a_dry_run_shows_where_each_pod_goes(tmp_path):
     objects = [node("n1"), node("n2"), *workload("web", ["n1", "n2"])]
     path = tmp_path / "cluster.json"
@@ -515,22 +481,6 @@ def test_a_snapshot_file_cannot_be_asked_about_evictions():
 def test_flags_are_taken_as_kubectl_takes_them(args, given):
     context = command.make_context("drain", list(args))
     assert {name: context.params[name] for name in given} == given
-
-
-def test_the_end_of_a_drain_is_written_on_several_nodes_at_once(monkeypatch):
-    both = threading.Barrier(2)
-    finish = cordon.finish
-
-    def together(*arguments, **more):
-        both.wait(600)
-        return finish(*arguments, **more)
-
-    monkeypatch.setattr(cordon, "finish", together)
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        done = drained(cluster, "n1", "n2")
-        assert done.code == 0, done.err
-        for name in ("n1", "n2"):
-            assert annotation(cluster, name) is None
 
 
 def test_settings_of_flags_reach_the_drain():

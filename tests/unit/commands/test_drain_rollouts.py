@@ -80,18 +80,6 @@ def test_all_its_pods_are_replaced_once_and_none_is_missing_meanwhile():
         assert len(sets_of(cluster)) == 2
 
 
-def test_two_nodes_in_one_drain_restart_it_once():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        start(cluster, rolling(4), closed(), on=("n1", "n2"))
-        seen = ReadyPods(cluster, "web")
-        done = drained(cluster, "n1", "n2", settings=RESTART)
-        assert done.code == 0, done.err
-        assert len(done.report["outcomes"]) == 4
-        assert seen.least == {"web": 4}
-        assert len(sets_of(cluster)) == 2
-        assert not pods_on(cluster, "n1") + pods_on(cluster, "n2")
-
-
 def test_a_dry_run_names_the_pods_elsewhere_and_changes_nothing():
     with embedded_nodes("n1", "n2", "n3") as cluster:
         start(cluster, rolling(), closed(), on=("n1", "n2"))

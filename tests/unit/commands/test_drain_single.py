@@ -1,17 +1,13 @@
 """Drains of single replicas by a restart of their rollout, in an embedded cluster."""
 
-import io
-
 import pytest
 
-from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import draining
-from rebalancer.testing.objects import deployment, pdb, statefulset
-from tests.support.clocks import LeapingClock, Once
+from rebalancer.testing.objects import deployment, statefulset
 from tests.support.worlds import embedded_nodes
-from tests.unit.commands.draining import drain_until_done, drained, is_cordoned, pods_on
-from tests.unit.commands.ready import ReadyPods, let_be_ready
+from tests.unit.commands.draining import drained, is_cordoned, pods_on
+from tests.unit.commands.ready import ReadyPods
 
 RESTART = ("method.singleReplicas=restart",)
 # The threads of a process that was killed end, too.
@@ -53,16 +49,6 @@ def test_its_only_pod_is_replaced_before_it_goes_where_the_policy_says_so(settin
         assert outcomes(done) == {"web": how}
         assert not pods_on(cluster, "n1")
         assert seen.least == {"web": least}
-
-
-def test_a_budget_that_never_allows_its_eviction_does_not_hold_the_node():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
-        assert drained(cluster, "n1").verdicts == {"n1": "never-satisfiable"}
-        seen = ReadyPods(cluster, "web")
-        done = drained(cluster, "n1", settings=RESTART)
-        assert (done.code, done.verdicts) == (0, {"n1": "drainable"}), done.err
-        assert seen.least == {"web": 1}
 
 
 def test_several_single_replicas_go_beside_pods_that_are_evicted():
@@ -130,70 +116,4 @@ def test_a_rollout_that_a_person_forbids_goes_only_by_force():
         seen = ReadyPods(cluster, "web")
         done = drained(cluster, "n1", settings=RESTART, force=True)
         assert (done.code, outcomes(done)) == (0, {"web": "restarted"}), done.err
-        assert seen.least == {"web": 1}
-
-
-def never_ready_again(cluster):
-    """One Ready replica on n1 whose next pod will not become Ready."""
-    lame = deployment("web", 1)
-    lame["spec"]["template"]["metadata"]["annotations"] = {NEVER_READY: "true"}
-    fill(cluster, lame)
-    (name,) = pods_on(cluster, "n1")
-    let_be_ready(cluster, name)
-
-
-def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_where_it_serves():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        never_ready_again(cluster)
-        seen = ReadyPods(cluster, "web")
-        over = LeapingClock(Once(lambda: restarts(cluster, "web") is not None))
-        done = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over)
-        assert done.code == 4, done.err
-        assert "deadline has passed" in done.report["ended"]
-        assert len(pods_on(cluster, "n1")) == 1
-        # A second call awaits the rollout, and evicts nothing.
-        first = restarts(cluster, "web")
-        err = io.StringIO()
-        over = LeapingClock(Once(lambda: "stays until its rollout" in err.getvalue()))
-        done = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over, err=err)
-        assert (done.code, done.verdicts, done.codes) == (4, {"n1": "waits"}, {"Rollout"})
-        awaited = "it stays until its rollout is at its end: Deployment/default/web: "
-        assert f"deadline has passed; {awaited}" in done.report["ended"]
-        assert (done.report["outcomes"], restarts(cluster, "web")) == ([], first)
-        assert len(pods_on(cluster, "n1")) == 1
-        assert seen.least == {"web": 1}
-        # Once it is mended the drain goes on by itself.
-        (new,) = pods_on(cluster, "n2") + pods_on(cluster, "n3")
-        let_be_ready(cluster, new)
-        assert drained(cluster, "n1", settings=RESTART).code == 0
-        assert seen.least == {"web": 1}
-
-
-def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkeypatch):
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
-        seen = ReadyPods(cluster, "web")
-        drain_until_done(monkeypatch, cluster, "n1", settings=RESTART, timeout=600.0)
-        assert len(cluster.objects("ReplicaSet")) == 2
-        assert not pods_on(cluster, "n1")
-        assert seen.least == {"web": 1}
-
-
-def test_what_has_no_landing_is_started_elsewhere_before_it_goes_too():
-    with embedded_nodes("n1", "n2", cpu="1") as cluster:
-        fill_all = deployment("big", 1, cpu="900m", nodeSelector={"kubernetes.io/hostname": "n2"})
-        cluster.apply(fill_all)
-        cluster.settle()
-        cluster.apply(deployment("web", 1, cpu="400m"))
-        cluster.settle()
-        seen = ReadyPods(cluster, "web")
-        assert drained(cluster, "n1", settings=RESTART).verdicts == {"n1": "no-room"}
-        over = LeapingClock(Once(lambda: restarts(cluster, "web") is not None))
-        done = drained(
-            cluster, "n1", settings=RESTART, without_landing=True, timeout=600.0, clock=over
-        )
-        assert (done.code, len(pods_on(cluster, "n1"))) == (4, 1)
-        cluster.add_node("n3", "zone-n3")
-        cluster.settle()
-        assert drained(cluster, "n1", settings=RESTART).code == 0
         assert seen.least == {"web": 1}

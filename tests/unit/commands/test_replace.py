@@ -6,8 +6,6 @@ import re
 import shlex
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +20,7 @@ from rebalancer.machines.drain.preflight import Missing
 from rebalancer.machines.drain.remaining import list_remaining
 from rebalancer.machines.drain.replacing import ReplaceHook, ReplaceOptions
 from rebalancer.scheduler.topology import ZONE
-from rebalancer.testing.objects import EmbeddedCluster, deployment, job, pdb, require_apart
+from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb, require_apart
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import LeapingClock, Once
 from tests.support.volumes import attachment
@@ -140,38 +138,6 @@ def test_what_people_have_cordoned_to_replace_it_closes_no_zone():
         assert not [pod for name in old for pod in pods_on(cluster, name)]
 
 
-def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path):
-    with embedded_nodes("n1", "n2", "n3", "n4") as cluster:
-        two_old_nodes(cluster)
-        cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=2))
-        cluster.settle()
-        there = {name for node in ("n1", "n2") for name in pods_on(cluster, node)}
-        removes = writes_to(tmp_path / "removed")
-        with ThreadPoolExecutor(2) as pool:
-            both = list(
-                pool.map(
-                    lambda name: replaced(cluster, then=removes, environ={"POD_NAME": name}),
-                    ("one", "other"),
-                )
-            )
-        cluster.settle()
-        assert [done.code for done in both] == [0, 0], [done.err for done in both]
-        assert sorted((tmp_path / "removed").read_text().split()) == ["n1", "n2"]
-        evicted = [
-            one["pod"]
-            for done in both
-            for one in done.report["outcomes"]
-            if one["outcome"] == "evicted"
-        ]
-        # Of a pod that both ask for in the same moment the server says yes to both; nothing else goes.
-        assert {name.rpartition("/")[2] for name in evicted} == there
-        assert [pods_on(cluster, node) for node in ("n1", "n2")] == [[], []]
-        assert cluster.get("Deployment", "web")["status"]["readyReplicas"] == 6
-        for name in ("n1", "n2"):
-            record = cluster.get("Node", name)["metadata"]["annotations"]["rebalancer/drain"]
-            assert json.loads(record)["stage"]["phase"] == "done"
-
-
 def test_nodes_that_another_one_removed_while_it_had_the_lease_are_not_missed():
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "turns"}}
     with embedded_nodes("n1", "n2", "n3") as cluster:
@@ -192,31 +158,6 @@ def test_nodes_that_another_one_removed_while_it_had_the_lease_are_not_missed():
         assert done.code == 0, done.err
         assert done.report["nodes"] == []
         assert replaced(cluster, lease=("default", "turns")).code == 2
-
-
-def test_nodes_with_batch_work_come_last(tmp_path):
-    removed = tmp_path / "removed"
-
-    class Err(io.StringIO):
-        """The work ends once the node without any was removed: how fast this machine is does not matter."""
-
-        def write(self, text):
-            if "waiting" in text and removed.exists():
-                for name in pods_on(cluster, "n1"):
-                    ended = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
-                    cluster.apply({**ended, "status": {"phase": "Succeeded"}})
-            return super().write(text)
-
-    with embedded_nodes("n1", "n2", "n3", timings=replace(FAST, job=600.0)) as cluster:
-        two_old_nodes(cluster)
-        cluster.cordon(["n2", "n3"])
-        cluster.apply(job("sums"))
-        cluster.settle()
-        cluster.cordon(["n2", "n3"], on=False)
-        done = replaced(cluster, err=Err(), then=writes_to(removed))
-        assert done.code == 0, done.err
-        assert removed.read_text() == "n2 n1 "
-        assert cluster.get("Job", "sums")["status"]["succeeded"] == 1
 
 
 def test_what_the_new_nodes_do_not_hold_refuses_it_and_says_how_many_are_missing():
@@ -260,15 +201,6 @@ def test_machines_are_promised_only_where_room_is_what_lacks():
 )
 def test_what_is_missing_is_a_sentence(missing, note):
     assert text_of_missing(missing) == note
-
-
-def test_a_hook_that_fails_ends_it_with_its_words():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        two_old_nodes(cluster)
-        done = replaced(cluster, then=shlex.join([sys.executable, "-c", "raise SystemExit('no')"]))
-        assert done.code == 4
-        assert "n1 is empty, but not removed" in done.report["ended"]
-        assert not is_cordoned(cluster, "n3")
 
 
 def test_what_the_rounds_note_stands_in_the_report_once():

@@ -9,7 +9,6 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
-from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command
@@ -17,7 +16,7 @@ from rebalancer.signals.state import STATE, PipelineState, StepState, encode_sta
 from rebalancer.testing.objects import deployment, pdb, require_apart
 from rebalancer.wire.marks import SCALE_IN
 from tests.unit.commands.embedded import Runner
-from tests.unit.commands.ready import ReadyPods, let_be_ready
+from tests.unit.commands.ready import ReadyPods
 from tests.unit.commands.scaling import TICK, OurClock, grounded
 from tests.unit.commands.serving import serving, soon
 
@@ -163,61 +162,6 @@ def test_a_single_replica_goes_without_a_gap_where_the_policy_says_so(
         assert seen.least == {"web": least}
 
 
-@pytest.mark.parametrize(("method", "ends"), [("restart", True), ("evict", False)])
-def test_pods_that_no_eviction_takes_leave_by_one_restart_where_the_policy_says_so(
-    tmp_path, monkeypatch, method, ends
-):
-    more = f"method: {{unevictable: {method}}}"
-    with grounded(tmp_path, monkeypatch, 3, low=1, more=more) as ground:
-        free = _pads(ground)
-        pace = {"maxSurge": 1, "maxUnavailable": 0}
-        rolling = {"type": "RollingUpdate", "rollingUpdate": pace}
-        never = pdb("web", {"app": "web"}, maxUnavailable=0)
-        web = deployment("web", 2, cpu="200m")
-        web["spec"]["strategy"] = rolling
-        others = [one for one in ground.nodes if one != free]
-        ground.cluster.cordon(others)
-        ground.cluster.apply(web, never)
-        ground.cluster.settle()
-        ground.cluster.cordon(others, on=False)
-        assert len(_pods(ground, free, "web")) == 2
-        seen = ReadyPods(ground.cluster, "web")
-        for _ in range(12):
-            ground.tick()
-        assert ground.pool.ended == [free] * ends
-        assert seen.least == {"web": 2}
-        sets = [one["metadata"]["name"] for one in ground.cluster.objects("ReplicaSet")]
-        assert sum(name.startswith("web") for name in sets) == 1 + ends
-
-
-def test_a_rollout_whose_new_pod_is_not_ready_keeps_the_old_one_and_its_machine(
-    tmp_path, monkeypatch
-):
-    more = f"{RESTART}\nsafety: {{maxReadyTime: 1s}}"
-    with grounded(tmp_path, monkeypatch, 3, low=1, more=more) as ground:
-        free = _pads(ground)
-        others = [one for one in ground.nodes if one != free]
-        ground.cluster.cordon(others)
-        lame = deployment("web", 1, cpu="200m")
-        lame["spec"]["template"]["metadata"]["annotations"] = {NEVER_READY: "true"}
-        ground.cluster.apply(lame)
-        ground.cluster.settle()
-        ground.cluster.cordon(others, on=False)
-        (old,) = _pods(ground, free, "web")
-        let_be_ready(ground.cluster, old)
-        seen = ReadyPods(ground.cluster, "web")
-        codes = []
-        for _ in range(18):
-            ground.cluster.advance(TICK)
-            ground.cluster.settle()
-            codes += [act["code"] for act in ground.run()[1]["machines"]]
-        # It is given up after giveUpAfter, as with pods that a budget keeps.
-        assert {"DrainStarted", "Failed"} <= set(codes)
-        assert "Terminated" not in codes
-        assert _pods(ground, free, "web") == [old]
-        assert seen.least == {"web": 1}
-
-
 def test_pods_leave_within_their_budget_before_the_machine_ends(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
         free = _pads(ground)
@@ -269,22 +213,6 @@ def test_never_below_the_minimum_also_if_that_is_raised_meanwhile(tmp_path, monk
         assert codes == {"Cancelled"}
         assert (ground.pool.ended, ground.pool.group.desired) == ([], 3)
         assert all(ground.is_open(name) for name in ground.nodes)
-
-
-def test_the_minimum_counts_at_the_moment_of_the_call(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        asked = ground.pool.groups
-
-        def raised(nodes):
-            groups = asked(nodes)
-            ground.pool.group = replace(ground.pool.group, minimum=2)
-            return groups
-
-        monkeypatch.setattr(ground.pool, "groups", raised)
-        assert ground.tick() == [("Cancelled", "n2", "done")]
-        assert (ground.pool.ended, ground.is_open("n2")) == ([], True)
 
 
 def test_a_node_that_is_needed_again_is_opened(tmp_path, monkeypatch):

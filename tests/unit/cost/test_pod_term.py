@@ -6,7 +6,7 @@ import pytest
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.plan.plan import Cause
 from rebalancer.testing.snapshots import node, workload
-from tests.unit.cost.small import class_of, classes, move, view_on
+from tests.unit.cost.small import class_of, move, view_on
 
 N0, N1, N2 = range(3)
 NODES = [node(f"n{i}") for i in range(3)]
@@ -43,15 +43,6 @@ def changes(term, view, pod, *, elsewhere=(N0, N1, N2)):
     return term.delta(cls, at, cls, np.array(elsewhere, np.int32)).tolist()
 
 
-def test_each_judged_pod_counts_one_until_it_has_moved(view):
-    term = judging(view, {"web-0": 1.0, "api-0": 2.0})
-    assert (term.potential(), term.violated(), list(term.unsatisfiable())) == (2.0, 2, [])
-    move(view, "web-0", "n2")
-    assert term.potential() == 1.0
-    move(view, "api-0", "n1")
-    assert term.potential() == 0.0, "by age, the same node will do as well"
-
-
 def test_where_another_node_is_asked_for_one_with_a_judged_pod_of_its_class_does_not_count(view):
     term = judging(view, {"web-0": 1.0, "web-2": 1.0}, elsewhere=True)
     assert not term.in_place
@@ -77,39 +68,6 @@ def test_the_pod_that_is_worth_most_goes_first_then_the_first_row(view):
     assert term.describe(web, N0) == ""
 
 
-def test_pairs_with_judged_pods_are_candidates_and_gain_one_each(view):
-    term = judging(view, {"web-0": 1.0, "web-1": 1.0, "api-0": 1.0})
-    web, api = class_of(view, "web-0"), class_of(view, "api-0")
-    rows_of = term.candidates()
-    pairs = zip(rows_of.cls.tolist(), rows_of.node.tolist(), rows_of.gain.tolist(), strict=True)
-    assert sorted(pairs) == sorted([(web, N0, 1.0), (api, N1, 1.0)])
-    assert term.candidates(classes(api)).node.tolist() == [N1]
-    move(view, "web-0", "n2")
-    assert term.candidates(classes(web)).node.tolist() == [N0], "web-1 is left"
-    move(view, "web-1", "n2")
-    assert not len(term.candidates(classes(web)).node)
-
-
-@pytest.mark.parametrize(
-    ("pod", "change"),
-    [("web-0", [-1.0, -1.0, -1.0]), ("web-2", [0.0, 0.0, 0.0]), ("api-0", [0.0, 0.0, 0.0])],
-)
-def test_only_pairs_with_a_judged_pod_gain(view, pod, change):
-    assert changes(judging(view, {"web-0": 1.0}), view, pod) == change
-
-
-def test_of_two_pods_of_a_pair_only_the_judged_one_gains(view):
-    term = judging(view, {"web-0": 1.0})
-    judged, other = rows(view, ["web-0", "web-1"]).tolist()
-    nodes = np.array([N1, N2], np.int32)
-    assert term.delta_of(judged, nodes).tolist() == [-1.0, -1.0]
-    assert term.delta_of(other, nodes).tolist() == [0.0, 0.0]
-    assert (term.judges(judged), term.judges(other)) == (True, False)
-    assert term.reason(judged) == "web-0 is too old"
-    move(view, "web-0", "n2")
-    assert term.delta_of(judged, nodes).tolist() == [0.0, 0.0]
-
-
 @pytest.mark.parametrize(("by_state", "cause"), [(True, Cause.STATE), (False, Cause.AGE)])
 def test_its_cause_is_the_state_of_the_pods_or_their_age(view, by_state, cause):
     assert judging(view, {"web-0": 1.0}, by_state=by_state).cause is cause
@@ -132,10 +90,3 @@ def test_the_bound_leaves_out_pods_that_may_not_be_moved():
     bounds = [(bound.moves, bound.classes.tolist(), bound.weight) for bound in term.bounds()]
     assert bounds == [(2.0, [class_of(view, "web-0")], 1.0)]
     assert term.potential() == 3.0
-
-
-def test_it_says_which_classes_it_concerns(view):
-    term = judging(view, {"web-0": 1.0})
-    web, api = class_of(view, "web-0"), class_of(view, "api-0")
-    assert (term.concerns(web, web), term.concerns(api, api)) == (True, False)
-    assert term.related(web).tolist() == [web]

@@ -83,9 +83,3 @@ def test_equal_constraints_of_two_classes_are_one_group():
     assert web.identity() == shop.identity()
     assert web.counted.tolist() == sorted({class_of(view, "web-0"), class_of(view, "shop-0")})
     assert web.key == ZONE
-
-
-def test_rules_are_made_once():
-    view = view_on([*NODES, *workload("web", ["a1"], spec=spread("web"))])
-    cls = class_of(view, "web-0")
-    assert SpreadRule.of(view, cls) is SpreadRule.of(view, cls)

@@ -7,7 +7,6 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Outcome, Pace, Status
-from rebalancer.planner import planning
 from rebalancer.planner.planning import Reviewed, make_plan
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
@@ -116,21 +115,6 @@ def test_a_reviewed_plan_is_not_cut_by_the_time_of_a_run():
     of = rules_of(seconds=60)
     assert of.settings().seconds == planned(of).rules.seconds == 60
     assert planned(of, reviewed=Reviewed([])).rules.seconds == math.inf
-
-
-def test_between_waves_shares_stay_those_of_the_plan(monkeypatch):
-    judged = []
-
-    def recheck(_, settings, moves):
-        judged.append(settings)
-        return [(move, None) for move in moves]
-
-    monkeypatch.setattr(planning, "recheck", recheck)
-    made = planned(rules_of())
-    (move,) = made.plan.moves
-    assert made.revalidate(snapshot_of(NODES), [move]) == [(move, None)]
-    (settings,) = judged
-    assert (settings.planned, settings.movable) == (frozenset({move.uid}), 2)
 
 
 def test_a_cluster_that_is_unhealthy_by_now_stops_the_moves_that_are_left():

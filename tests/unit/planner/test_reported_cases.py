@@ -33,15 +33,6 @@ def codes(result):
     return {skip.code for skip in result.skips}
 
 
-def test_a_budget_of_zero_is_named(plan):
-    web = workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))
-    budget = disruption_budget("keep", "web", allowed=0)
-    result = plan([*zones("a", "b"), *web, budget])
-    assert result.moves == ()
-    assert codes(result) == {Code.PDB}
-    assert "default/keep" in result.skips[0].message
-
-
 def test_a_pod_bigger_than_the_threshold_only_moves_the_overload(plan):
     big = workload("big", ["n0", "n0"], cpu="3", kind="ReplicaSet", spec={})
     nodes = [node("n0", cpu="7"), node("n1", cpu="3200m"), node("n2", cpu="3200m")]
@@ -153,32 +144,6 @@ def test_steps_of_a_workflow_stay_where_they_are(plan):
     assert result.moves == ()
     assert codes(result) == {Code.NOT_RECREATED}
     assert "restartPolicy Never" in result.skips[0].message
-
-
-def test_a_gang_is_not_moved_in_part(plan):
-    labels = {
-        "leaderworkerset.sigs.k8s.io/name": "llm",
-        "leaderworkerset.sigs.k8s.io/group-index": "0",
-    }
-    objects = [
-        node("n0"),
-        node("n1"),
-        *workload("llm", ["n0", "n0"], kind="StatefulSet", labels=labels),
-    ]
-    result = plan(objects, strategies=["duplicates"])
-    assert result.moves == ()
-    assert codes(result) == {Code.GANG}
-    assert "LeaderWorkerSet llm, group 0 with 1 other pod" in result.skips[0].message
-
-
-def test_a_pod_that_waits_for_a_resize_is_not_moved(plan):
-    objects = [node("n0"), node("n1"), *workload("web", ["n0", "n0"])]
-    for pod in objects[-2:]:
-        waits = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
-        pod["status"]["conditions"].append(waits)
-    result = plan(objects, strategies=["duplicates"])
-    assert result.moves == ()
-    assert codes(result) == {Code.RESIZE_DEFERRED}
 
 
 def test_of_pods_that_cannot_be_predicted_no_node_is_said_to_take_none(plan):

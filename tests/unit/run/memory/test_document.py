@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.commands.history import document_of
-from rebalancer.plan.plan import Totals, with_moves, with_run
+from rebalancer.plan.plan import with_moves, with_run
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
     KEY,
@@ -144,17 +144,6 @@ def test_fields_that_are_not_known_are_left_out():
     document, flaw = decode({KEY: text})
     assert flaw is None
     assert document.owners["a"].terms == {"t/hard": TermMemory(moves=1)}
-
-
-def test_a_document_of_before_there_were_streaks_is_understood():
-    text = json.dumps({"version": 1, "owners": {}, "evictions": [[7, 2]]})
-    assert decode({KEY: text}) == (Document(evictions=((7, 2),)), None)
-
-
-def test_a_document_of_before_there_were_totals_is_understood():
-    text = json.dumps({"version": 1, "owners": {"a": GOOD}, "evictions": [], "pace": None})
-    document, flaw = decode({KEY: text})
-    assert (flaw, set(document.owners), document.totals) == (None, {"a"}, Totals())
 
 
 @pytest.mark.parametrize("version", [0, 2, 17])

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,11 +87,3 @@ def test_the_runs_that_are_told_apart_are_bounded():
         document = merge(document, Journal(f"run {number}"), SNAPSHOT)
     assert [part.run for part in document.parts][-1] == f"run {MAX_PARTS + 2}"
     assert len(document.parts) == MAX_PARTS
-
-
-def test_a_document_written_before_runs_had_parts_is_read():
-    old = msgspec.to_builtins(Document(evictions=((int(NOW // 60), 2),)))
-    del old["parts"]
-    document, flaw = decode({"memory.json": msgspec.json.encode(old).decode()})
-    assert (document.parts, flaw) == ((), None)
-    assert evictions(merge(document, Journal("run", at=NOW), SNAPSHOT)) == 2

@@ -65,9 +65,3 @@ def test_a_first_wave_that_was_cut_off_says_that_the_run_was_no_faster(
 def test_evictions_that_filled_a_run_are_as_many_as_the_next_one_plans():
     pace = pace_of(PaceMemory(100, 0, 50.0))
     assert (pace.eviction, pace.wave) == (0.5, Pace().wave)
-
-
-def test_a_memory_of_before_has_no_pace_and_the_usual_one_is_taken():
-    document, warning = decode({"memory.json": '{"version":1,"owners":{},"evictions":[]}'})
-    assert (document.pace, warning) == (None, None)
-    assert pace_of(None) == Pace()
