@@ -1,6 +1,7 @@
 """``replace --surge``: groups of moto grow, old machines end, and all is as before but newer."""
 
 import io
+import random
 import threading
 import time
 from collections import Counter
@@ -208,6 +209,31 @@ def test_every_old_machine_is_replaced_and_the_group_is_as_before(cloud, tmp_pat
 dying = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 
+@dying
+@pytest.mark.parametrize(("after", "seed"), [(False, "same name"), (True, "other names")])
+def test_killed_at_each_write_the_next_process_goes_on(cloud, tmp_path, monkeypatch, after, seed):
+    """Each process does some writes: those of one name go on at once, those of a name each take over first."""
+    monkeypatch.setattr(surging, "STALE", 0.0)
+    monkeypatch.setattr(replacing, "SECONDS", 0.0)
+    with grounded(cloud, tmp_path) as ground:
+        killing = Killing(monkeypatch, after=after)
+        for name in WRITES:
+            killing.watch(AutoScalingGroups, name)
+        writes, kills = random.Random(seed), 0
+        done = None
+        while done is None:
+            # One write may be the note of what the next one does.
+            killing.begin(writes.randint(2, 3) + ("other" in seed))
+            with suppress(Killed):
+                done = ground.replace(by="one" if "same" in seed else f"p{kills}")
+            killing.begin(10**6)
+            kills += done is None
+            assert kills < 100
+        assert done.code == 0, done.err + done.out
+        ground.assert_replaced()
+        assert kills >= 8
+
+
 def test_a_machine_that_never_becomes_ready_ends_it_and_all_is_as_before(cloud, tmp_path):
     with grounded(cloud, tmp_path) as ground:
         ground.joins = False
@@ -379,6 +405,21 @@ def test_processes_that_people_have_suspended_are_not_resumed_by_a_written_note(
         assert left["ProcessName"] == "HealthCheck"
 
 
+def test_a_note_that_would_end_all_machines_is_refused(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        value = "desired=0 size=4 at=0 since=0 zones=- suspended=- by=one seen=0 back=-"
+        tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+        cloud.client("autoscaling").create_or_update_tags(
+            Tags=[{**tag, "Value": value, "PropagateAtLaunch": False}]
+        )
+        for more in ({}, {"take_back": True, "surge": None}):
+            done = ground.replace(**more)
+            assert done.code not in (0, 4)
+            assert "remove the note" in done.err
+        assert ground.ended == []
+        assert ground.fleet.machines("pool") == ground.old
+
+
 def test_a_launch_that_fails_ends_it_and_all_is_as_before(cloud, tmp_path):
     with grounded(cloud, tmp_path) as ground:
         cloud.exhausted.add("pool")
@@ -415,6 +456,14 @@ def test_no_more_than_the_maximum_where_the_surge_is_larger(cloud, tmp_path):
         assert done.code == 0, done.err
         assert max(sizes) == SIZE + 1
         assert ground.versions == dict.fromkeys(ground.versions, str(ground.new))
+
+
+def test_several_at_once_with_a_larger_surge(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        done = ground.replace(surge=2, max_unavailable=2)
+        assert done.code == 0, done.err
+        ground.assert_replaced()
+        assert sorted(ground.ended) == ground.old
 
 
 def test_a_template_that_changes_in_the_middle_leaves_nothing_half_done(cloud, tmp_path):
