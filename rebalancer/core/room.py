@@ -57,9 +57,10 @@ class RoomRule(Rule):
 
     def read(self) -> None:
         """Count the rooms, if anything has changed."""
-        if self.changes == self.amounts.changes[0]:
+        changes = self.amounts.changes[len(self.nodes)]
+        if self.changes == changes:
             return
-        self.changes = self.amounts.changes[0]
+        self.changes = changes
         self.total = 0
         for node in range(len(self.nodes)):
             self.rooms[node] = self.fit(node, -1, -1)
