@@ -140,11 +140,88 @@ def _table(outputs: Sequence[str]) -> list[Row]:
     return [Row("table", "\n".join(lines))]
 
 
+_Line = Mapping[str, Any]
+"""One line of JSON."""
+
+
+def _lines(outputs: Sequence[str]) -> list[_Line]:
+    lines = (line for text in outputs for line in text.splitlines())
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _by_contender(outputs: Sequence[str]) -> dict[str, list[_Line]]:
+    of: dict[str, list[_Line]] = {}
+    for line in _lines(outputs):
+        of.setdefault(_NAMES.get(line["contender"], line["contender"]), []).append(line)
+    return of
+
+
+_NAMES = {
+    "ours": "kube-rebalancer",
+    "peer": "descheduler",
+    "peer, 20 %": "descheduler, HighNodeUtilization below 20 %",
+    "peer, 50 %": "descheduler, HighNodeUtilization below 50 %",
+}
+
+
+def _median(values: Sequence[float], form: str = "g") -> str:
+    return "{0:{3}} ({1:{3}} to {2:{3}})".format(*of_median(values), form)
+
+
+def _openb(outputs: Sequence[str]) -> list[Row]:
+    rows = []
+    for name, lines in _by_contender(outputs).items():
+        if not rows:
+            machines, price = (sum(one[key] for one in lines) for key in ("nodes", "price"))
+            rows.append(
+                Row(
+                    "clusters",
+                    f"{len(lines)} with {machines} machines of {price:.2f} for an hour;"
+                    f" possible without new machines: {sum(one['possible'] for one in lines):.2f} less",
+                )
+            )
+        shares = [one["saved"] / one["price"] for one in lines]
+        sums = {key: sum(one[key] for one in lines) for key in ("freed", "evictions", "twice")}
+        silent = sum(one["silent"] for one in lines)
+        rows.append(
+            Row(
+                name,
+                f"price saved, median: {_percent(of_median(shares))}; {sums['freed']} machines fewer,"
+                f" {sums['evictions']} evictions, {sums['twice']} of pods that had come for others;"
+                f" silent: {silent} of {len(lines)}",
+            )
+        )
+    return rows
+
+
+def _zones(outputs: Sequence[str]) -> list[Row]:
+    rows = []
+    for name, lines in _by_contender(outputs).items():
+        for episode, words in (("back", "a zone comes back"), ("closed", "another one closes")):
+            of = [one for one in lines if one["episode"] == episode]
+            even = [one for one in of if one["even_after"] is not None]
+            if not of:
+                continue
+            runs = _median([one["even_after"] for one in even]) if even else "-"
+            seconds = _median([one["seconds"] for one in even], ".0f") if even else "-"
+            evictions = sum(one["evictions"] for one in of)
+            closed = sum(one["while_closed"] for one in of)
+            rows.append(
+                Row(
+                    f"{name}: {words}",
+                    f"even in {len(even)} of {len(of)}, after {runs} runs, {seconds} s; {evictions} evictions,"
+                    f" {sum(one['twice'] for one in of)} of pods that had come for others,"
+                    + (f" {closed} while it was closed;" if episode == "closed" else "")
+                    + f" silent: {sum(one['silent'] for one in of)};"
+                    f" serving endpoints below minAvailable: {sum(len(one['breaches']) for one in of)}",
+                )
+            )
+    return rows
+
+
 def _decisions(outputs: Sequence[str]) -> list[Row]:
     """Read what `benchmarks.decisions.tables.as_line` writes, a line for each cluster."""
-    clusters = [
-        json.loads(line) for text in outputs for line in text.splitlines() if line.startswith("{")
-    ]
+    clusters = _lines(outputs)
     proven = [one for one in clusters if one["proven"]]
     return [
         Row("clusters", f"{len(clusters)}, the optimum is proven on {len(proven)}"),
@@ -156,7 +233,7 @@ def _decisions(outputs: Sequence[str]) -> list[Row]:
     ]
 
 
-def _of_contender(clusters: Sequence[_Cluster], key: str, name: str) -> Iterator[Row]:
+def _of_contender(clusters: Sequence[_Line], key: str, name: str) -> Iterator[Row]:
     ends = [one["contenders"][key] for one in clusters]
     total = _sum(clusters, lambda one: one["contenders"][key])
     count, evictions = len(ends), total["evictions"] + total["after_silence"]
@@ -178,17 +255,12 @@ def _of_contender(clusters: Sequence[_Cluster], key: str, name: str) -> Iterator
     yield Row(f"{name}: budgets broken", f"{total['breaches']:g}")
 
 
-_Cluster = Mapping[str, Any]
-
-
-def _optimum(one: _Cluster) -> Mapping[str, float]:
+def _optimum(one: _Line) -> Mapping[str, float]:
     of: Mapping[str, float] = one["optimum"]
     return of
 
 
-def _sum(
-    clusters: Sequence[_Cluster], of: Callable[[_Cluster], Mapping[str, float]]
-) -> dict[str, float]:
+def _sum(clusters: Sequence[_Line], of: Callable[[_Line], Mapping[str, float]]) -> dict[str, float]:
     total = Counter[str]()
     for one in clusters:
         total.update(of(one))  # type: ignore[arg-type] # sums of floats, too
@@ -248,6 +320,16 @@ EXPERIMENTS = (
         "clusters of few machines: of 9 nodes that could be empty it emptied 7 (seed 36), of 22 it emptied 19 (seed 20)",
     ),
     Experiment(
+        "openb",
+        "Consolidation",
+        "openb traces (in TRACES): Karpenter itself orders machines of its sizes for its pods; those leave that did not run to the end."
+        " From that state: Karpenter 1.15, kube-rebalancer, the descheduler's HighNodeUtilization, real control plane",
+        "benchmarks.consolidation.openb --traces $TRACES --seeds {seed}",
+        {"seed": range(6)},
+        _openb,
+        "not known",
+    ),
+    Experiment(
         "capacity",
         "Machines that are bought",
         "processors of new machines, beside an integer programme",
@@ -255,6 +337,16 @@ EXPERIMENTS = (
         {},
         _capacity,
         "groups that differ in size: 1.429 at worst, for the expander compares whole groups",
+    ),
+    Experiment(
+        "zones",
+        "Zones",
+        "a zone is lost and comes back; the same while another one is closed. Until all workloads are even again, on a real control plane;"
+        " a watch of EndpointSlices counts what serves",
+        "benchmarks.zones --seeds {seed}",
+        {"seed": range(10)},
+        _zones,
+        "not known",
     ),
     Experiment(
         "cost",
