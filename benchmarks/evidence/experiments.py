@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -152,7 +151,8 @@ def _lines(outputs: Sequence[str]) -> list[_Line]:
 def _by_contender(outputs: Sequence[str]) -> dict[str, list[_Line]]:
     of: dict[str, list[_Line]] = {}
     for line in _lines(outputs):
-        of.setdefault(_NAMES.get(line["contender"], line["contender"]), []).append(line)
+        name: str = line["contender"]
+        of.setdefault(_NAMES.get(name, name), []).append(line)
     return of
 
 
@@ -169,7 +169,7 @@ def _median(values: Sequence[float], form: str = "g") -> str:
 
 
 def _openb(outputs: Sequence[str]) -> list[Row]:
-    rows = []
+    rows = list[Row]()
     for name, lines in _by_contender(outputs).items():
         if not rows:
             machines, price = (sum(one[key] for one in lines) for key in ("nodes", "price"))
@@ -261,10 +261,11 @@ def _optimum(one: _Line) -> Mapping[str, float]:
 
 
 def _sum(clusters: Sequence[_Line], of: Callable[[_Line], Mapping[str, float]]) -> dict[str, float]:
-    total = Counter[str]()
+    total: dict[str, float] = {}
     for one in clusters:
-        total.update(of(one))  # type: ignore[arg-type] # sums of floats, too
-    return dict(total)
+        for key, value in of(one).items():
+            total[key] = total.get(key, 0) + value
+    return total
 
 
 def _steps(first: int, step: int, number: int) -> Sequence[int]:
