@@ -16,8 +16,8 @@ _HEAD = """\
 # Evidence
 
 Written by `make evidence`, which goes on where it was stopped. Each number has its command, its seeds, the machine, an interval of 95 %
-(the median by the order of values, shares by Wilson), and the case where kube-rebalancer loses. What was not measured says so. Earlier
-studies, with their methods: [Limits and numbers](limits.md), `benchmarks/*/RESULTS.md`.
+(the median by the order of values, of fewer than six the least and the most; shares by Wilson), and the case where kube-rebalancer
+loses. What was not measured says so. Earlier studies, with their methods: [Limits and numbers](limits.md), `benchmarks/*/RESULTS.md`.
 """
 
 
