@@ -133,10 +133,10 @@ class _Day:
         return len(watcher.seen.evicted) - before
 
     def _is_even(self) -> bool:
-        on = Counter(
-            (pod["metadata"]["labels"]["app"], pod["spec"]["nodeName"][0])
-            for pod in operations.pods(self._plane.api)
-        )
+        pods = operations.pods(self._plane.api)
+        if not all("nodeName" in pod["spec"] for pod in pods):
+            return False
+        on = Counter((p["metadata"]["labels"]["app"], p["spec"]["nodeName"][0]) for p in pods)
         counts = [[on[name, zone] for zone in _ZONES] for name in self._sizes]
         return all(max(of) - min(of) <= 1 for of in counts)
 
