@@ -1,6 +1,6 @@
 """A zone is lost, comes back, and another one closes meanwhile, on a real control plane: ours beside the descheduler.
 
-python -m benchmarks.zones --seeds 0,1
+python -m benchmarks.zones.back --seeds 0,1
 
 Nine nodes in three zones; workloads must stand evenly over the zones, each with a Service and a PodDisruptionBudget that lets one pod
 be away. Two episodes for each seed. *Back*: the nodes of a zone are deleted with their pods, and come back when all pods are Ready
