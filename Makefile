@@ -30,6 +30,7 @@ setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is 
 # What the program itself needs, for those who only look; `make setup` adds the rest to the same .venv.
 LIGHT := $(VENV)/.program
 $(LIGHT): pyproject.toml setup.py $(wildcard rebalancer/core/*.py rebalancer/core/*.pxd)
+	@test -e $(STAMP) || echo "Installing and compiling the program into $(VENV): about half a minute."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -e $(STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
@@ -70,8 +71,9 @@ e2e-long: $(STAMP)  ## the other cases of what e2e and e2e-capi show by one of e
 
 # Not the profiles of a configuration: that code is the same in both versions.
 NEWEST ?= budgets condition_types control_plane_contract fields pods_that_stay restarts scheduler_model story
-e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest that the module proxy has whole: story, budgets, gangs, conditions of nodes, what controllers do, the scheduler model; NEWEST=story
-	version=$$($(BIN)/python -m tests.controlplane newest) && echo "Kubernetes $$version" && \
+KUBERNETES ?= $$($(BIN)/python -m tests.controlplane newest)
+e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest that can be built: story, budgets, gangs, conditions of nodes, what controllers do, the scheduler model; NEWEST=story KUBERNETES=1.37.2
+	version=$(KUBERNETES) && echo "Kubernetes $$version" && \
 	$(ON_CONTROL_PLANES) -o cache_dir=.pytest_cache/e2e-newest -m "e2e and not long" --kubernetes $$version -k "not every_profile" $(PYTEST_ARGS) \
 		$(foreach name,$(NEWEST),tests/e2e/test_$(name).py)
 

@@ -70,7 +70,6 @@ _GROUPS = {
 
 _RARE = {
     "compare",
-    "history",
     "uncordon",
     "options",
     "completion",
@@ -164,8 +163,8 @@ class _Commands(PanelGroup):
                 formatter.write_dl(
                     [(name.ljust(widest), text) for name, text in commands.items() if name in shown]
                 )
+        formatter.write_paragraph()
         if not shows_all(ctx):
-            formatter.write_paragraph()
             formatter.write_text(f"All commands: {ctx.command_path} --help-all")
         formatter.write_text(f"Options that many commands take: {ctx.command_path} options")
 

@@ -34,7 +34,7 @@ class MeasuredTerm(UtilisationTerm):
 
     def __init__(self, view: View, params: LowUtilisationParams) -> None:
         usage, count = view.snapshot.usage, len(view.snapshot.nodes)
-        self._signal, self._needed = params.signal, params.runs
+        self._signal, self._params = params.signal, params
         self._known: NDArray[np.bool_] = usage.known if usage is not None else np.zeros(count, bool)
         self._at = usage.at if usage is not None else 0.0
         self._measured = [
@@ -149,19 +149,28 @@ class MeasuredTerm(UtilisationTerm):
         names = self._view.snapshot.nodes.names
         rows = [row for row, _ in self._measured]
         seen = [names[node] for node in np.flatnonzero(over[rows].any(axis=0)).tolist()]
-        return (self._view.streaks or Streaks()).after(seen, self._at, self._needed)
+        before = self._view.streaks or Streaks()
+        most = self._params.window or self._params.needed
+        return before.after(seen, self._at, most, self._params.window)
 
     def _lasting(self) -> NDArray[np.bool_]:
         """Return the nodes (N,) that may give pods by usage."""
         count = len(self._known)
         if self._outdated:
             return np.zeros(count, bool)
-        if self._needed == 1:
+        needed, names = self._params.needed, self._view.snapshot.nodes.names
+        if needed == 1:
             return np.ones(count, bool)
-        runs = self._streaks.runs
-        names = self._view.snapshot.nodes.names
-        enough = [runs.get(name, 0) >= self._needed for name in names] if runs else [False] * count
-        return np.array(enough, bool)
+        # Who is not over-used now gives nothing, whatever was before.
+        lasts = [name in self._streaks.runs and self._runs_of(name) >= needed for name in names]
+        return np.array(lasts, bool)
+
+    def _runs_of(self, name: str) -> int:
+        """Return in how many runs that count a node was over-used."""
+        window = self._params.window
+        if window:
+            return self._streaks.among_last(name, window)
+        return self._streaks.runs.get(name, 0)
 
     @property
     def _outdated(self) -> bool:
@@ -232,9 +241,9 @@ class MeasuredTerm(UtilisationTerm):
                 "nothing is moved by usage until the next measurement: "
                 "the last one is older than the last moves"
             )
-        if self._needed > 1 and self._view.streaks is None:
+        if self._params.needed > 1 and self._view.streaks is None:
             return (
-                f"nothing is moved by usage until nodes were over-used in {self._needed} runs in a row, and "
+                f"nothing is moved by usage until nodes were over-used in {self._runs_in_words()}, and "
                 "earlier runs are not known: give --memory NAMESPACE/NAME to runs that enforce, or set runs: 1"
             )
         return None
@@ -265,8 +274,15 @@ class MeasuredTerm(UtilisationTerm):
         return bool(self._give_now(np.array([node], np.int32))[0])
 
     def _so_far(self, node: int) -> str:
-        runs = self._streaks.runs.get(self._view.snapshot.nodes.names[node], 0)
-        return f"so far in {runs} of {self._needed} runs in a row"
+        runs = self._runs_of(self._view.snapshot.nodes.names[node])
+        needed, window = self._params.needed, self._params.window
+        if window:
+            return f"so far in {runs} of the last {window} runs, {needed} are needed"
+        return f"so far in {runs} of {needed} runs in a row"
+
+    def _runs_in_words(self) -> str:
+        needed, window = self._params.needed, self._params.window
+        return f"{needed} of the last {window} runs" if window else f"{needed} runs in a row"
 
     def _what(self, row: int, node: int) -> str:
         requested, used = np.split(self._amounts_used(np.array([node], np.int32))[:, 0], 2)

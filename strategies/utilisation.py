@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rebalancer.api import (
     Candidates,
@@ -18,9 +18,41 @@ from rebalancer.api import (
     LoadBalance,
     Params,
     Percent,
+    Streaks,
     Term,
     View,
 )
+
+_MAX_RUNS = 100
+
+
+def _runs(value: Any) -> int | str:
+    """Return ``3``, or ``3 of 5``."""
+    needed, among, last = str(value).partition(" of ") if isinstance(value, str) else (value, "", 0)
+    try:
+        number, window = int(needed), int(last)
+    except (TypeError, ValueError):
+        number, window = 0, 0
+    if isinstance(value, bool | float) or not 1 <= number <= (window if among else _MAX_RUNS):
+        raise ValueError("write how many runs in a row, as 3, or among the last ones, as 3 of 5")
+    if window > Streaks.MAX_WINDOW:
+        raise ValueError(f"{value}: at most the last {Streaks.MAX_WINDOW} runs are remembered")
+    return f"{number} of {window}" if among else number
+
+
+_Runs = Annotated[
+    int | str,
+    BeforeValidator(_runs),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": _MAX_RUNS},
+                {"type": "string", "pattern": r"^[1-9][0-9]? of [1-9][0-9]?$"},
+            ],
+            "examples": [3, "3 of 5"],
+        }
+    ),
+]
 
 
 class LowUtilisationParams(Params):
@@ -49,18 +81,26 @@ class LowUtilisationParams(Params):
         description="What cpu and memory utilisation is computed from: requests, usage (of metrics.k8s.io), or "
         "the larger of both. Other resources and pods count as requested in any case.",
     )
-    runs: int = Field(
+    runs: _Runs = Field(
         default=3,
-        ge=1,
-        le=100,
         description="By usage, a node gives pods after it was over-used in this number of runs in a row, this one "
-        "included. More than 1 needs the memory (--memory).",
+        "included; `3 of 5`: in three of the last five. More than 1 needs the memory (--memory).",
     )
 
     @property
     def measured(self) -> bool:
         """Whether measured usage has an effect."""
         return self.signal != "requests" and not set(LoadBalance.MEASURED).isdisjoint(self.over)
+
+    @property
+    def needed(self) -> int:
+        """In how many runs a node has to be over-used."""
+        return self.runs if isinstance(self.runs, int) else int(self.runs.split()[0])
+
+    @property
+    def window(self) -> int:
+        """Among how many of the last runs; 0: in a row."""
+        return 0 if isinstance(self.runs, int) else int(self.runs.split()[-1])
 
     @model_validator(mode="after")
     def _same_resources(self) -> LowUtilisationParams:
@@ -72,10 +112,6 @@ class LowUtilisationParams(Params):
         return self
 
 
-# Moves are made for nodes above the threshold. Unevenness only breaks ties, so a move that overloads another
-# node instead gains nothing worth an eviction.
-_OVER_WEIGHT = 10.0
-_EVEN_WEIGHT = 0.001
 _ALL = slice(None)
 Some = NDArray[np.int32] | slice
 """Which nodes are asked about."""
@@ -169,16 +205,6 @@ class UtilisationTerm(Term):
         )
         return share
 
-    def _phi(self, used: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
-        """Return the cost per node (K,) of the amounts ``used`` (resources, K)."""
-        return self._cost_of(self._share(used, nodes), nodes)
-
-    def _cost_of(self, share: NDArray[np.float64], nodes: Some) -> NDArray[np.float64]:
-        over = np.maximum(0.0, share - self._over)
-        value = _OVER_WEIGHT * over**2 + _EVEN_WEIGHT * (share - self._mean) ** 2
-        cost: NDArray[np.float64] = (value * self._counts[:, nodes]).sum(axis=0)
-        return cost
-
     def _demands(self) -> NDArray[np.float64]:
         """Return the amounts (resources, C) that a pod of each class requests."""
         requests = self._view.snapshot.requests
@@ -196,7 +222,7 @@ class UtilisationTerm(Term):
 
     def potential(self) -> float:
         """Return the value of the formula for the current state."""
-        return float(self._phi(self._amounts_used()).sum())
+        return float(self._balance.cost().sum())
 
     def violated(self) -> int:
         """Return the number of over-used nodes with a candidate."""

@@ -167,13 +167,8 @@ def draw_claim(rng: random.Random) -> Manifest:
         if rng.random() < 0.2:
             exact["tolerations"] = [{"key": f"{GPU}/hot", "operator": "Exists"}]
         name = f"r{place}"
-        if rng.random() < 0.03:
-            exact.pop("allocationMode", None)
-            alternatives: list[Manifest] = [
-                {"name": "first", **exact},
-                {"name": "second", "deviceClassName": "gpu"},
-            ]
-            requests.append({"name": name, "firstAvailable": alternatives})
+        if rng.random() < 0.15:
+            requests.append({"name": name, "firstAvailable": list(_draw_alternatives(rng, exact))})
         else:
             requests.append({"name": name, "exactly": exact})
     devices: Manifest = {"requests": requests}
@@ -183,6 +178,25 @@ def draw_claim(rng: random.Random) -> Manifest:
             attribute = rng.choice(("numa", "model", "uuid"))
             devices["constraints"] = [{"matchAttribute": f"{GPU}/{attribute}"}]
     return {"devices": devices}
+
+
+def _draw_alternatives(rng: random.Random, exact: Manifest) -> Iterator[Manifest]:
+    """Yield alternatives: models, of which a node has one at most as a rule, and at times anything."""
+    models = rng.sample(_MODELS, rng.choice((1, 2, 2)))
+    for place, model in enumerate(models):
+        expression = f'{_OF_GPU}.model == "{model}"'
+        of_model = {
+            "deviceClassName": "gpu",
+            "selectors": [{"cel": {"expression": expression}}],
+            "count": rng.choice((1, 1, 1, 2)) if rng.random() < 0.1 else 1,
+        }
+        yield {"name": f"s{place}", **of_model}
+    if rng.random() < 0.3:
+        yield (
+            {"name": "rest", "deviceClassName": "gpu"}
+            if rng.random() < 0.5
+            else {"name": "rest", **exact}
+        )
 
 
 # -- what is done -------------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ from benchmarks.alone import UNBOUNDED, plan_alone
 from benchmarks.decisions.programme import Programme
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Eagerness
 from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.testing.snapshots import node, snapshot_of, spread, with_usage, workload
 
-_CPU = 8000
+CPU = 8000
 _OVER, _CLEAR = 0.10, 0.02
 
 
@@ -53,12 +54,16 @@ class Draw:
     @property
     def most(self) -> float:
         """What a node may use: 10 % of its capacity above the mean."""
-        return sum(self.used()) / self.nodes + _OVER * _CPU
+        return sum(self.used()) / self.nodes + _OVER * CPU
+
+    def is_clear(self) -> bool:
+        """Return whether a node is hot by more than what is not worth an eviction."""
+        return max(self.used()) > self.most + _CLEAR * CPU
 
     def snapshot(self) -> Snapshot:
         """Return the cluster with its measurements."""
         objects = [
-            node(f"n{n:02}", f"z{n % 3}", cpu=f"{_CPU}m", memory="512Gi") for n in range(self.nodes)
+            node(f"n{n:02}", f"z{n % 3}", cpu=f"{CPU}m", memory="512Gi") for n in range(self.nodes)
         ]
         for w, (asks, on) in enumerate(zip(self.asks, self.on, strict=True)):
             # A rule over a label that no node has: only load decides.
@@ -106,7 +111,7 @@ def _solve(made: Draw, allowed: int | None, seconds: float) -> tuple[int, float,
     mean = sum(made.used()) / made.nodes
     for n in nodes:
         programme.row(used[n], high=made.most)
-        programme.row(asked[n], high=_CPU)
+        programme.row(asked[n], high=CPU)
         if allowed is not None:
             far[distance := programme.variable()] = 1.0
             programme.row({**used[n], distance: -1.0}, high=mean)
@@ -121,7 +126,7 @@ def _solve(made: Draw, allowed: int | None, seconds: float) -> tuple[int, float,
     return round(solved.value), statistics.pstdev(loads), close
 
 
-def planned(made: Draw) -> tuple[Plan, Snapshot, float]:
+def planned(made: Draw, eagerness: Eagerness = Eagerness.CAREFUL) -> tuple[Plan, Snapshot, float]:
     """Return the plan on a cluster, its snapshot, and the seconds that it took."""
     strategy = Registry.installed().strategy("low-utilisation")
     given = {
@@ -133,7 +138,7 @@ def planned(made: Draw) -> tuple[Plan, Snapshot, float]:
     }
     params = strategy.Params.model_validate(given)
     snapshot = made.snapshot()
-    settings = Settings(steer=True, budgets=UNBOUNDED)
+    settings = Settings(steer=True, budgets=UNBOUNDED, eagerness=eagerness)
     began = time.process_time()
     decided = plan_alone(snapshot, "low-utilisation", strategy, params, settings)
     return decided, snapshot, time.process_time() - began
@@ -154,22 +159,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--eagerness", type=Eagerness, choices=list(Eagerness), default="careful")
     options = parser.parse_args()
     sums, seed = Counter[str](), options.seed - 1
     ratios, moves = [], []
     while sums["draws"] < options.draws:
         seed += 1
         made = draw(seed)
-        if max(made.used()) <= made.most + _CLEAR * _CPU:
+        if not made.is_clear():
             continue
         before = statistics.pstdev(made.used())
         fewest, best, proven = optimum(made)
         if not proven:
             continue
-        decided, _, seconds = planned(made)
+        decided, _, seconds = planned(made, options.eagerness)
         play(made, decided, random.Random(seed))
         after, hot = statistics.pstdev(made.used()), max(made.used()) > made.most + 1
-        again, _, _ = planned(made)
+        again, _, _ = planned(made, options.eagerness)
         twice = sum(move.pod in {one.pod for one in decided.moves} for move in again.moves)
         ratios.append(after / max(best, 1.0))
         moves.append(len(decided.moves) / max(fewest, 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, terminal_look, write
-from rebalancer.base.plain_text import WIDE, Paint, count, did_you_mean
+from rebalancer.base.plain_text import WIDE, Paint, count
 from rebalancer.commands.flags import (
     ACCESS,
     POLICY,
@@ -39,6 +38,7 @@ from rebalancer.doctor.workloads import (
     decode_workloads,
     read_workloads,
 )
+from rebalancer.planner.notices import describe_missing_namespace
 from rebalancer.planner.pins import find_annotated
 from rebalancer.planner.rules import NO_HISTORY
 from rebalancer.planner.scheduler_profile import scheduler_profile
@@ -50,7 +50,7 @@ from rebalancer.run.source import find_state, open_source
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.load import load_keeping
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
+from rebalancer.wire.kinds import DEPLOYMENTS, KUBECTL_GET, STATEFUL_SETS
 
 
 @click.command(
@@ -100,8 +100,9 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     _require_workloads(source, snapshot)
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
     adviser = Adviser(snapshot, model, find_annotated(run.rules.problem(snapshot)))
-    if of_namespace is not None:
-        _require_namespace(of_namespace, snapshot, workloads)
+    of_workloads = (one.metadata.namespace for one in workloads)
+    if (missing := describe_missing_namespace(snapshot, of_namespace, of_workloads)) is not None:
+        raise PolicyError([missing])
     looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]
     declined = {one.ref: find_declined(one) for one in looked_at}
     for _, wrong in declined.values():
@@ -138,20 +139,7 @@ def _require_workloads(source: str, snapshot: Snapshot) -> None:
         snapshot.lacks(kind.kind) for kind in (DEPLOYMENTS, STATEFUL_SETS)
     ):
         text = "has no Deployment and no StatefulSet, for which advice is"
-        raise PolicyError(
-            [f"{source}: {text}: read them, too (kubectl get nodes,pods,rs,deploy,sts,...)"]
-        )
-
-
-def _require_namespace(name: str, snapshot: Snapshot, workloads: Iterable[RolledWorkload]) -> None:
-    """Raise PolicyError if no object shows that the namespace exists."""
-    known = {
-        *snapshot.namespaces,
-        *(cls.namespace for cls in snapshot.classes),
-        *(one.metadata.namespace for one in workloads),
-    }
-    if name not in known:
-        raise PolicyError([f"-n {name}: there is no such namespace{did_you_mean(name, known)}"])
+        raise PolicyError([f"{source}: {text}: read them, too ({KUBECTL_GET})"])
 
 
 def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[RolledWorkload]]:

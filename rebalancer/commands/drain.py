@@ -22,6 +22,7 @@ from rebalancer.commands.flags import (
 from rebalancer.machines.drain.command import EmptyingOptions, NodeCommand
 from rebalancer.machines.drain.cordon import NodeChoice
 from rebalancer.machines.drain.draining import Drain
+from rebalancer.node_record.tasks import Course
 from rebalancer.run.options import flag
 
 
@@ -60,7 +61,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     ordered = NodeCommand.of(options, environment, selector)
     preflight = ordered.preflight(NodeChoice(options.nodes, options.selector))
 
-    def empty() -> str | None:
+    def empty() -> Course[str | None]:
         failing = options.uncordon_on_failure
         draining = Drain(ordered, ordered.client, preflight.uids, uncordon_on_failure=failing)
         return draining.run(options.wait_batch)

@@ -6,7 +6,6 @@ import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
@@ -456,9 +455,9 @@ def _code(code: str | None, output: str) -> None:
     if code is not None:
         chosen = [one for one in codes if one.code.lower() == code.lower()]
         if not chosen:
-            similar = get_close_matches(code, sorted({one.code for one in codes}), 2)
-            meant = f"; did you mean {' or '.join(similar)}?" if similar else ""
-            raise PolicyError([f"there is no code {code!r}{meant}"])
+            meant = did_you_mean(code, {one.code for one in codes}, listed=0) or ";"
+            text = f"there is no code {code!r}{meant} `rebalancer explain code` lists all"
+            raise PolicyError([text])
         codes = chosen
     head = {"apiVersion": API_VERSION, "kind": "CodeExplanation"}
     document = ReportDocument(

@@ -62,7 +62,7 @@ def show_history(
     cls=PanelCommand,
     epilog=examples(
         "rebalancer history",
-        "rebalancer history --memory rebalancing/kube-rebalancer-memory -o json",
+        "rebalancer history -o json",
     ),
 )
 @CLUSTER
@@ -103,9 +103,15 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
             for name, term in sorted(owner.terms.items())
         ],
         "streaks": [
-            {"strategy": name, "node": node, "runs": runs, "at": rfc3339(seen.at)}
+            {
+                "strategy": name,
+                "node": node,
+                "runs": seen.runs.get(node, 0),
+                "recent": f"{seen.recent[node]:b}" if node in seen.recent else None,
+                "at": rfc3339(seen.at),
+            }
             for name, seen in sorted(document.streaks.items())
-            for node, runs in sorted(seen.runs.items())
+            for node in sorted({*seen.runs, *seen.recent})
         ],
     }
 
@@ -142,12 +148,16 @@ def _blocks(document: Document, now: float) -> list[Block]:
             lines += [f"    {source} -> {target}" for source, target in term.trail]
             lines.append(f"    {state_words(term, now)}")
     for name, seen in sorted(document.streaks.items()):
-        if seen.runs:
+        if seen.runs or seen.recent:
             lines += [
                 "",
                 f"{name}: nodes, and in how many runs in a row it applied; last {rfc3339(seen.at)}",
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
+            lines += [
+                f"  {node}: the last runs, newest last, 1 where it applied: {of:b}"
+                for node, of in sorted(seen.recent.items())
+            ]
     return lines
 
 

@@ -107,13 +107,14 @@ class _WithHelp(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all parameters, the two of the help last."""
+        what = "all commands and options," if isinstance(self, click.Group) else "all options"
         every = click.Option(
             [_ALL],
             is_flag=True,
             is_eager=True,
             expose_value=False,
             callback=_show_help,
-            help="Show all options and exit.",
+            help=f"Show {what} and exit.",
         )
         return [*super().get_params(ctx), every]
 

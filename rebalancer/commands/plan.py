@@ -28,7 +28,7 @@ from rebalancer.run.options import RunOptions
     epilog=examples(
         "rebalancer plan",
         "rebalancer plan cluster.zip",
-        "rebalancer plan --strategy topology-spread --set protect.minPodAge=0s",
+        "rebalancer plan -n shop --set protect.minPodAge=0s",
         "rebalancer plan --out plan.json",
     ),
 )

@@ -63,9 +63,8 @@ def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> 
     data = merge_profiles(read_policy(document, notes), known, notes, dry_run=source.dry_run)
     if not data["strategies"]:
         notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
-    head = (
-        f"{MODELINE}# Migrated from a policy of the descheduler ({V1ALPHA2}).\n{as_comments(notes)}"
-    )
+    comments = f"{as_comments(notes)}{notes.list_defaults()}"
+    head = f"{MODELINE}# Migrated from a policy of the descheduler ({V1ALPHA2}).\n{comments}"
     return Migrated(data, head, tuple(notes))
 
 
@@ -106,7 +105,10 @@ def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> str:
     try:
         if into:
             path.mkdir(parents=True, exist_ok=True)
-            _refuse_others(path, files)
+            _refuse_files(path)
+        elif path.is_file() and path.stat().st_size:
+            # It may have been edited since: what people go on to write is never replaced.
+            raise PolicyError([f"{path}: exists already: name a new file, or remove this one"])
         targets = (
             {path / name: content for name, content in files.items()} if into else {path: text}
         )
@@ -119,12 +121,11 @@ def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> str:
     return f"{what}; `rebalancer plan --policy {path}` shows what it would move"
 
 
-def _refuse_others(directory: Path, files: Mapping[str, str]) -> None:
-    """Reject a directory with other policy files: they would be read as parts of this policy."""
-    others = sorted(p.name for p in directory.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
-    others = [name for name in others if name not in files]
-    if others:
-        raise PolicyError([f"{directory}: holds {others[0]} already; name an empty directory"])
+def _refuse_files(directory: Path) -> None:
+    """Reject a directory with policy files: they would be replaced, or read as parts of this policy."""
+    files = sorted(p.name for p in directory.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
+    if files:
+        raise PolicyError([f"{directory}: holds {files[0]} already: name a new or an empty folder"])
 
 
 @click.group("policy", cls=PanelGroup)

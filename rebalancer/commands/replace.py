@@ -32,6 +32,7 @@ from rebalancer.machines.drain.replacing import (
 from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.machines.surge.replacement import SurgeReplacement
+from rebalancer.node_record.tasks import Course
 from rebalancer.providers.contract import Outdated, ReplacingMachines
 from rebalancer.registry import Registry
 
@@ -57,7 +58,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         text = "no replacement is under way" if options.take_back else "no node is old"
         ordered.base.notes.append(f"{text}: there is nothing to replace")
 
-    def replace() -> str | None:
+    def replace() -> Course[str | None]:
         if not is_needed:
             return None
         if of_groups is not None:
@@ -66,7 +67,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
             wait = options.wait_batch
             replacement = NodeReplacement(ordered, nodes, preflight.uids, hook, wait)
         pace = ReplacementPace(options.max_unavailable, options.pause, 0.0, options.pause_after)
-        return replacement.run(pace)
+        return (yield from replacement.run(pace))
 
     left = None if of_groups is None else of_groups.without_node or None
     return ordered.carry_out(preflight, replace, left)

@@ -173,7 +173,7 @@ def question_of(report: RunReport) -> str | None:
         return None
     if moves := sum(one.status is Status.PLANNED for one in report.outcomes):
         return "Evict this pod?" if moves == 1 else f"Evict these {moves:,} pods?"
-    marked = len(report.plan.emptied or ())
+    marked = len(report.plan.emptied or ()) + len(report.plan.pinned_nodes or ())
     return f"Mark {count(marked, 'node')} as to be empty, or renew these marks?" if marked else None
 
 
@@ -190,7 +190,7 @@ def run_once(
     epilog=examples(
         "rebalancer run --dry-run",
         "rebalancer run",
-        "rebalancer run --yes --lease default/rebalancer --memory default/memory",
+        "rebalancer run --yes --policy policy.yaml",
         "rebalancer run --snapshot cluster.zip -o html > report.html",
     ),
 )

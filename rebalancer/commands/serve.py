@@ -34,8 +34,8 @@ PATIENCE = 5.0
     "serve",
     cls=PanelCommand,
     epilog=examples(
-        "rebalancer serve --yes --lease default/rebalancer --memory default/memory --listen :8080",
-        "rebalancer serve --mode observe --every '*/5 * * * *'",
+        "rebalancer serve --yes --policy policy.yaml --listen :8080",
+        "rebalancer serve --set mode=observe --every '*/5 * * * *'",
     ),
 )
 @takes(

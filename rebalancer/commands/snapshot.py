@@ -19,6 +19,7 @@ from rebalancer.registry import Registry
 from rebalancer.run.options import ClusterFlags, PolicyFlags
 from rebalancer.run.source import usage_source
 from rebalancer.snapshot.redact import Redactor
+from rebalancer.wire.kinds import KUBECTL_GET
 from rebalancer.wire.pods import FINISHED
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")
@@ -49,7 +50,7 @@ def save_snapshot(
         problem = (
             f"{path}: a snapshot is a zip archive, not {Path(path).suffix}: name it {name}.zip"
         )
-        raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
+        raise PolicyError([f"{problem}. For JSON: {KUBECTL_GET}"])
     if path == "-" and sys.stdout.isatty():
         raise PolicyError(
             [

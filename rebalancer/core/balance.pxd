@@ -29,7 +29,7 @@ cdef class BalanceRule(Rule):
     cdef public object masks
     cdef public double[::1] inviting, full, cost
     cdef public unsigned char[::1] gives
-    cdef public double[:, :, ::1] seen
+    cdef public double[:, ::1] below
     cdef public long long changes
     cdef public double most_even, emptiest
     cdef public Py_ssize_t cls
@@ -44,7 +44,6 @@ cdef class BalanceRule(Rule):
     cdef double relief_at(self, Py_ssize_t node) except? -1
     cdef void get_ready(self) except *
     cdef void update(self) except *
-    cdef bint has_changed(self, Py_ssize_t node) except -1
     cdef void look_at(self, Py_ssize_t node) except *
     cdef bint may_give(self, Py_ssize_t node) except -1
 

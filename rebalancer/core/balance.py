@@ -36,7 +36,7 @@ class Amounts:
         self.pods = pods
         """(N,) how many there are."""
         self.changes = changes
-        """(1,) how often they have changed."""
+        """(N + 1,) the number of the newest change on each node, and of all."""
 
 
 class Thresholds:
@@ -128,8 +128,8 @@ class BalanceRule(Rule):
         """(N,)"""
         self.gives = flags(nodes)
         """(N,) nodes that are over-used, for long enough."""
-        self.seen = reals(2, max(1, resources), max(1, nodes))
-        """(2, Q, N) what was requested and used when the above was computed."""
+        self.below = reals(max(1, resources), max(1, nodes))
+        """(Q, N) how far the share of each resource is below the mean; 0 where it is above, or does not count."""
         self.changes = -1
         """The number of changes at that time."""
         self.most_even = -1.0
@@ -230,33 +230,20 @@ class BalanceRule(Rule):
         for row in range(len(self.thresholds.over)):
             most = 0.0
             for node in range(len(self.cost)):
-                if self.thresholds.counts[row, node]:
-                    below = self.thresholds.mean[row] - self.share_of(row, node, -1, -1)
-                    most = max(most, below)
+                most = max(most, self.below[row, node])
             self.most_even += most * most
         self.most_even *= _EVEN_WEIGHT
 
     def update(self) -> None:
         """Compute what nodes are, where pods have left or come."""
-        if self.changes == self.amounts.changes[0]:
+        changes, nodes = self.amounts.changes, len(self.cost)
+        if self.changes == changes[nodes]:
             return
-        first = self.changes < 0
-        self.changes = self.amounts.changes[0]
-        for node in range(len(self.cost)):
-            if self.has_changed(node) or first:
+        for node in range(nodes):
+            if changes[node] > self.changes:
                 self.look_at(node)
+        self.changes = changes[nodes]
         self.most_even = -1.0
-
-    def has_changed(self, node: int) -> bool:
-        """Note what is requested and used on a node; return whether that is new."""
-        seen, changed = self.seen, False
-        for row in range(len(self.thresholds.over)):
-            requested = self.find_requested(row, node, -1, -1)
-            used = self.find_used(row, node, -1, -1)
-            changed = changed or seen[0, row, node] != requested or seen[1, row, node] != used
-            seen[0, row, node] = requested
-            seen[1, row, node] = used
-        return changed
 
     def look_at(self, node: int) -> None:
         """Compute what a node is."""
@@ -264,9 +251,11 @@ class BalanceRule(Rule):
         for row in range(len(limits.over)):
             share = self.share_of(row, node, -1, -1)
             fullness = max(fullness, share)
+            self.below[row, node] = 0.0
             if limits.counts[row, node]:
                 under = under and share <= limits.under[row]
                 over = over or share > limits.over[row]
+                self.below[row, node] = max(0.0, limits.mean[row] - share)
         self.inviting[node] = _INFINITE
         if limits.usable[node]:
             self.inviting[node] = -_INFINITE if under else fullness

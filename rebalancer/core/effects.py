@@ -41,6 +41,7 @@ REFUSALS = (
     "nothing expected",
     "no node",
     "limited",
+    "not predicted",
 )
 """Why a move is refused, by numbers; the first is that it is not."""
 _GOOD, _OTHER_SYSTEM, _LEAVING, _AVOIDED, _BACK, _NO_GAIN = 0, 1, 2, 3, 4, 5

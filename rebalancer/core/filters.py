@@ -1,12 +1,14 @@
 """The scheduler's filters that depend on other pods: each takes nodes out of ``feasible`` (N,), where 1 is a node that passes.
 
-Sources: ``plugins/noderesources/fit.go``, ``plugins/podtopologyspread/filtering.go``, ``plugins/interpodaffinity/filtering.go``.
+Sources: ``plugins/noderesources/fit.go``, ``plugins/podtopologyspread/filtering.go``, ``plugins/interpodaffinity/filtering.go``,
+``plugins/nodevolumelimits/csi.go``.
 """
 
 from __future__ import annotations
 
-from rebalancer.core.counts import DomainCounts, has_pods
+from rebalancer.core.counts import DomainCounts, PodNodes, has_pods
 from rebalancer.core.resources import Loads, Requests, fits
+from rebalancer.core.views import ints, minus_ones
 
 
 class HardSpread:
@@ -19,6 +21,44 @@ class HardSpread:
         """By how many pods a domain may exceed the emptiest one before the pod comes."""
         self.domains = domains
         """The domains among which the emptiest one is looked for; none: there are fewer than ``minDomains``, and it is 0."""
+
+
+class AttachLimit:
+    """The V volumes of a driver, of which each node attaches a limited number, and those that a pod needs."""
+
+    def __init__(
+        self,
+        start: memoryview,
+        classes: memoryview,
+        left_start: memoryview,
+        left: memoryview,
+        own: memoryview,
+        own_count: memoryview,
+        limit: memoryview,
+        mine: memoryview,
+        wanted: int,
+    ) -> None:
+        self.start = start
+        """(V + 1,) where the classes of each volume begin."""
+        self.classes = classes
+        """(U,) the classes whose pods share each volume."""
+        self.left_start = left_start
+        self.left = left
+        """The same for the nodes to which each is attached although no pod there uses it."""
+        self.own = own
+        """(O,) the classes whose pods have volumes of their own."""
+        self.own_count = own_count
+        """(O,) how many volumes each pod of them has."""
+        self.limit = limit
+        """(N,) how many volumes each node attaches; negative: there is no limit."""
+        self.mine = mine
+        """(V,) whether the pod shares each volume."""
+        self.wanted = wanted
+        """How many volumes the pod needs, its own included."""
+        self.attached, self.there = ints(len(limit)), ints(len(limit))
+        """(N,) how many volumes each node has, and how many of the pod's that pods there use."""
+        self.newest = minus_ones(len(limit))
+        """(N,) the volume that was last counted on each node."""
 
 
 def keep_roomy(loads: Loads, requests: Requests, feasible: memoryview) -> None:
@@ -63,4 +103,45 @@ def keep_labelled(pods: DomainCounts, feasible: memoryview) -> None:
     """Keep the nodes that have the topology key: all that affinity asks for the first pod of a series."""
     for node in range(len(feasible)):
         if pods.domain[node] == pods.size:
+            feasible[node] = 0
+
+
+def keep_attachable(rule: AttachLimit, pods: PodNodes, feasible: memoryview) -> None:
+    """Keep the nodes that can attach the volumes of the pod. One that is attached for no pod counts twice: as attached, and as new."""
+    for node in range(len(feasible)):
+        rule.attached[node] = rule.there[node] = 0
+        rule.newest[node] = -1
+    for volume in range(len(rule.mine)):
+        _count_volume(rule, pods, volume)
+    for index in range(len(rule.own)):
+        cls = rule.own[index]
+        for place in range(pods.start[cls], pods.start[cls] + pods.size[cls]):
+            rule.attached[pods.nodes[place]] += rule.own_count[index]
+    for node in range(len(feasible)):
+        new = rule.wanted - rule.there[node]
+        if 0 <= rule.limit[node] < rule.attached[node] + new and new != 0:
+            feasible[node] = 0
+
+
+def _count_volume(rule: AttachLimit, pods: PodNodes, volume: int) -> None:
+    """Count a volume on each node that has it, once."""
+    for index in range(rule.start[volume], rule.start[volume + 1]):
+        cls = rule.classes[index]
+        for place in range(pods.start[cls], pods.start[cls] + pods.size[cls]):
+            node = pods.nodes[place]
+            if rule.newest[node] != volume:
+                rule.newest[node] = volume
+                rule.attached[node] += 1
+                rule.there[node] += rule.mine[volume]
+    for index in range(rule.left_start[volume], rule.left_start[volume + 1]):
+        node = rule.left[index]
+        if rule.newest[node] != volume:
+            rule.newest[node] = volume
+            rule.attached[node] += 1
+
+
+def drop_closed(closed: memoryview, feasible: memoryview) -> None:
+    """Drop the nodes (N,) that are closed."""
+    for node in range(len(feasible)):
+        if closed[node]:
             feasible[node] = 0

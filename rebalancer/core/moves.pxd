@@ -14,14 +14,14 @@ from rebalancer.core.prediction cimport ClusterArrays, PodArrays, foresee
 from rebalancer.core.rows cimport Book, promise, skip_moved
 from rebalancer.core.rules cimport PodMove
 
-cdef int _NO_GAIN, _NO_NODE, _GOOD, _BACK, _BREAKS
+cdef int _NO_GAIN, _NO_NODE, _UNPREDICTED, _GOOD, _BACK, _BREAKS
 cdef Py_ssize_t _SOFT
 
 cdef class Mover:
     cdef public Py_ssize_t cls, replacement
     cdef public RulesOfMove rules, guards
     cdef public const unsigned char[::1] mine, foreign
-    cdef public bint leaves, gone, asks
+    cdef public bint leaves, gone
     cdef public PodArrays pod
     cdef public ClusterArrays cluster
 
@@ -32,6 +32,9 @@ cdef class Bench:
     cdef public PodMove move
     cdef public double[::1] nothing
     cdef public list movers
+    cdef public object python
+    cdef public tuple takers
+    cdef public bint has_pending
 
 cdef class RefusedRow:
     cdef public int code
@@ -40,6 +43,7 @@ cdef class RefusedRow:
     cdef public int[::1] nodes
     cdef public double[::1] probability, gain, shares
     cdef public unsigned char[::1] named
+    cdef public tuple takers
 
 cpdef RefusedRow note(Bench bench, Mover mover, int code, Py_ssize_t term, double cost)
 
@@ -53,11 +57,11 @@ cpdef int judge_pod(
     bint in_place,
     bint for_gain,
 ) except -1
-cpdef int judge_landing(
+cpdef int judge_landings(
     Bench bench,
     Mover mover,
-    PodMove move,
-    const double[::1] chance,
+    Py_ssize_t pod,
+    Py_ssize_t node,
     const double[::1] added,
     double cost,
     bint in_place,

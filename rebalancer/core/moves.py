@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from rebalancer.core.effects import (
     Demands,
@@ -21,7 +21,7 @@ from rebalancer.core.rules import PodMove
 from rebalancer.core.views import flags, nodes_of_pods, reals
 
 _NO_GAIN = 5
-_NO_NODE = 11
+_NO_NODE, _UNPREDICTED = 11, 13
 _GOOD, _BACK, _BREAKS = 0, 4, 6
 _SOFT = 2
 """The entries of the cost that stand for rules."""
@@ -58,19 +58,48 @@ class Mover:
         self.gone = gone
         """Whether it is gone by then; else it terminates."""
         self.pod: Any = None
-        """The replacement (``PodArrays``), where all that decides about its landings is lowered; else Python finds them."""
+        """The replacement (``PodArrays``), once :class:`MoveCallbacks` has lowered it."""
         self.cluster: Any = None
         """The nodes where it may land (``ClusterArrays``)."""
-        self.asks = False
-        """Whether it is known that Python has to find its landings."""
+
+
+class MoveCallbacks(Protocol):
+    """What the core asks Python while it judges."""
+
+    def mover(self, cls: int) -> Mover:
+        """Lower a class."""
+
+    def lower(self, cls: int) -> Mover:
+        """Lower a class with its replacement."""
+
+    def may_feed(self, pod: int) -> bool:
+        """Return whether pending pods may take the room of a pod."""
+
+    def judge_feeding(
+        self, mover: Mover, pod: int, node: int, cost: float, in_place: bool, for_gain: bool
+    ) -> int:
+        """Predict with such pods, and call :func:`judge_landings` for them; return its answer."""
 
 
 class Bench:
     """What moves are judged by, and the newest judgement."""
 
-    def __init__(self, terms: Terms, demands: Demands, classes: int) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        demands: Demands,
+        classes: int,
+        python: MoveCallbacks,
+        *,
+        has_pending: bool,
+    ) -> None:
         self.terms = terms
         self.demands = demands
+        self.python = python
+        self.has_pending = has_pending
+        """Whether any pods are pending."""
+        self.takers: tuple[Any, ...] = ()
+        """The pending pods that take the room of the newest move."""
         self.movers: list[Mover | None] = [None] * classes
         """(C,) the classes that were lowered."""
         self.effect = MoveEffect(len(terms.entry), terms.strategies)
@@ -100,6 +129,8 @@ class RefusedRow:
         """(K,) the landings, most probable first."""
         self.probability = reals(0)
         """(K,) of each."""
+        self.takers: tuple[Any, ...] = ()
+        """The pending pods that take its room."""
         self.gain = self.shares = reals(0)
         self.named = flags(0)
         self.sure = self.risk = self.leaving = self.avoided = self.foreign = 0.0
@@ -109,8 +140,8 @@ class RefusedRow:
 def note(bench: Bench, mover: Mover, code: int, term: int, cost: float) -> RefusedRow:
     """Return what was found by the newest judgement, which refused a move with this code."""
     look, effect, landings = RefusedRow(code, term), bench.effect, mover.cluster.landings
-    look.cost = cost
-    if code == _NO_NODE:
+    look.cost, look.takers = cost, bench.takers
+    if code in (_NO_NODE, _UNPREDICTED):
         return look
     look.count = landings.count
     look.nodes, look.probability = nodes_of_pods(look.count), reals(look.count)
@@ -139,39 +170,45 @@ def judge_pod(
     in_place: bool,
     for_gain: bool,
 ) -> int:
-    """Predict the landing of a pod's replacement, and judge it; return why the move is refused, or 0, see :func:`judge_landing`.
-
-    The replacement is lowered.
+    """Predict the landing of a pod's replacement, which is lowered, and judge it; see :func:`judge_landings`.
 
     ``lives``: the pod does not terminate already.
     """
+    bench.takers = ()
+    if mover.pod.unknown:
+        mover.cluster.landings.count = 0
+        return _UNPREDICTED
+    if bench.has_pending and bench.python.may_feed(pod):
+        return bench.python.judge_feeding(mover, pod, node, cost, in_place, for_gain)
     foresee(mover.cluster, mover.pod, mover.cls, node, mover.leaves and lives, mover.gone)
-    landings = mover.cluster.landings
-    count = landings.count
-    if count == 0:
-        return _NO_NODE
-    move = bench.move
-    move.pod, move.cls, move.replacement, move.node = pod, mover.cls, mover.replacement, node
-    move.nodes = landings.nodes[:count]
-    chance = landings.probability[:count]
-    return judge_landing(bench, mover, move, chance, bench.nothing, cost, in_place, for_gain)
+    if mover.pod.fails_to_score and mover.cluster.ring.count > 1:
+        mover.cluster.landings.count = 0
+        return _UNPREDICTED
+    return judge_landings(bench, mover, pod, node, bench.nothing, cost, in_place, for_gain)
 
 
-def judge_landing(
+def judge_landings(
     bench: Bench,
     mover: Mover,
-    move: PodMove,
-    chance: memoryview[float],
+    pod: int,
+    node: int,
     added: memoryview[float],
     cost: float,
     in_place: bool,
     for_gain: bool,
 ) -> int:
-    """Return why a move is refused, as a number of ``REFUSALS``; 0: it is good. What it changes is in ``bench.effect``.
+    """Return why a move whose landings are in ``mover.cluster`` is refused, as a number of ``REFUSALS``; 0: it is good.
 
-    ``chance`` (K,): the probability of each landing. ``added``: see :func:`find_effect`. ``cost``: what the eviction costs.
+    What it changes is in ``bench.effect``. ``added``: see :func:`find_effect`. ``cost``: what the eviction costs.
     ``in_place``: the pod may come back to its node. ``for_gain``: the move has to pay by itself; else it must do no harm.
     """
+    landings, move = mover.cluster.landings, bench.move
+    count = landings.count
+    if count == 0:
+        return _NO_NODE
+    move.pod, move.cls, move.replacement, move.node = pod, mover.cls, mover.replacement, node
+    move.nodes = landings.nodes[:count]
+    chance = landings.probability[:count]
     find_effect(bench.terms, mover.rules, move, chance, mover.mine, added, bench.effect)
     if not for_gain:
         return _judge_harm(bench, mover, move, chance)

@@ -7,8 +7,11 @@ from rebalancer.core.counts cimport (
     remove_pod,
 )
 from rebalancer.core.filters cimport (
+    AttachLimit,
     HardSpread,
+    drop_closed,
     drop_occupied,
+    keep_attachable,
     keep_even,
     keep_labelled,
     keep_occupied,
@@ -35,14 +38,14 @@ from rebalancer.core.scores cimport (
 )
 from rebalancer.core.windows cimport Ring, fold, number_kinds, share_out, weigh_windows
 
-cdef int _ROOM, _EVEN, _PODS, _FILTERS
+cdef int _ROOM, _EVEN, _PODS, _PORTS, _DISKS, _VOLUMES, _CORDONS, _FILTERS
 
 cdef class PodArrays:
     cdef public Requests requests
     cdef public Preferences preferences
-    cdef public list spread, repelled, attracted, counted
-    cdef public const unsigned char[::1] alone
-    cdef public bint first
+    cdef public list spread, repelled, attracted, ports, disks, volumes, counted
+    cdef public const unsigned char[::1] alone, removed
+    cdef public bint first, unknown, fails_to_score
 
 cdef class ClusterArrays:
     cdef public PodNodes living, existing
@@ -67,6 +70,7 @@ cpdef void count_rules(ClusterArrays cluster, PodArrays pod) except *
 cpdef void keep_passing(
     ClusterArrays cluster, PodArrays pod, int number, unsigned char[::1] feasible
 ) except *
+cdef void _drop_all(list kinds, unsigned char[::1] feasible) except *
 cpdef void keep_attracting(PodArrays pod, unsigned char[::1] feasible) except *
 cpdef void score_each(
     ClusterArrays cluster, PodArrays pod, const int[::1] nodes, long long[::1] scores

@@ -11,8 +11,11 @@ from rebalancer.core.counts import (
     remove_pod,
 )
 from rebalancer.core.filters import (
+    AttachLimit,
     HardSpread,
+    drop_closed,
     drop_occupied,
+    keep_attachable,
     keep_even,
     keep_labelled,
     keep_occupied,
@@ -40,9 +43,17 @@ from rebalancer.core.scores import (
 from rebalancer.core.views import flags
 from rebalancer.core.windows import Ring, fold, number_kinds, share_out, weigh_windows
 
-FILTERS = ("NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
-"""The filters that depend on other pods, by their numbers."""
-_ROOM, _EVEN, _PODS = 0, 1, 2
+FILTERS = (
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodePorts",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "NodeUnschedulable",
+)
+"""The filters that depend on other pods, or on what is supposed of nodes, by their numbers."""
+_ROOM, _EVEN, _PODS, _PORTS, _DISKS, _VOLUMES, _CORDONS = 0, 1, 2, 3, 4, 5, 6
 _FILTERS = len(FILTERS)
 
 
@@ -56,8 +67,11 @@ class PodArrays:
         spread: list[HardSpread],
         repelled: list[DomainCounts],
         attracted: list[DomainCounts],
-        counted: list[DomainCounts],
+        ports: list[DomainCounts],
+        disks: list[DomainCounts],
+        volumes: list[AttachLimit],
         alone: memoryview,
+        removed: memoryview,
         *,
         first: bool,
     ) -> None:
@@ -68,12 +82,24 @@ class PodArrays:
         """Pods that may not be in the same domain: required anti-affinity, in both directions."""
         self.attracted = attracted
         """Pods one of which must be in the same domain, for each key of its required affinity."""
-        self.counted = counted
+        self.ports = ports
+        """Pods that use a host port of it on the same node."""
+        self.disks = disks
+        """Pods that use a disk of it on the same node, or a claim of it anywhere, which only one pod may use."""
+        self.volumes = volumes
+        """The limits on the volumes that it needs."""
+        self.counted: list[DomainCounts] = []
         """All that is counted before a prediction."""
         self.alone = alone
         """(N,) the nodes that pass all filters on the pod and the node alone."""
+        self.removed = removed
+        """(N,) the nodes that are supposed to be cordoned and tainted by scale-in, and that it does not tolerate."""
         self.first = first
         """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
+        self.unknown = False
+        """Whether its landing cannot be predicted."""
+        self.fails_to_score = False
+        """Whether the scheduler fails with an error where several nodes are feasible."""
 
 
 class ClusterArrays:
@@ -104,7 +130,7 @@ class ClusterArrays:
         """After so many feasible nodes the search ends."""
         self.board = board
         self.checks = checks
-        """(3,) whether each of ``FILTERS`` is on."""
+        """(7,) whether each of ``FILTERS`` is on."""
         self.ring = Ring(len(order))
         self.landings = LandingTable(len(order))
         self.feasible = flags(len(order))
@@ -191,9 +217,23 @@ def keep_passing(cluster: ClusterArrays, pod: PodArrays, number: int, feasible: 
         for constraint in pod.spread:
             keep_even(constraint, feasible)
     elif number == _PODS:
-        for pods in pod.repelled:
-            drop_occupied(pods, feasible)
+        _drop_all(pod.repelled, feasible)
         keep_attracting(pod, feasible)
+    elif number == _PORTS:
+        _drop_all(pod.ports, feasible)
+    elif number == _DISKS:
+        _drop_all(pod.disks, feasible)
+    elif number == _VOLUMES:
+        for limit in pod.volumes:
+            keep_attachable(limit, cluster.existing, feasible)
+    elif number == _CORDONS:
+        drop_closed(pod.removed, feasible)
+
+
+def _drop_all(kinds: list[DomainCounts], feasible: memoryview) -> None:
+    """Drop the nodes in whose domain is a pod of any of these kinds."""
+    for pods in kinds:
+        drop_occupied(pods, feasible)
 
 
 def keep_attracting(pod: PodArrays, feasible: memoryview) -> None:

@@ -23,7 +23,7 @@ cdef class SpreadArrays:
 cdef class Preferences:
     cdef public const long long[::1] taints, affinity, fixed
     cdef public list pods, spread
-    cdef public const unsigned char[::1] ignored
+    cdef public const unsigned char[::1] marked, ignored
     cdef public bint ignores
 
 cdef class Board:

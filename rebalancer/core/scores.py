@@ -75,6 +75,7 @@ class Preferences:
     def __init__(
         self,
         taints: memoryview,
+        marked: memoryview,
         affinity: memoryview | None,
         fixed: memoryview | None,
         pods: list[Preference],
@@ -85,6 +86,8 @@ class Preferences:
     ) -> None:
         self.taints = taints
         """(N,) PreferNoSchedule taints that it does not tolerate."""
+        self.marked = marked
+        """(N,) nodes that are supposed to carry one more."""
         self.affinity = affinity
         """(N,) summed weights of the matching terms of preferred node affinity; None: it has none."""
         self.fixed = fixed
@@ -131,7 +134,7 @@ def read_scores(board: Board, ring: Ring, preferences: Preferences) -> None:
     """Write the raw scores of the feasible nodes that do not depend on windows; add to ``board.fixed``."""
     for place in range(ring.count):
         node = ring.nodes[place]
-        board.taints[place] = preferences.taints[node]
+        board.taints[place] = preferences.taints[node] + preferences.marked[node]
         board.pods[place] = 0
     if preferences.affinity is not None:
         for place in range(ring.count):

@@ -12,12 +12,12 @@ from rebalancer.core.rows cimport (
     refuse,
 )
 
-cdef int _NONE, _GOOD, _LOWER, _JUDGE, _GO_ON, _NEXT, _AT_ONCE, _GOOD_MOVE, _NO_NODE, _LIMITED
+cdef int _NONE, _GOOD, _REVIEW, _GO_ON, _NEXT, _AT_ONCE, _GOOD_MOVE, _LIMITED
 cdef double _ROUNDING
 
 cdef class CandidateArrays:
     cdef public const double[::1] cost
-    cdef public const unsigned char[::1] ready, by_python, for_room
+    cdef public const unsigned char[::1] ready, reviewed, in_place, for_room
     cdef public const long long[::1] limits_of, of_owner
 
 cdef class Search:
@@ -28,15 +28,17 @@ cdef class Search:
     cdef public const unsigned char[::1] moved
     cdef public Py_ssize_t first_of_wave, first_quota, row
     cdef public double least
-    cdef public bint only_certain, only_rules, again, all_by_python, any_starting
+    cdef public bint only_certain, only_rules, again, steered, any_starting
+    cdef public int code
     cdef public Py_ssize_t most_alike, most_in_vain, most_lowered, in_vain, closely
     cdef public unsigned char[::1] freed, starting, kept_back
     cdef public long long[::1] refused_alike, waits, held
     cdef public list looks, alike
 
 cpdef int find_move(Search search) except -1
-cdef int _look_at(Search search, Py_ssize_t row, Py_ssize_t cls, Mover mover) except -1
-cpdef int judge_row(Search search, Py_ssize_t row, Mover mover) except -1
+cdef int _look_at(Search search, Py_ssize_t row, Py_ssize_t cls) except -1
+cdef Mover _find_mover(Bench bench, Py_ssize_t cls)
+cdef int _judge_row(Search search, Py_ssize_t row, Mover mover) except -1
 cpdef int go_on(
     Search search,
     Py_ssize_t row,

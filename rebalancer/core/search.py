@@ -1,6 +1,7 @@
 """The loop over candidates: from row to row, best first, until the move of one is good.
 
-It ends early where only Python knows how to go on. Then Python answers, and calls :func:`find_move` again.
+It ends early where marks may choose another landing, or a pod is exempt from a protection. Then Python answers by
+:func:`go_on`, and calls :func:`find_move` again.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from rebalancer.core.rows import (
 )
 from rebalancer.core.views import flags, ints, minus_ones
 
-ENDS = ("none is left", "good", "to be lowered", "to be judged", "go on")
-"""Why the loop ends, by numbers: no row is left; the move of the row is good; its class is not lowered, or Python has to
-judge it; or many rows were looked at, and Python may want to stop."""
-_NONE, _GOOD, _LOWER, _JUDGE, _GO_ON = 0, 1, 2, 3, 4
-_NEXT = 5
+ENDS = ("none is left", "good", "to be reviewed", "go on")
+"""Why the loop ends, by numbers: no row is left; the move of the row is good; it was judged, and Python has the last word;
+or many rows were looked at, and Python may want to stop."""
+_NONE, _GOOD, _REVIEW, _GO_ON = 0, 1, 2, 3
+_NEXT = 4
 """The loop goes on."""
 _AT_ONCE = 64
 """After so many rows Python is asked whether to stop."""
-_GOOD_MOVE, _NO_NODE, _LIMITED = 0, 11, 12
+_GOOD_MOVE, _LIMITED = 0, 12
 # A promise is compared with the threshold as it is rounded when it is judged.
 _ROUNDING = 2e-9
 
@@ -42,7 +43,8 @@ class CandidateArrays:
         self,
         cost: memoryview[float],
         ready: memoryview,
-        by_python: memoryview,
+        reviewed: memoryview,
+        in_place: memoryview,
         limits_of: memoryview,
         for_room: memoryview,
         of_owner: memoryview,
@@ -51,8 +53,10 @@ class CandidateArrays:
         """(P,) what evicting each pod costs."""
         self.ready = ready
         """(P,) whether each is Ready."""
-        self.by_python = by_python
-        """(P,) 1: Python has to judge it."""
+        self.reviewed = reviewed
+        """(P,) whether Python has the last word on each."""
+        self.in_place = in_place
+        """(P,) whether a replacement on the same node will do for each."""
         self.limits_of = limits_of
         """(T,) the number of the strategy of each term among those with limits of their own; 0: it has none."""
         self.for_room = for_room
@@ -86,11 +90,13 @@ class Search:
         """The least gain per cost in balance."""
         self.row = -1
         """The row that the loop has come to."""
+        self.code = _GOOD_MOVE
+        """Why the newest move is refused, as a number of ``REFUSALS``."""
         # -- what a rung asks
         self.only_certain = self.only_rules = self.again = False
         """See ``planner.search.Rung``."""
-        self.all_by_python = False
-        """Whether Python has to judge each row."""
+        self.steered = False
+        """Whether Python has the last word on each row, since marks may choose another landing."""
         self.most_alike = self.most_in_vain = self.most_lowered = 0
         """See ``planner.effort.Effort``: ``in_a_row``, ``in_vain`` and ``looks``."""
         self.freed = flags(size)
@@ -123,44 +129,47 @@ def find_move(search: Search) -> int:
         search.row = first_row(search.book)
         if search.row < 0:
             return _NONE
-        cls = search.book.rows.cls[search.row]
-        found = _look_at(search, search.row, cls, search.bench.movers[cls])
+        found = _look_at(search, search.row, search.book.rows.cls[search.row])
         if found != _NEXT:
             return found
     return _GO_ON
 
 
-def _look_at(search: Search, row: int, cls: int, mover: Mover | None) -> int:
+def _look_at(search: Search, row: int, cls: int) -> int:
     """Look at the first row, of this class; return how it ends."""
-    book = search.book
-    if mover is None:
-        return _LOWER
+    book, bench = search.book, search.bench
     if is_outdated(book, row):
-        ask(book, search.bench.terms, mover, search.moved, search.most_lowered)
+        ask(book, bench.terms, _find_mover(bench, cls), search.moved, search.most_lowered)
         return _NEXT
     vain = search.only_rules or search.in_vain >= search.most_in_vain
     if vain and not promises_rules(book, row):
         return _NONE
     if _is_passed_over(search, row, cls) or _is_limited(search, row, cls):
         return _NEXT
-    pod = book.rows.pods[book.rows.next_pod[row]]
-    if search.all_by_python or mover.asks or search.candidates.by_python[pod]:
-        return _JUDGE
-    return judge_row(search, row, mover)
+    return _judge_row(search, row, _find_mover(bench, cls))
 
 
-def judge_row(search: Search, row: int, mover: Mover) -> int:
+def _find_mover(bench: Bench, cls: int) -> Mover:
+    mover: Mover | None = bench.movers[cls]
+    return bench.python.mover(cls) if mover is None else mover
+
+
+def _judge_row(search: Search, row: int, mover: Mover) -> int:
     """Judge the next pod of a row; return how it ends."""
     book, bench, candidates = search.book, search.bench, search.candidates
     if mover.pod is None:
-        return _LOWER
-    pod = book.rows.pods[book.rows.next_pod[row]]
-    cost, term = candidates.cost[pod], book.leading[row]
-    code = judge_pod(bench, mover, pod, book.rows.node[row], cost, True, False, True)
+        bench.python.lower(mover.cls)
+    pod, node = book.rows.pods[book.rows.next_pod[row]], book.rows.node[row]
+    cost, in_place = candidates.cost[pod], candidates.in_place[pod] != 0
+    search.code = judge_pod(bench, mover, pod, node, cost, True, in_place, True)
+    if search.steered or candidates.reviewed[pod]:
+        return _REVIEW
+    code = search.code
     if code != _GOOD_MOVE:
-        look = note(bench, mover, code, term, cost)
+        look = note(bench, mover, code, book.leading[row], cost)
         search.looks[row] = search.alike[mover.cls] = look
-    landing = -1 if code == _NO_NODE else mover.cluster.landings.nodes[0]
+    landings = mover.cluster.landings
+    landing = landings.nodes[0] if landings.count else -1
     return go_on(search, row, code == _GOOD_MOVE, bench.effect.gain, bench.effect.best, landing)
 
 

@@ -110,6 +110,11 @@ class LoadBalance:
             made = self._masks[cls] = self._views.setdefault(mask, view_of(mask.array))
         return made
 
+    def cost(self) -> Floats:
+        """Return what each node costs (N,)."""
+        update(self.rule)
+        return np.asarray(self.rule.cost)
+
     def inviting(self) -> Floats:
         """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it takes no pods."""
         update(self.rule)

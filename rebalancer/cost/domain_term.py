@@ -200,11 +200,11 @@ class DomainTerm(Term):
 
     def groups_of_move(self, cls: int, replacement: int) -> Iterator[Group]:
         """Yield the groups that a move of a pod of ``cls`` may change."""
-        return (self._groups[index] for index in self._indices((cls, replacement)))
+        return (self._groups[index] for index in self._indices({cls, replacement}))
 
     def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:
         """Return the rules of the groups that a move may change, with their weights."""
-        indices = self._indices((cls, replacement))
+        indices = self._indices({cls, replacement})
         return [(self._rule_of(index), self._groups[index].weight) for index in indices]
 
     def _rule_of(self, index: int) -> Rule:

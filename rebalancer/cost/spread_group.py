@@ -203,8 +203,8 @@ class SpreadGroup(RuledGroup):
 
     def requirement(self) -> str:
         """Return the maximum skew and the topology key, in a few words."""
-        few = f", minDomains {self._min_domains}" if self._min_domains is not None else ""
-        return f"at most {self._max_skew} apart (maxSkew {self._max_skew}{few})"
+        few = f" (minDomains {self._min_domains})" if self._min_domains is not None else ""
+        return f"at most {self._max_skew} apart{few}"
 
     def standing(self) -> str:
         """Return ``zone-a 3, zone-b 1`` for up to six domains, fullest first."""

@@ -82,18 +82,27 @@ _INDENT = " " * 14
 
 
 def format_checks(checks: Sequence[Check]) -> list[Block]:
-    """Return all findings for people, check by check, with a summary in the last line."""
+    """Return all findings for people, check by check, with a summary in the last line.
+
+    A problem that several checks have is written out once.
+    """
     lines: list[Block] = []
+    problems: list[str] = []
     for of in checks:
         lines.append(Passage(of.name, style="bold"))
         for finding in of.findings:
-            lines += _lines(finding)
+            lines += _lines(finding, problems)
+            if finding.grade is Grade.PROBLEM:
+                problems.append(finding.message)
     return [*lines, "", _sum(checks)]
 
 
-def _lines(finding: Finding) -> Iterator[Block]:
+def _lines(finding: Finding, problems: Iterable[str]) -> Iterator[Block]:
     word, style = _WORDS[finding.grade]
-    yield Passage(finding.message, _INDENT, label=word, style=style)
+    message = finding.message
+    for problem in problems:
+        message = message.replace(problem, "as above")
+    yield Passage(message, _INDENT, label=word, style=style)
     if finding.advice:
         yield Passage(finding.advice, f"{_INDENT}-> ", f"{_INDENT}   ")
     # What is to be copied stands as it is.

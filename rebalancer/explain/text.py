@@ -192,7 +192,7 @@ def outcome_of(report: RunReport, outcome: Outcome) -> str:
     move, status = outcome.move, outcome.status
     kept = "" if status is Status.PLANNED else f"; {status.value}: {outcome.message}"
     for_pod = move.makes_way_for and move.room is None
-    what = "changes places with another pod" if move.exchanges else "makes room for another move"
+    what = "changes places with another pod" if move.exchanges else "goes first for another move"
     way = f"; {what}" if for_pod else ""
     way += words.method_words(move.method)
     way += f"; steered, {count(len(move.marks), 'node')} marked" if move.marks else ""

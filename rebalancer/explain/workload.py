@@ -78,8 +78,8 @@ class Place:
     """Name of the zone or node; None for nodes without a zone."""
     zone: str | None
     now: int
-    after: int
-    """After the planned moves, each landed on its most probable node."""
+    after: float
+    """After the planned moves, by expectation: a pod that may land on one of two nodes counts a half on each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,20 +189,23 @@ def workload_facts(report: RunReport, recorder: WorkloadRecorder) -> WorkloadFac
 def _places(report: RunReport, pods: list[PodFacts]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Return the numbers of pods per zone and per node, without terminating pods."""
     now = Counter(pod.node for pod in pods if pod.node is not None and not pod.terminating)
-    after = now.copy()
+    after: dict[str, float] = defaultdict(float, now)
     for pod in pods:
         if pod.move is not None and pod.node is not None and pod.move.move.landings:
             after[pod.node] -= 1
-            after[pod.move.move.landings[0].node] += 1
+            for landing in pod.move.move.landings:
+                after[landing.node] += landing.probability
     names = sorted(now.keys() | after.keys())
-    nodes = [Place(name, report.domain_of(name), now[name], after[name]) for name in names]
+    nodes = [
+        Place(name, report.domain_of(name), now[name], round(after[name], 6)) for name in names
+    ]
     nodes = [place for place in nodes if place.now or place.after]
     every = {report.domain_of(name) for name in report.snapshot.nodes.names} - {None}
     by_zone: dict[str | None, list[Place]] = {zone: [] for zone in every}
     for place in nodes:
         by_zone.setdefault(place.zone, []).append(place)
     zones = [
-        Place(zone, zone, sum(p.now for p in places), sum(p.after for p in places))
+        Place(zone, zone, sum(p.now for p in places), round(sum(p.after for p in places), 3))
         for zone, places in sorted(by_zone.items(), key=lambda item: (item[0] is None, item[0]))
     ]
     nodes.sort(key=lambda p: (p.zone is None, p.zone or "", -p.now, p.name or ""))
@@ -230,10 +233,16 @@ def workload_data(facts: WorkloadFacts) -> dict[str, Any]:
         "terminating": facts.terminating,
         "unsettled": owner.unsettled,
         "zones": [
-            {"zone": place.zone, "pods": place.now, "after": place.after} for place in facts.zones
+            {"zone": place.zone, "pods": place.now, "after": plain_number(place.after)}
+            for place in facts.zones
         ],
         "nodes": [
-            {"node": place.name, "zone": place.zone, "pods": place.now, "after": place.after}
+            {
+                "node": place.name,
+                "zone": place.zone,
+                "pods": place.now,
+                "after": plain_number(place.after),
+            }
             for place in facts.nodes
         ],
         "rules": [
@@ -319,7 +328,7 @@ def _place_lines(facts: WorkloadFacts) -> Iterator[Block]:
 
 def _place(place: Place, indent: str, *, moves: bool) -> list[str]:
     name = indent + (place.name if place.name is not None else "no zone")
-    return [name, str(place.now), *[str(place.after)] * moves]
+    return [name, str(place.now), *[words.number(place.after)] * moves]
 
 
 # -- rules ---------------------------------------------------------------------------------------------
@@ -358,7 +367,7 @@ def _states(rule: WorkloadRule) -> Iterator[str]:
     else:
         yield f"now {_with(now.standing)}{_unmet(now)}"
     if (after.standing, after.unmet) != (now.standing, now.unmet):
-        yield f"after the plan {_with(after.standing)}{_unmet(after)}"
+        yield f"after the plan most probably {_with(after.standing)}{_unmet(after)}"
     if now.unsatisfiable is not None:
         yield f"cannot hold: {now.unsatisfiable}"
     elif after.unsatisfiable is not None:
@@ -403,7 +412,10 @@ def _evictable(facts: WorkloadFacts) -> Iterator[Block]:
         if pod.forbidden is not None:
             reasons[f"{pod.forbidden[0].value}: {pod.forbidden[1]}"] += 1
     free = sum(pod.may_move for pod in facts.pods)
-    yield f"May be moved: {free} of {count(len(facts.pods), 'pod')}"
+    held = sum(pod.forbidden is not None and not pod.protections for pod in facts.pods)
+    yield f"May be moved: {free} of {count(len(facts.pods), 'pod')}" + (
+        f"; {held} more once PodDisruptionBudgets allow it" if held else ""
+    )
     for text, pods in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         yield Passage(f"{count(pods, 'pod')} not, {text}", "  ", "      ")
 

@@ -60,7 +60,7 @@ class LeftByRule(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Of what a snapshot is: two of one cluster, soon after each other or in one state, say the same."""
+    """Where a snapshot comes from, to recognise repeats: two of one cluster in the same state, or taken soon after each other."""
 
     state: str = ""
     """A digest of the nodes, the pods and where they are; empty: not known."""

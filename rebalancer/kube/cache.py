@@ -367,7 +367,7 @@ class RunView:
             self._listener.take(event, pod)
 
     def settle(self, *, whole: bool) -> None:
-        """Record that all current data are known here, and with ``whole`` all later changes; the lock is held."""
+        """Begin to collect changes of pods anew, since the current data are known; unless ``whole``, some will be missing. The lock is held."""
         self._backlog = [] if whole else None
 
     def pods_are_listed(self) -> None:

@@ -47,6 +47,12 @@ class ContextChoice:
     """Section -> its entries that count, with their files, to which their paths are relative."""
 
 
+_WITHOUT = (
+    "`rebalancer demo --keep` starts a cluster to play with;"
+    " `rebalancer plan --snapshot FILE` needs none"
+)
+
+
 def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the kubeconfig files in kubectl's order: the flag, KUBECONFIG, ``~/.kube/config``.
 
@@ -66,7 +72,7 @@ def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple
         existing = tuple(path for path in named if path.is_file())
         if not existing:
             listed = ", ".join(str(path) for path in named)
-            raise ClusterReadError(f"KUBECONFIG names no existing file ({listed})")
+            raise ClusterReadError(f"KUBECONFIG names no existing file ({listed}). {_WITHOUT}")
         return existing
     default = _expand("~/.kube/config", home)
     return (default,) if default.is_file() else ()
@@ -307,8 +313,7 @@ def find_credentials(
         return in_cluster(environ, _SERVICE_ACCOUNT, call)
     raise ClusterReadError(
         "no cluster to talk to: there is no --kubeconfig, KUBECONFIG is not set, ~/.kube/config does"
-        " not exist, and this is not a pod with a service account. `rebalancer demo --keep` starts a"
-        " cluster to play with; `rebalancer plan --snapshot FILE` needs none"
+        f" not exist, and this is not a pod with a service account. {_WITHOUT}"
     )
 
 

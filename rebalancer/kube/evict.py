@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -199,6 +200,9 @@ def recreates_group(client: Client, namespace: str, name: str, *, seconds: float
     return read.spec.leader_worker_template.restart_policy != "None"
 
 
+_NAMES_POD = re.compile(r'^pods "[^"]*" is forbidden: ')
+
+
 def _answer(response: Response, server: str) -> EvictionAnswer:
     if response.ok and status_of(response.body).status == "Success":
         return EvictionAnswer(AnswerKind.EVICTED, "evicted")
@@ -235,7 +239,9 @@ def explain_refusal(response: Response, rule: AccessRule, server: str) -> Evicti
         return EvictionAnswer(
             AnswerKind.LOST, f"HTTP {status} does not say what happened: {text}", wait
         )
-    return EvictionAnswer(_REFUSALS.get(status, AnswerKind.FAILED), f"HTTP {status}: {text}")
+    # Without the pod's name equal refusals of many pods are one reason.
+    kind, text = _REFUSALS.get(status, AnswerKind.FAILED), _NAMES_POD.sub("", text)
+    return EvictionAnswer(kind, f"HTTP {status}: {text}")
 
 
 _REFUSALS = {404: AnswerKind.GONE, 409: AnswerKind.CHANGED}

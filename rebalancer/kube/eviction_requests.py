@@ -151,6 +151,16 @@ def withdraw(client: Client, namespace: str, pod: str, uid: str, at: str | None)
     return _apply(client, namespace, pod, uid, "Withdrawn", {} if at is None else {ASKED_AT: at})
 
 
+def _find_other(client: Client, namespace: str, uid: str) -> str:
+    """Return what an object of others says that has the name of our request; empty if there is none."""
+    try:
+        listed = list_requests(client, namespace, request_name(uid)) or ()
+    except ClusterReadError:
+        return ""
+    others = (replace(one, has_our_name=True).text for one in listed if one.in_place_of == uid)
+    return next(others, "")
+
+
 def _apply(
     client: Client, namespace: str, pod: str, uid: str, intent: str, annotations: dict[str, str]
 ) -> EvictionAnswer:
@@ -177,6 +187,9 @@ def _apply(
         return EvictionAnswer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
     except ClusterReadError as error:
         return EvictionAnswer(AnswerKind.FORBIDDEN, str(error))
+    if response.status == 422 and (other := _find_other(client, namespace, uid)):
+        # It was made after the requests were listed.
+        return EvictionAnswer(AnswerKind.DROPPED, other)
     if not response.ok:
         answer = explain_refusal(response, _PATCH, client.server)
         # Of the API or the namespace, not of the pod.

@@ -9,7 +9,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError, RebalancerError
 from rebalancer.kube.resources import AccessRule
-from rebalancer.wire.kinds import Resource
+from rebalancer.wire.kinds import ALL, Resource
 
 _VALUES = {
     ("create", "", "pods/eviction"): "mode: enforce",
@@ -22,20 +22,11 @@ _VALUES = {
     ("get", "apps", "replicasets"): "rbac.restarts: true",
     ("get", "apps", "deployments"): "rbac.restarts: true",
     ("patch", "apps", "deployments"): "rbac.restarts: true",
-    ("list", "metrics.k8s.io", "nodes"): "rbac.usage: true",
-    ("list", "metrics.k8s.io", "pods"): "rbac.usage: true",
     ("list", "events.k8s.io", "events"): "rbac.events: true",
-    ("list", "autoscaling.x-k8s.io", "capacitybuffers"): "rbac.capacityBuffers: true",
-    ("get", "", "podtemplates"): "rbac.capacityBuffers: true",
-    ("list", "karpenter.sh", "nodeclaims"): "rbac.karpenter: true",
-    ("list", "karpenter.sh", "nodepools"): "rbac.karpenter: true",
     ("list", "", "configmaps"): "rbac.namespacePolicies: true",
-    ("list", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
-    ("create", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
-    ("patch", "lifecycle.k8s.io", "evictionrequests"): "rbac.evictionRequests: true",
-    ("list", "storage.k8s.io", "volumeattachments"): "rbac.volumeAttachments: true",
 }
-"""(verb, group, resource) -> the value; rights that the chart always grants have none."""
+"""(verb, group, resource) -> the value, where it depends on the verb; rights that the chart always grants have none."""
+_OF_KINDS = {(one.group, one.plural): one.chart_value for one in ALL if one.chart_value}
 
 
 def name_values(rules: Iterable[AccessRule]) -> tuple[str, ...]:
@@ -45,15 +36,10 @@ def name_values(rules: Iterable[AccessRule]) -> tuple[str, ...]:
 
 
 def _value_of(rule: AccessRule) -> str | None:
-    if rule.resource == "horizontalpodautoscalers":
-        return "rbac.autoscalers: true"
-    if rule.resource in ("podgroups", "leaderworkersets"):
-        return "rbac.podGroups: true"
-    if rule.group == "resource.k8s.io":
-        return "rbac.devices: true"
     if rule.group == "cluster.x-k8s.io":
         return f"rbac.clusterApi: {rule.namespace}"
-    return _VALUES.get((rule.verb, rule.group, rule.resource))
+    by_verb = _VALUES.get((rule.verb, rule.group, rule.resource))
+    return by_verb or _OF_KINDS.get((rule.group, rule.resource))
 
 
 _MAX_TEXT = 500

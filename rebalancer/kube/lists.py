@@ -29,7 +29,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response, Stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.wire import lists, pods
-from rebalancer.wire.kinds import ASKED_FOR, ESSENTIAL, INDEPENDENT, JOBS, PODS, Resource
+from rebalancer.wire.kinds import ALL, ASKED_FOR, ESSENTIAL, INDEPENDENT, JOBS, PODS, Resource
 from rebalancer.wire.objects import ListMeta, ObjectMeta, Workload
 from rebalancer.wire.pods import FINISHED, PodRecord
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
@@ -258,7 +258,7 @@ def object_decoders(kind: str, wanted: Container[str] | None = None) -> Decoders
     return {PROTOBUF: from_protobuf, **json} if kind in IN_PROTOBUF else json
 
 
-IN_PROTOBUF = frozenset({"Node", "ReplicaSet", "Deployment"})
+IN_PROTOBUF = frozenset(one.kind for one in ALL if one.in_protobuf and one is not PODS)
 """Kinds that come in numbers; the others are few or small."""
 
 

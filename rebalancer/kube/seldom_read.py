@@ -22,14 +22,8 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
 from rebalancer.snapshot.buffers import fold_buffers
-from rebalancer.snapshot.devices import (
-    DeviceObjects,
-    claims_devices,
-    find_provided,
-    is_unoffered,
-    list_asked,
-    with_devices,
-)
+from rebalancer.snapshot.device_requests import DeviceObjects, find_provided, list_asked
+from rebalancer.snapshot.devices import claims_devices, is_unoffered, with_devices
 from rebalancer.snapshot.karpenter import POOL, NodeClaim, fold_node_claims
 from rebalancer.snapshot.model import Buffer, PodGroup, PodGroupKey, Snapshot
 from rebalancer.snapshot.pod_groups import fold_pod_groups, groups_of_use
@@ -238,7 +232,7 @@ def read_node_claims(
     except ClusterReadError as error:
         notes = (f"{_NO_CLAIMS}: {error}",)
         return None, notes * _matters(client, KARPENTER[0], error)
-    return fold_node_claims(claims, pools), ()
+    return fold_node_claims(claims, pools, snapshot.captured_at), ()
 
 
 def find_karpenter(client: Client) -> tuple[tuple[Resource, ...], tuple[str, ...]]:

@@ -11,12 +11,19 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError, RebalancerError
-from rebalancer.migrate.options import budgets, defaults, list_equivalents, read_usage
+from rebalancer.migrate.options import (
+    budgets,
+    defaults,
+    list_equivalents,
+    list_left_out,
+    read_usage,
+)
 from rebalancer.migrate.plugins import PeerPolicy
 from rebalancer.migrate.pods import Evictor, limits, protections, select_of
 from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Peer, Use
 from rebalancer.policy.forms import as_yaml
 from rebalancer.policy.load import load_text
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Direction, Params
 
@@ -51,6 +58,9 @@ def merge_profiles(
         strategy.observes |= _is_limited(strategy.uses, notes)
     _one_direction(strategies.values(), known, notes)
     _top_level(peer.top, notes)
+    limited = budgets(peer.top)
+    if strategies:
+        _note_budgets(limited, notes)
     observes = dry_run or (bool(strategies) and all(one.observes for one in strategies.values()))
     directions = {known[one.strategy].direction for one in strategies.values()}
     default = Protect().model_dump(mode="json", by_alias=True)
@@ -59,7 +69,7 @@ def merge_profiles(
         "kind": "Policy",
         "mode": "observe" if observes else None,
         "steer": "marks" if Direction.PACK in directions else None,
-        "budgets": budgets(peer.top),
+        "budgets": limited,
         "method": _method(peer.top, notes),
         "usage": measured.usage,
         "protect": {
@@ -72,6 +82,18 @@ def merge_profiles(
         for name, one in sorted(strategies.items())
     }
     return data
+
+
+def _note_budgets(limited: Mapping[str, Any], notes: Notes) -> None:
+    """Add a note on the default budgets that ``limited`` does not replace."""
+    default = Budgets().model_dump(mode="json", by_alias=True, exclude={"marks"})
+    held = {name: most for name, most in default.items() if most and name not in limited}
+    text = ", ".join(f"{name} {most}" for name, most in held.items())
+    notes.add(
+        (),
+        KeyFate.DIFFERS,
+        f"limited by default here, though not there: {text}; budgets of the policy changes that",
+    )
 
 
 def _method(top: FilePart[PeerPolicy], notes: Notes) -> dict[str, Any]:
@@ -107,10 +129,12 @@ def _strategies(
     pairs = ((use, ours) for use in peer.uses for ours in list_equivalents(use))
     for use, ours in pairs:
         default = defaults(known[ours.strategy])
-        options = ours.options(use, default, notes)
-        if options is None:
+        all_options = ours.options(use, default, notes)
+        if all_options is None:
             continue
-        options = {key: v for key, v in options.items() if v != default.get(key, {})}
+        options = {key: v for key, v in all_options.items() if v != default.get(key, {})}
+        for path in list_left_out(use, all_options, options):
+            notes.add_default(path)
         made = _Strategy(ours.strategy, options, select_of(use, peer.top, notes))
         same = (
             one

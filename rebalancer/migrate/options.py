@@ -333,6 +333,31 @@ def list_equivalents(use: Use) -> tuple[Equivalent, ...]:
     return _EQUIVALENTS[use.plugin], _OF_ENDED
 
 
+_WRITTEN_AS = {
+    "thresholds": ("under",),
+    "targetThresholds": ("over",),
+    "useDeviationThresholds": ("deviation",),
+    "maxPodLifeTimeSeconds": ("maxPodLifeTime", "minPodLifetime"),
+    "minPodLifetimeSeconds": ("minPodLifetime",),
+    "nodeAffinityType": ("required", "preferred"),
+    "includePreferNoSchedule": ("preferNoSchedule",),
+    "includedTaints": ("include",),
+    "includeSoftConstraints": ("constraints",),
+}
+"""Argument of a plug-in -> our options; all others that our options have keep their names."""
+
+
+def list_left_out(use: Use, options: Options, written: Options) -> Iterator[KeyPath]:
+    """Yield the arguments in the file whose ``options`` are not ``written``, since they are our defaults."""
+    model = type(use.args.value)
+    for field in model.model_fields:
+        name = model.model_fields[field].alias or field
+        ours = [key for key in _WRITTEN_AS.get(name, (name,)) if key in options]
+        given = field in use.args.value.model_fields_set
+        if given and ours and not any(key in written for key in ours):
+            yield use.args.at(name)
+
+
 def defaults(params: type[Params]) -> dict[str, Any]:
     """Return the defaults of a strategy's options as plain data."""
     # Not every strategy may stand without options; they have defaults anyway.

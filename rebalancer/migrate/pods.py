@@ -43,6 +43,8 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
     _add_shared(evictors, notes)
     for evictor in evictors:
         _remarks(evictor, notes)
+        for name in _list_left_out(evictor.value, converted):
+            notes.add_default(evictor.at(*name))
     return {key: value for key, value in converted.items() if value is not None}
 
 
@@ -126,21 +128,38 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
     return format_duration(min(max(longest, timedelta(0)), _MAX_AGE))
 
 
+def _list_left_out(args: EvictorArgs, converted: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the keys in the file that ask for no more than our defaults, which hold."""
+    default = Protect().model_dump(mode="json", by_alias=True)
+    given = {
+        "singleReplicas": ("minReplicas",) if args.min_replicas == 2 else None,
+        "minPodAge": ("minPodAge",) if args.min_pod_age is not None else None,
+        "volumes": args.list_switches("PodsWithPVC"),
+        "localStorage": args.list_refusals("PodsWithLocalStorage"),
+        "systemCritical": args.list_refusals("SystemCriticalPods"),
+    }
+    for key, name in given.items():
+        if name is not None and converted[key] in (None, default[key]):
+            yield name
+
+
 def _add_shared(evictors: Sequence[Evictor], notes: Notes) -> None:
     """Add a note on each protection of a profile that holds for the other profiles, too, which do not ask for as much."""
     if len(evictors) < 2:
         return
-    asked: dict[str, list[object]] = {
-        "minPodAge": [evictor.value.min_pod_age for evictor in evictors],
-        "minReplicas": [_single_replicas(evictor) or None for evictor in evictors],
-        "podProtections": [evictor.value.list_switches("PodsWithPVC") for evictor in evictors],
+    asked: dict[tuple[str, str], list[object]] = {
+        ("minPodAge", "younger pods"): [evictor.value.min_pod_age for evictor in evictors],
+        ("minReplicas", "single replicas"): [_single_replicas(each) or None for each in evictors],
+        ("podProtections", "pods with volumes"): [
+            evictor.value.list_switches("PodsWithPVC") for evictor in evictors
+        ],
     }
-    for name, of_profiles in asked.items():
+    for (name, pods), of_profiles in asked.items():
         for evictor, one in zip(evictors, of_profiles, strict=True):
             if one is None or all(other is not None for other in of_profiles):
                 continue
             path = evictor.at(*map(str, one)) if isinstance(one, tuple) else evictor.at(name)
-            notes.add(path, KeyFate.DIFFERS, "holds for the pods of all profiles")
+            notes.add(path, KeyFate.DIFFERS, f"{pods} of the other profiles stay, too")
 
 
 def _remarks(evictor: Evictor, notes: Notes) -> None:
@@ -160,6 +179,8 @@ def _remarks(evictor: Evictor, notes: Notes) -> None:
     for protection, fate, text in _NEVER:
         if (keys := args.list_switches(protection)) is not None:
             notes.add(evictor.at(*keys), fate, f"{protection}: {text}")
+        elif (keys := args.list_refusals(protection)) is not None:
+            notes.add(evictor.at(*keys), KeyFate.ALWAYS, f"{protection}: {text}")
     if (
         args.pod_protections.config.pods_with_pvc.protected_storage_classes
         and not args.list_switches("PodsWithPVC")
@@ -199,7 +220,7 @@ def select_of(use: Use, top: FilePart[PeerPolicy], notes: Notes) -> Plain:
             [getattr(use.args.value, "label_selector", None), evictor.label_selector]
         ),
         "nodes": _nodes(top, notes),
-        "priority": _priority(evictor),
+        "priority": _priority(use.evictor, notes),
         "minReplicas": evictor.min_replicas if evictor.min_replicas > 2 else None,
         "ownerKinds": _owner_kinds(use, notes),
         "podDisruptionBudget": True if evictor.list_switches("PodsWithoutPDB") else None,
@@ -270,12 +291,19 @@ def _nodes(top: FilePart[PeerPolicy], notes: Notes) -> Plain:
     return {"matchExpressions": rules}
 
 
-def _priority(evictor: EvictorArgs) -> Plain:
-    threshold = evictor.priority_threshold
-    if evictor.list_switches("SystemCriticalPods"):
+def _priority(evictor: Evictor, notes: Notes) -> Plain:
+    threshold = evictor.value.priority_threshold
+    if evictor.value.list_switches("SystemCriticalPods"):
         return {}  # In the descheduler, both are one protection.
     if threshold.name:
-        return {} if threshold.name in _SYSTEM_CLASSES else {"below": threshold.name}
+        if threshold.name in _SYSTEM_CLASSES:
+            return {}
+        text = (
+            f"its value is read from pods with the PriorityClass {threshold.name}, and in a snapshot file from the class;"
+            " while neither is there, nothing that it limits moves: write its value"
+        )
+        notes.add(evictor.at("priorityThreshold", "name"), KeyFate.DIFFERS, text)
+        return {"below": threshold.name}
     if threshold.value is None or threshold.value >= _SYSTEM_CRITICAL:
         return {}
     return {"below": max(threshold.value, _LEAST_PRIORITY)}

@@ -23,6 +23,17 @@ _V1ALPHA1 = "descheduler/v1alpha1"
 _DATA_KEY = "policy.yaml"
 _POLICY, _VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
 _DRY_RUN = "dry-run"
+_OPTIONS = "cmdOptions"
+_OBSERVES = "becomes mode: observe: it plans and moves nothing"
+OUR_VALUES = frozenset([
+    "activeDeadlineSeconds", "affinity", "commonLabels", "cronJobAnnotations", "cronJobLabels", "dnsConfig",
+    "dnsPolicy", "extraEnv", "failedJobsHistoryLimit", "fullnameOverride", "image", "imagePullSecrets",
+    "jobAnnotations", "jobLabels", "kind", "nameOverride", "namespaceOverride", "nodeSelector", "podAnnotations",
+    "podLabels", "podSecurityContext", "priorityClassName", "rbac", "resources", "runtimeClassName", "schedule",
+    "securityContext", "serviceAccount", "startingDeadlineSeconds", "successfulJobsHistoryLimit", "suspend",
+    "terminationGracePeriodSeconds", "timeZone", "tolerations", "ttlSecondsAfterFinished",
+])  # fmt: skip
+"""Values that our chart has, too, under the same name."""
 _TRUE = ("", "1", "t", "true", "none")
 """What Go reads as true, and a flag without a value."""
 _VALUES: tuple[KeyPath, ...] = ((), ("spec", "values"), ("spec", "source", "helm", "valuesObject"))
@@ -54,11 +65,11 @@ def read_source(raw: bytes, file: str) -> PolicySource:
     """
     stream = parse_stream(raw, file)
     document = _whole(*(stream[0] if len(stream) == 1 else _choose(stream, file)))
-    outer = document.data
+    outer = document
     values = next((path for path in _VALUES if _holds_values(_at(document, path))), None)
     if values is not None:
         document = _below(document, values)
-        outer, document = document.data, _in_values(document)
+        outer, document = document, _in_values(document)
     elif isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
         document = _in_config_map(document, raw)
     _check_kind(document)
@@ -66,9 +77,12 @@ def read_source(raw: bytes, file: str) -> PolicySource:
     notes = Notes(document)
     started = [each.data for each, _ in stream if each is not None]
     dry_run = any(map(_starts_dry_run, started))
+    if dry_run:
+        notes.add((), KeyFate.DIFFERS, f"--{_DRY_RUN}: {_OBSERVES}")
     if values is not None:
         _note_chart(document, notes)
-        dry_run = dry_run or _has_dry_run(outer.get("cmdOptions"))
+        _note_values(outer, notes)
+        dry_run = dry_run or _has_dry_run(outer.data.get(_OPTIONS))
     return PolicySource(document, notes, dry_run)
 
 
@@ -171,6 +185,25 @@ def _note_chart(document: YamlDocument, notes: Notes) -> None:
             KeyFate.LOST,
             f"the chart's own profiles, which hold where the values have none; {whole}",
         )
+
+
+def _note_values(values: YamlDocument, notes: Notes) -> None:
+    """Note each value beside the policy: most are about the descheduler's own workload."""
+    for key, value in values.data.items():
+        if key in (_POLICY, _VERSION) or value in (None, "", {}, []):
+            continue
+        if key == _OPTIONS and isinstance(value, dict):
+            for option in value:
+                if option != _DRY_RUN:
+                    text = "a flag of the descheduler"
+                    notes.add((_OPTIONS, option), KeyFate.LOST, text, of=values)
+                elif _has_dry_run(value):
+                    notes.add((_OPTIONS, option), KeyFate.DIFFERS, _OBSERVES, of=values)
+        else:
+            text = f"a value of its chart; ours has its own {key}"
+            if key not in OUR_VALUES:
+                text = "a value of its chart, which ours has not"
+            notes.add((key,), KeyFate.LOST, text, of=values)
 
 
 def _in_config_map(outer: YamlDocument, raw: bytes) -> YamlDocument:

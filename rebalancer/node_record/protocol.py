@@ -57,7 +57,7 @@ class TaskPhase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """The content of a record, independent of its format."""
+    """What a record says in any format: who does what with the node, why, until when, and what of the node is theirs."""
 
     by: str
     """The process, source or run that wrote it."""

@@ -1,19 +1,26 @@
-"""What a component does with a node, phase by phase: one table, and the two writes by which a node is taken and given back.
+"""What a component does with a node, phase by phase: one table, two writes by which a node is taken and given back, one loop.
 
 Drain, replacement (with and without new machines) and scale-in declare a :class:`Process` each; an interruption has
 steps of its own (``rebalancer.machines.interruption``), and shares the phases and what is shown of them. Each change is
 one write, guarded by the version that was read: the process may be killed after each, and the next one reads the
 record and goes on.
+
+What is done in the phases are *courses*: generators that do what can be done now, then yield the seconds until there may be
+more. A drain, a replacement with or without new machines, the acts of scale-in and scale-out in a run, and the steps before an
+interruption and their undoing are courses. None pauses by itself: so courses are made of courses, and
+:func:`carry_out` alone knows how a process pauses, and why it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Generic
+from typing import Generic, TypeVar
 
 import msgspec
 
+from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson
 from rebalancer.node_record.protocol import (
@@ -115,7 +122,7 @@ class Process(Generic[C]):
         return Write(record, NodeChange(unschedulable=cordon, labels=labels, taints=taints))
 
     def settle(self, node: NodeView, before: C | None, record: C) -> C:
-        """Return the record as it stands on the node: with what the one before it owns, and leaves to it."""
+        """Return ``record`` as it is to be written: it keeps the cordon and label that the record before owns and that still stand."""
         if before is None:
             return msgspec.structs.replace(claiming(record, Claims()), uid=record.uid or node.uid)
         owns = self.form.task(before).owns
@@ -257,3 +264,21 @@ def _change(
     if node is None:
         return Entered(why_not=GONE)
     return Entered(node, process.read(node), why)
+
+
+T = TypeVar("T")
+
+Course = Generator[float, str | None, T]
+"""Yields seconds; each ``yield`` evaluates to why the process must end, or None; returns the result."""
+
+
+def carry_out(course: Course[T], stop: Stop) -> T:
+    """Carry a course out to its end; return its result. Once ``stop`` comes, the course decides what is still to be done."""
+    with closing(course):
+        try:
+            pause = next(course)
+            while True:
+                pause = course.send(stop.wait(pause))
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -86,7 +86,7 @@ class Result(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineOutcome:
-    """The result of an interruption that its source receives at the end."""
+    """How the steps for an interrupted machine have ended; the source that announced it is told so."""
 
     result: Result
     steps: Mapping[str, StepOutcome]

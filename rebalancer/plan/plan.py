@@ -369,6 +369,8 @@ class Plan:
     """Seconds for which these marks last."""
     pinned: str = ""
     """Which pods hold nodes that would be emptied, and on how few of these they fit; empty if none do."""
+    pinned_nodes: tuple[str, ...] | None = None
+    """Of these nodes those to mark at the end of the run: they would be free if the pods stood together. None: marks are left as they are."""
     nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
     """Node -> what happens to it, where a strategy empties nodes."""
 
@@ -404,7 +406,7 @@ class Plan:
 
     @property
     def stopped(self) -> str:
-        """Why the plan ends here."""
+        """Why the plan has no more moves, in words."""
         return self.explanation.make().stopped
 
     @property

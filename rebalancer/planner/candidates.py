@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core import rows as core
-from rebalancer.core.moves import ask
+from rebalancer.core.moves import Mover, ask
 from rebalancer.core.views import view_of
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effects import Effects
@@ -64,9 +64,12 @@ class CandidateRows:
         self._related: dict[int, Int32s] = {}
         self.moved = view_of(draft.state.moved)
         # Rules that hold are not lowered: of most classes nothing is promised.
-        named = [of.term.candidates().cls for of in terms]
-        for cls in np.unique(np.concatenate([np.zeros(0, np.int32), *named])).tolist():
-            self._ask(cls)
+        naming: dict[int, list[int]] = {}
+        for index, of in enumerate(terms):
+            for cls in np.unique(of.term.candidates().cls).tolist():
+                naming.setdefault(cls, []).append(index)
+        for cls, of_class in naming.items():
+            self._ask(effects.promising(cls, of_class))
 
     # -- the table ----------------------------------------------------------------------------------
 
@@ -177,7 +180,7 @@ class CandidateRows:
         book = self.book
         book.marked = int(steered)
         for cls in np.flatnonzero(self._stale).tolist():
-            self._ask(cls)
+            self._ask(self._effects.mover(cls))
         if again:
             # Where nothing at all has moved since, the answer is the same.
             self._looked[self._looked < book.moves] = -1
@@ -208,7 +211,7 @@ class CandidateRows:
         for other in asked.tolist():
             if reopened is None or other not in reopened:
                 core.open_refused(self.book, other)
-            self._ask(other)
+            self._ask(self._effects.mover(other))
         return concerned
 
     def related(self, cls: int) -> Int32s:
@@ -226,10 +229,9 @@ class CandidateRows:
 
     # -- asking the terms ---------------------------------------------------------------------------
 
-    def _ask(self, cls: int) -> None:
+    def _ask(self, mover: Mover) -> None:
         """Ask the terms about one class."""
-        effects = self._effects
-        ask(self.book, effects.bench.terms, effects.mover(cls), self.moved, self._effort.looks)
+        ask(self.book, self._effects.bench.terms, mover, self.moved, self._effort.looks)
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:

@@ -62,7 +62,7 @@ class Commit:
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can move in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
-        reason = f"frees room for {ref}: {self.reason(strategy, pair)}"
+        reason = f"goes first for {ref}: {self.reason(strategy, pair)}"
         where = step.cls, step.node
         return self._carry_out(step.pod, where, step.verdict, strategy, reason, wave, other)
 

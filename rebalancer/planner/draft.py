@@ -250,6 +250,8 @@ class Draft:
         of = next(of for of in self.problem.contributions if of.strategy == strategy)
         if of.not_judged:
             unjudged.append(of.not_judged)
+        if of.selected is not None and not of.selected.with_waiting(self.snapshot).any():
+            unjudged.append("select matches no pod")
         if ended := self.ended.left(strategy):
             entries[Entry.SOFT] += of.weight * ended
             violated += ended

@@ -1,4 +1,4 @@
-"""The effect of moving one pod on the cost, at each possible landing, as the core computes it."""
+"""What moving one pod does to the cost, as the core computes it; and what the core asks back (:class:`~rebalancer.core.moves.MoveCallbacks`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.core import effects as core
-from rebalancer.core.moves import Bench, Mover, RefusedRow
+from rebalancer.core.moves import Bench, Mover, RefusedRow, judge_landings
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
@@ -17,12 +17,14 @@ from rebalancer.cost.view import View
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE
+from rebalancer.scheduler.lowering import write_landings
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 _ENTRIES = len(Entry)
 _MINE = 1
 """In ``core.MoveEffect.named``: the strategy may move the pod."""
+_UNPREDICTED = core.REFUSALS.index("not predicted")
 _KEPT = 8192
 """So many movers are kept."""
 _KEPT_READY = 1024
@@ -48,7 +50,9 @@ class Effects:
             len(self.strategies),
             [None if of.selected is None else view_of(of.selected.nodes) for of in terms],
         )
-        self.bench = Bench(lowered, _demands(view, threshold), len(view.snapshot.classes))
+        demands, classes = _demands(view, threshold), len(view.snapshot.classes)
+        has_pending = view.scheduler.pending.has_any
+        self.bench = Bench(lowered, demands, classes, self, has_pending=has_pending)
         self._kept, self._ready = list[Mover](), list[Mover]()
         self.newest = self.bench.effect
         # Views of its arrays: each look at a field of the core makes a new one.
@@ -56,6 +60,8 @@ class Effects:
             np.asarray,
             (self.newest.gain, self.newest.best, self.newest.shares, self.newest.named),
         )
+        self._numbered = [(index, of.term) for index, of in enumerate(terms)]
+        self._mine = _find_mine(terms, classes)
         self._keys = [(entry, name) for entry in range(_ENTRIES) for name in self.strategies]
         self._in_order = list(dict.fromkeys(weighted.strategy for weighted in terms))
 
@@ -73,43 +79,74 @@ class Effects:
             self._kept.append(known)
         return known
 
-    def make_ready(self, cls: int) -> bool:
-        """Lower the replacements of a class, so that the core finds their landings; return whether it can."""
+    def promising(self, cls: int, terms: Sequence[int]) -> Mover:
+        """Return a class with the rules of only some terms, to be asked what it promises."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        rules = _rules_of(cls, replacement, [self._numbered[index] for index in terms])
+        mine = view_of(self._mine[cls])
+        return Mover(cls, replacement, rules, rules, mine, None, leaves=True, gone=False)
+
+    def lower(self, cls: int) -> Mover:
+        """Return a class with its replacement lowered."""
         mover = self.mover(cls)
-        if mover.pod is None and len(self._ready) >= _KEPT_READY:
-            for other in self._ready:
-                other.pod = None
-            self._ready.clear()
-        model, state = self._view.scheduler.of(mover.replacement), self._view.state
-        pod = model.make_ready(state, mover.replacement)
-        if pod is not None and mover.pod is None:
+        if mover.pod is None:
+            if len(self._ready) >= _KEPT_READY:
+                for other in self._ready:
+                    other.pod = None
+                self._ready.clear()
             self._ready.append(mover)
-        mover.pod, mover.asks = pod, pod is None
-        if pod is not None:
-            mover.cluster = model.lowering.cluster
-        return pod is not None
+        model = self._view.scheduler.of(mover.replacement)
+        mover.pod = model.lower(self._view.state, mover.replacement)
+        mover.cluster = model.lowering.cluster
+        return mover
+
+    def may_feed(self, pod: int) -> bool:
+        """Return whether pending pods may take the room of a pod."""
+        return self._view.scheduler.pending.may_take(self._view.state, pod)
+
+    def judge_feeding(
+        self, mover: Mover, pod: int, node: int, cost: float, in_place: bool, for_gain: bool
+    ) -> int:
+        """Judge a move whose room pending pods may take, see :func:`judge_landings`."""
+        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        return self.judge(mover, prediction, pod, node, cost, in_place=in_place, for_gain=for_gain)
+
+    def judge(
+        self,
+        mover: Mover,
+        prediction: Prediction,
+        pod: int,
+        node: int,
+        cost: float,
+        *,
+        in_place: bool,
+        for_gain: bool,
+    ) -> int:
+        """Judge a move with this prediction, see :func:`judge_landings`."""
+        self.bench.takers = prediction.takers
+        write_landings(mover.cluster.landings, prediction)
+        if prediction.unmodelled:
+            return _UNPREDICTED
+        with self._taking(prediction) as added:
+            return judge_landings(self.bench, mover, pod, node, added, cost, in_place, for_gain)
 
     def _lower(self, cls: int) -> Mover:
         snapshot = self._view.snapshot
         replacement = snapshot.classes[cls].replacement
         foreign = snapshot.foreign_nodes(replacement)
-        mine = [
-            not (of.held or cls in of.resting) and (of.selected is None or of.selected.classes[cls])
-            for of in self._terms
-        ]
         return Mover(
             cls,
             replacement,
-            _rules_of(cls, replacement, [of.term for of in self._terms]),
-            _rules_of(cls, replacement, [self._guard]),
-            view_of(np.array(mine, bool)),
+            _rules_of(cls, replacement, self._numbered),
+            _rules_of(cls, replacement, [(0, self._guard)]),
+            view_of(self._mine[cls]),
             None if foreign is None else view_of(np.ascontiguousarray(foreign)),
             leaves=not snapshot.classes[cls].restarts,
             gone=snapshot.waits(cls),
         )
 
     @contextmanager
-    def taking(self, prediction: Prediction) -> Iterator[Any]:
+    def _taking(self, prediction: Prediction) -> Iterator[Any]:
         """Place the pending pods that take the freed room; yield what they add to each term (T,).
 
         A pending pod may fix a rule by its landing: that is no gain of the move.
@@ -205,11 +242,22 @@ def _demands(view: View, threshold: Threshold) -> core.Demands:
     )
 
 
-def _rules_of(cls: int, replacement: int, terms: Sequence[Term]) -> core.RulesOfMove:
-    """Return the rules of ``terms`` that a move between two classes may change."""
+def _find_mine(terms: Sequence[WeightedTerm], classes: int) -> Bools:
+    """Return whether the strategy of each term may move pods of each class (C, T)."""
+    mine = np.ones((classes, len(terms)), bool)
+    for index, of in enumerate(terms):
+        mine[list(of.resting), index] = False
+        if of.selected is not None:
+            mine[:, index] &= of.selected.classes
+        mine[:, index] &= not of.held
+    return mine
+
+
+def _rules_of(cls: int, replacement: int, terms: Sequence[tuple[int, Term]]) -> core.RulesOfMove:
+    """Return the rules of ``terms``, each with its number, that a move between two classes may change."""
     named = [
         (index, rule, weight)
-        for index, term in enumerate(terms)
+        for index, term in terms
         for rule, weight in term.rules_of_move(cls, replacement)
     ]
     return core.RulesOfMove(

@@ -28,17 +28,20 @@ from rebalancer.planner.together import TogetherJudge, TogetherRules
 from rebalancer.planner.trial import Trial
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
+from rebalancer.snapshot.marks import find_marked
 from rebalancer.snapshot.protect import ALONE, PASSING
+from rebalancer.wire.marks import PINS
 
 
 class LeavingPods:
     """Per node: the pods that must leave so that it becomes empty, and which of these pods cannot leave."""
 
-    def __init__(self, draft: Draft, of: Contribution) -> None:
+    def __init__(self, draft: Draft, of: Contribution, without: Sequence[int] = ()) -> None:
+        """``without``: pods that are taken to be elsewhere."""
         snapshot, problem = draft.snapshot, draft.problem
         self._draft, self._of, pods = draft, of, snapshot.pods
         here = draft.state.unmoved()
-        here = here[~snapshot.per_node[here]]
+        here = here[~snapshot.per_node[here] & ~np.isin(here, without)]
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
         size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
         # The largest first: they fit into few places.
@@ -132,6 +135,8 @@ class EmptyingTrial:
         """
         self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
         self._draft, self._pods, self._others = draft, pods, others
+        # A mark takes the place of the one that a node has because pods hold it.
+        self._marked = find_marked(draft.snapshot, PINS) & (not removes)
         guard = guard_term(draft.view)
         self._judge = Judge(draft.view, draft.enforced, guard, draft.settings.threshold)
         self._together = TogetherJudge(draft, self._judge, draft.enforced, guard)
@@ -151,7 +156,7 @@ class EmptyingTrial:
         marked = np.array(sorted(nodes), np.int32)
         closed = np.union1d(marked, self._others).astype(np.int32)
         failing: dict[int, str] = {}
-        with self._keeping_off(marked), Trial(self._draft.state) as trial:
+        with self._keeping_off(marked[~self._marked[marked]]), Trial(self._draft.state) as trial:
             for node in nodes:
                 before = trial.here()
                 if (why := self._leave(trial, node, closed)) is not None:
@@ -237,11 +242,12 @@ class Emptier:
         others: Bools,
         *,
         removes: bool = False,
+        without: Sequence[int] = (),
     ) -> None:
-        """``removes``: see :class:`EmptyingTrial`."""
+        """``removes``: see :class:`EmptyingTrial`; ``without``: see :class:`LeavingPods`."""
         self._draft, self._emptiable = draft, emptiable
         self._nodes = emptiable.nodes & ~others
-        self._pods = LeavingPods(draft, of)
+        self._pods = LeavingPods(draft, of, without)
         closed = np.flatnonzero(others).astype(np.int32)
         self._trial = EmptyingTrial(draft, self._pods, closed, removes=removes)
         self._removes = removes
@@ -269,6 +275,20 @@ class Emptier:
             else:
                 able.append(node)
         return self._choice(self._fitting(able), begun)
+
+    def able(self, nodes: Sequence[int]) -> list[int]:
+        """Return which of ``nodes`` are worth it, and can be emptied together, once what ends by itself is over."""
+        worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
+        return self._fitting(
+            [
+                node
+                for node in nodes
+                if self._nodes[node]
+                and self._pods.blocked(node, for_good=True) is None
+                and self._too_cheap(node) is None
+                and (worth[node] >= least or not len(self._pods.on(node)))
+            ]
+        )
 
     def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return a choice of exactly the nodes ``begun`` (N,): other moves come before new nodes."""

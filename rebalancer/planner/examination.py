@@ -24,7 +24,7 @@ from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import Verdict, is_gamble
 from rebalancer.scheduler.prediction import Prediction
 
-NONE, GOOD, LOWER, JUDGE, _GO_ON = range(len(core.ENDS))
+NONE, GOOD, REVIEW, _GO_ON = range(len(core.ENDS))
 # What another landing could change.
 _BY_LANDING = (
     Code.NO_GAIN,
@@ -38,7 +38,7 @@ _BY_LANDING = (
 
 
 class Examination:
-    """What keeps candidates back: judges those that the core does not judge alone, and keeps the reasons of all.
+    """What keeps candidates back: has the last word where marks may help, and keeps the reasons of all.
 
     It leaves the draft's state unchanged.
     """
@@ -71,10 +71,10 @@ class Examination:
     def _set_up(self, effort: Effort) -> core.Search:
         """Return the search, as the core has it."""
         draft, rows, allowance = self._draft, self._candidates, self._allowance
-        by_python = draft.lifted.copy()
+        in_place = np.zeros(len(draft.lifted), bool)
         for one in self._terms:
             if one.term.in_place:
-                by_python[one.term.judged()] = True
+                in_place[one.term.judged()] = True
         strategies = [one.strategy for one in self._terms]
         search = core.Search(
             rows.book,
@@ -83,7 +83,8 @@ class Examination:
             core.CandidateArrays(
                 view_of(self._costs),
                 view_of(draft.snapshot.pods.ready),
-                view_of(by_python),
+                view_of(draft.lifted),
+                view_of(in_place),
                 view_of(np.array([allowance.number_of(name) for name in strategies], np.int64)),
                 view_of(np.array([allowance.makes_room(name) for name in strategies], bool)),
                 view_of(allowance.owner_limits()),
@@ -111,19 +112,15 @@ class Examination:
             if (row := self._candidates.row_of(pair)) >= 0:
                 self.search.starting[row] = self._allowance.starting[pair] > 0
 
-    def answer(self, promise: Promise, *, steered: bool) -> tuple[int, Verdict | None]:
-        """Judge the first row, which the core does not judge alone; return how its loop ends then, and the verdict if Python gave one.
+    def review(self, promise: Promise, *, steered: bool) -> tuple[int, Verdict]:
+        """Have the last word on the first row, which the core has judged; return how its loop ends then, and the verdict.
 
         ``steered``: if the scheduler's own choice is not good enough, marks may enforce another landing.
         """
         pair, pod = promise.pair, promise.pod
-        if not steered and self._is_plain(pair[0], pod):
-            mover = self.judge.effects.mover(pair[0])
-            return core.judge_row(self.search, promise.row, mover), None
-        cost = float(self._costs[pod])
-        verdict = self.judge.judge(pod, pair[1], cost)
+        verdict = self.verdict(promise)
         if steered:
-            verdict = self._steer(pair, promise, verdict, cost)
+            verdict = self._steer(pair, promise, verdict, float(self._costs[pod]))
         refusal, prediction = verdict.refused, verdict.prediction
         if refusal is None and self._stays_unready(pod, verdict):
             refusal = Refusal.of(Why.UNREADY)
@@ -137,17 +134,10 @@ class Examination:
         gain, best = view_of(np.array(verdict.gain)), view_of(np.array(verdict.best))
         return core.go_on(self.search, promise.row, refusal is None, gain, best, landing), verdict
 
-    def _is_plain(self, cls: int, pod: int) -> bool:
-        """Return whether the core can judge a pod alone, since no pending pod takes the room that it leaves."""
-        state, pending = self._draft.state, self._draft.scheduler.pending
-        if self.search.candidates.by_python[pod] or pending.may_take(state, pod):
-            return False
-        return self.judge.effects.make_ready(cls)
-
     def verdict(self, promise: Promise) -> Verdict:
-        """Return the verdict on a move that the core alone has judged."""
-        self.judge.take(promise.pair[0])
-        return self.judge.verdict(promise.pod, float(self._costs[promise.pod]))
+        """Return the verdict on the move that the core has just judged."""
+        judge = self.judge.take(promise.pair[0], self.search.code)
+        return judge.verdict(float(self._costs[promise.pod]))
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
         """Return whether an unready pod, which may move only for its bad state, would move for its place."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Self
 
 from rebalancer.core import moves as core
 from rebalancer.core.effects import REFUSALS, MoveEffect, find_unwanted
-from rebalancer.core.landings import LandingTable
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
@@ -19,7 +17,7 @@ from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.lowering import read_landings
-from rebalancer.scheduler.prediction import Prediction, uniform
+from rebalancer.scheduler.prediction import Prediction
 
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
@@ -38,6 +36,7 @@ _NOTHING = (0.0, 0.0, 0.0)
     _NOTHING_EXPECTED,
     _NO_NODE,
     _LIMITED,
+    _UNPREDICTED,
 ) = range(len(REFUSALS))
 _WHY = {
     _OTHER_SYSTEM: (Why.OTHER_OS, "foreign"),
@@ -65,14 +64,14 @@ class Judge:
         self._in_place = [one.term for one in terms if one.term.in_place]
         self.effects = Effects(view, terms, guard, threshold)
         self._code = _GOOD
-        self._landings: LandingTable | None = None
-        """The landings of the newest move, if the core has found them; None: they are in ``_prediction``."""
-        self._prediction = uniform(np.zeros(0, np.int32))
+        """Why the newest move is refused."""
+        self._mover: core.Mover
+        """Its class."""
 
     def judge(self, pod: int, node: int, cost: float) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, with the scheduler's landing."""
         self.is_good(pod, node, cost)
-        return self.verdict(pod, cost)
+        return self.verdict(cost)
 
     def harmless(self, pod: int, node: int) -> Verdict:
         """Return the verdict on moving ``pod`` to enable another move: refused if it does harm.
@@ -80,96 +79,55 @@ class Judge:
         No improvement is required, but no rule may get worse on any landing, and the replacement must not come back.
         """
         self.is_good(pod, node, 1.0, for_gain=False)
-        return self.verdict(pod, 1.0, for_gain=False)
+        return self.verdict(1.0, for_gain=False)
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, given the prediction of its landing."""
-        self._judge_landing(pod, node, cost, prediction, for_gain=True)
-        return self.verdict(pod, cost)
+        self._mover = mover = self.effects.lower(int(self._view.state.cls_of[pod]))
+        self._code = self.effects.judge(
+            mover, prediction, pod, node, cost, in_place=self.may_come_back(pod), for_gain=True
+        )
+        return self.verdict(cost)
 
     def is_good(self, pod: int, node: int, cost: float, *, for_gain: bool = True) -> bool:
         """Judge the move of ``pod`` off ``node``, with the scheduler's landing; return whether it is good.
 
         The reasons and the numbers are in :meth:`verdict` until the next judgement, and in ``effects``.
         """
-        state, scheduler = self._view.state, self._view.scheduler
-        mover = self.effects.mover(int(state.cls_of[pod]))
-        if scheduler.pending.may_take(state, pod) or not self.effects.make_ready(mover.cls):
-            prediction = scheduler.pending.foresee(state, pod)
-            self._judge_landing(pod, node, cost, prediction, for_gain=for_gain)
-            return not self._code
-        self._landings = mover.cluster.landings
-        self._code = core.judge_pod(
-            self.effects.bench,
-            mover,
-            pod,
-            node,
-            cost,
-            state.lives(pod),
-            self._may_come_back(pod),
-            for_gain,
-        )
+        state, bench, back = self._view.state, self.effects.bench, self.may_come_back(pod)
+        self._mover = mover = self.effects.lower(int(state.cls_of[pod]))
+        self._code = core.judge_pod(bench, mover, pod, node, cost, state.lives(pod), back, for_gain)
         return not self._code
 
-    def _judge_landing(
-        self, pod: int, node: int, cost: float, prediction: Prediction, *, for_gain: bool
-    ) -> None:
-        self._landings, self._prediction = None, prediction
-        self._code = _NO_NODE
-        if prediction.unmodelled or not len(prediction.nodes):
-            return
-        effects, nodes = self.effects, prediction.nodes
-        with effects.taking(prediction) as added:
-            move = effects.move(pod, node, nodes)
-            self._code = core.judge_landing(
-                effects.bench,
-                effects.mover(move.cls),
-                move,
-                view_of(prediction.probability),
-                added,
-                cost,
-                self._may_come_back(pod),
-                for_gain,
-            )
-
-    def _may_come_back(self, pod: int) -> bool:
+    def may_come_back(self, pod: int) -> bool:
         """Return whether a replacement on the same node will do for a term that judges ``pod``."""
         return bool(self._in_place) and any(term.judges(pod) for term in self._in_place)
 
-    @property
-    def prediction(self) -> Prediction:
-        """The landing of the newest move."""
-        if self._landings is not None:
-            self._prediction, self._landings = read_landings(self._landings), None
-        return self._prediction
+    def take(self, cls: int, code: int) -> Self:
+        """Take over the move of a pod of a class as the core has just judged it."""
+        self._code, self._mover = code, self.effects.mover(cls)
+        return self
 
-    def take(self, cls: int) -> None:
-        """Take over the move of a pod of a class that the core has just judged, and not refused."""
-        self._code, self._landings = _GOOD, self.effects.mover(cls).cluster.landings
-
-    def verdict(self, pod: int, cost: float, *, for_gain: bool = True) -> Verdict:
-        """Return the verdict on the newest move, which was of ``pod`` at this cost."""
-        prediction, effects = self.prediction, self.effects
-        refused = self.refusal(pod, cost, for_gain=for_gain)
-        if self._code == _NO_NODE:
+    def verdict(self, cost: float, *, for_gain: bool = True) -> Verdict:
+        """Return the verdict on the newest move, which was judged at this cost."""
+        effects, mover, code = self.effects, self._mover, self._code
+        prediction = read_landings(mover.cluster.landings, effects.bench.takers)
+        refused = None
+        if code:
+            newest = effects.newest
+            refused = self._refuse(mover.cls, code, newest, prediction, cost, for_gain=for_gain)
+        if code in (_NO_NODE, _UNPREDICTED):
             return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)
         gain, best = effects.gain, effects.best
         if refused is None:
             return Verdict(prediction, gain, best, effects.by_strategy(), None)
-        newest = effects.newest
         vain = tuple(newest.vain[: newest.vain_count]) if for_gain else ()
         return Verdict(prediction, gain, best, {}, refused, vain)
 
-    def refusal(self, pod: int, cost: float, *, for_gain: bool = True) -> Refusal | None:
-        """Return why the newest move, which was of ``pod`` at this cost, is refused; None if it is not."""
-        if not self._code:
-            return None
-        cls, newest = int(self._view.snapshot.pods.cls[pod]), self.effects.newest
-        return self._refuse(cls, self._code, newest, self.prediction, cost, for_gain=for_gain)
-
     def refusal_of(self, cls: int, look: core.RefusedRow) -> Refusal:
         """Return why a pod of a class was refused when the core looked at its move."""
-        return self._refuse(cls, look.code, look, read_landings(look), look.cost)
+        prediction = read_landings(look, look.takers)
+        return self._refuse(cls, look.code, look, prediction, look.cost)
 
     def _refuse(
         self,
@@ -184,8 +142,9 @@ class Judge:
         """Return why the core refuses a move, with the numbers."""
         snapshot, threshold = self._view.snapshot, self._threshold
         replacement = snapshot.classes[cls].replacement
-        if prediction.unmodelled:
-            return Refusal.of(Why.UNPREDICTED, parts=prediction.unmodelled)
+        if code == _UNPREDICTED:
+            parts = self._view.scheduler.why_unpredicted(replacement)
+            return Refusal.of(Why.UNPREDICTED, parts=parts)
         if code == _NO_NODE:
             zone = self._view.missing_zone(replacement)
             return Refusal.of(Why.NO_NODE, landing=prediction, zone=zone)

@@ -12,14 +12,12 @@ from rebalancer.base.plain_text import count
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, freeze
-from rebalancer.snapshot.karpenter import POOL, NodeClaim, Takes
+from rebalancer.snapshot.karpenter import POOL, SOON, NodeClaim, Takes
 from rebalancer.snapshot.leaving import OF_KARPENTER, Announcement, NoticeKind
 from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts
 from rebalancer.snapshot.state import ClusterState
 
-_SOON = 900.0
-"""Seconds within which Karpenter may take a node for nothing to land there; also the longest for which a node that goes counts as a change."""
 _LOOK, _LOOK_AT_EACH, _LONGEST_LOOK = 60.0, 0.5, 300.0
 """Seconds after which Karpenter has looked at a node: for the cluster, more for each of its nodes, at most."""
 
@@ -62,7 +60,7 @@ def find_changing(snapshot: Snapshot) -> tuple[int, int]:
     coming = going = 0
     for claim in snapshot.node_claims or ():
         if claim.going:
-            lately = snapshot.captured_at - claim.going_since < _SOON
+            lately = snapshot.captured_at - claim.going_since < SOON
             going += lately and snapshot.nodes.index.get(claim.node) in on_nodes
         else:
             coming += is_coming(claim, snapshot)
@@ -144,7 +142,7 @@ class _Candidates:
     def _judge(self, node: int, claim: NodeClaim) -> str:
         """Return why Karpenter may take a node, whatever is on others; empty if nothing says so."""
         # A node that should have expired long ago stays: Karpenter has not removed it.
-        if abs(claim.expires - self._snapshot.captured_at) < _SOON:
+        if abs(claim.expires - self._snapshot.captured_at) < SOON:
             return f"Karpenter is to replace it: NodeClaim {claim.name} expires"
         if Takes.EMPTY in claim.takes and self._may_go(node) and not len(self._on(node)):
             return "Karpenter may remove it: it is empty"
@@ -201,7 +199,7 @@ class _Candidates:
             for node, claim in self._claims.items()
             if node not in self.why
             and Takes.UNDERUTILIZED in claim.takes
-            and claim.consolidatable_from - self._snapshot.captured_at < _SOON
+            and claim.consolidatable_from - self._snapshot.captured_at < SOON
             and not self._has_kept(claim)
             and self._may_go(node)
             and len(self._on(node))
@@ -220,7 +218,8 @@ class _Candidates:
         if not claim.consolidatable_since:
             return False
         look = min(_LONGEST_LOOK, _LOOK + _LOOK_AT_EACH * len(snapshot.nodes))
-        return snapshot.captured_at - claim.consolidatable_since >= look + claim.pool.held_up
+        since = max(claim.consolidatable_since, claim.pool.held_until)
+        return snapshot.captured_at - since >= look
 
 
 class _Places:

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from rebalancer.base.plain_text import and_more, count
+from rebalancer.base.plain_text import FEW, and_more, count, did_you_mean
 from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.karpenter import describe_closed
@@ -36,8 +36,6 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
     """Return warnings, one line each, about selects and labels; ``scope``: restrictions by the command line."""
     selects = [("--select", scope.select)] if scope.select else []
     return [
-        *_missing_namespace(snapshot, scope.namespace),
-        *_unmatched_selector(snapshot, scope),
         *closed_windows(policy, snapshot.captured_at),
         *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
@@ -47,9 +45,22 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
     ]
 
 
-def _missing_namespace(snapshot: Snapshot, namespace: str | None) -> Iterator[str]:
-    if namespace is not None and namespace not in snapshot.namespaces:
-        yield f"-n {namespace}: there is no such namespace, so that nothing may move"
+def list_flag_notes(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
+    """Yield warnings about flags that leave nothing to move: they come before all others."""
+    if (missing := describe_missing_namespace(snapshot, scope.namespace)) is not None:
+        yield missing
+    yield from _unmatched_selector(snapshot, scope)
+
+
+def describe_missing_namespace(
+    snapshot: Snapshot, namespace: str | None, others: Iterable[str] = ()
+) -> str | None:
+    """Return what is wrong with ``-n`` where no object shows that the namespace exists; ``others``: more that do."""
+    known = {*snapshot.namespaces, *others}
+    if namespace is None or namespace in known:
+        return None
+    meant = did_you_mean(namespace, known, listed=FEW)
+    return f"-n {namespace}: there is no such namespace{meant}"
 
 
 def _unmatched_selector(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
@@ -246,7 +257,9 @@ def _unreadable(snapshot: Snapshot) -> list[str]:
     if lost := lost_pods(snapshot):
         lines.append(f"{lost} (they count nowhere, and stay)")
     if snapshot.missing:
-        lines.append(f"not in the snapshot: {_by_reason(snapshot.missing)}")
+        of_file = any(text.endswith(": none in the file") for text in snapshot.missing)
+        more = "; `rebalancer snapshot` reads all kinds" if of_file else ""
+        lines.append(f"not in the snapshot: {_by_reason(snapshot.missing)}{more}")
     return lines
 
 

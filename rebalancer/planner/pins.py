@@ -200,6 +200,8 @@ class _Search:
     """Rules between pods count."""
     _inside: Bools = field(init=False)
     """(N,) the nodes that are held."""
+    _order: dict[int, int] = field(init=False)
+    """Node -> its rank among equal ones: those first from which most pods would have to go."""
     _kinds: dict[int, int] = field(init=False)
     _needs: list[tuple[Bools, Floats]] = field(init=False)
     _apart: int = field(init=False)
@@ -216,6 +218,7 @@ class _Search:
         self._room = FreeRoom(self.draft)
         items = Items(self.draft, ~self._inside)
         away = self._others()
+        self._order = self._rank_nodes(away)
         with ExitStack() as stack:
             for pod in (*self.pods, *away.tolist()):
                 stack.enter_context(self._room.without(items.standing(pod)))
@@ -231,6 +234,13 @@ class _Search:
         mine = pods.living & np.isin(pods.node, self.held) & ~snapshot.per_node
         mine[list(self.pods)] = False
         return np.flatnonzero(mine).astype(np.int32)
+
+    def _rank_nodes(self, others: Int32s) -> dict[int, int]:
+        """Return each node with its rank: most ``others`` first, then most of the pods."""
+        on = self.draft.snapshot.pods.node
+        moving, staying = Counter(on[others].tolist()), Counter(on[list(self.pods)].tolist())
+        ranked = sorted(self.held, key=lambda node: (-moving[node], -staying[node], node))
+        return {node: rank for rank, node in enumerate(ranked)}
 
     def _rank(self, item: Item) -> tuple[float, int, bytes, int]:
         """Return the rank of a pod: the largest first, those that are alike one after the other."""
@@ -271,22 +281,23 @@ class _Search:
     def _to_try(self, place: int, fits: Bools, used: Sequence[int]) -> list[int]:
         """Return the nodes to try for an item: used ones first, and one of those that are alike."""
         first = self._first_of_alike(place)
-        order = [node for node in self.held if fits[node] and node >= first]
+        order = [node for node, rank in self._order.items() if fits[node] and rank >= first]
         fresh = {self._kinds[node]: node for node in reversed(order) if node not in used}
         free = self._room.free
         roomy = sorted(
-            fresh.values(), key=lambda node: (self.weights[node], -int(free[:, node].sum()), node)
+            fresh.values(),
+            key=lambda node: (self.weights[node], -int(free[:, node].sum()), self._order[node]),
         )
         return [*(node for node in order if node in used), *roomy]
 
     def _first_of_alike(self, place: int) -> int:
-        """Return the node of the item before, if the two are alike: which of them stands where makes no difference."""
+        """Return the rank of the node of the item before, if the two are alike: which of them stands where makes no difference."""
         if not place or self.draft.scheduler.spread.hard(self._items[place].cls):
             return -1  # a hard spread lets the same pods in by one order, and not by another
         one, other = self._items[place], self._items[place - 1]
         if (one.cls, one.nodes.tobytes()) != (other.cls, other.nodes.tobytes()):
             return -1
-        return self._room.placed[other.pod][1]
+        return self._order[self._room.placed[other.pod][1]]
 
     def _number_kinds(self) -> dict[int, int]:
         """Return node -> a number that is the same for nodes that are alike for the items, before any stands there."""

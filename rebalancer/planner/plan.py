@@ -169,6 +169,7 @@ def _explain(
             unmet,
             rest,
             lost_pods(draft.snapshot),
+            narrowed=any(of.selected is not None for of in draft.problem.contributions),
         ),
         backlog=backlog,
         funnel=_funnel(draft, before, result, skips, removals),
@@ -225,7 +226,7 @@ def _backlog(
 
     ``removals``: the number of deferred deletions of finished pods, which is added.
     """
-    if not (waiting or removals):
+    if not (waiting or removals) or draft.allowance.per_run == 0:
         return Backlog()
     kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]
     moves = removals + (max(1, lower_bound(kept_back, ())) if waiting else 0)

@@ -12,7 +12,7 @@ from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Move, NodeCode, Outcome, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.notices import scope_notes
+from rebalancer.planner.notices import list_flag_notes, scope_notes
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Problem
@@ -20,7 +20,7 @@ from rebalancer.planner.recheck import recheck
 from rebalancer.planner.rules import NEEDS_MARKS, NO_HISTORY, History, RunRules
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import scores_of, unmet_of
-from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
+from rebalancer.planner.whole_nodes import find_freed, with_empty_nodes, with_reviewed_nodes
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.in_flight import as_ended, with_requests
 from rebalancer.snapshot.marks import to_be_empty
@@ -158,13 +158,18 @@ def make_plan(
     if made.plan.emptied is not None:
         names, marked = problem.snapshot.nodes.names, to_be_empty(problem.snapshot)
         emptied = frozenset(names[node] for node in np.flatnonzero(marked).tolist())
-    notes = (*_idle(rules), *scope_notes(rules.policy, snapshot, rules.scope_with(history)))
+    scope = rules.scope_with(history)
+    notes = (*_idle(rules), *scope_notes(rules.policy, snapshot, scope))
     return Planned(
         snapshot,
-        replace(
-            made.plan,
-            warnings=(*made.plan.warnings, *notes),
-            pinned=_describe_pins(rules, history, problem, made.plan),
+        _with_pins(
+            rules,
+            replace(
+                made.plan,
+                warnings=(*list_flag_notes(snapshot, scope), *made.plan.warnings, *notes),
+            ),
+            Draft(problem, rules.settings(history)),
+            marks=reviewed is None,
         ),
         tuple(rules.standstill(snapshot, clock_skew, history)),
         rules,
@@ -177,15 +182,26 @@ def make_plan(
     )
 
 
-def _describe_pins(rules: RunRules, history: History, problem: Problem, made: Plan) -> str:
-    """Return which pods hold nodes that a strategy would empty, if they would need fewer together; empty if none do."""
-    index = problem.snapshot.nodes.index
-    held = [index[node] for node, of in made.nodes.items() if of.code is NodeCode.POD_STAYS]
-    if not held:
-        return ""
-    prices = node_prices(rules.policy.prices, problem.snapshot)
-    pins = find_pins(Draft(problem, rules.settings(history)), held, prices)
-    return "" if pins is None or not pins.saved else f"{pins.line} (`rebalancer capacity`)."
+def _with_pins(rules: RunRules, plan: Plan, draft: Draft, *, marks: bool) -> Plan:
+    """Return the plan with what it says of pods that hold nodes; ``marks``: it may mark such nodes.
+
+    Marked are those that the strategy would empty if the pods stood together: elsewhere a mark would keep pods away for nothing.
+    """
+    snapshot = draft.snapshot
+    held = [
+        snapshot.nodes.index[n] for n, of in plan.nodes.items() if of.code is NodeCode.POD_STAYS
+    ]
+    prices = node_prices(rules.policy.prices, snapshot) if held else None
+    pins = find_pins(draft, held, prices) if held else None
+    freed: list[int] = []
+    if pins is not None and pins.saved:
+        plan = replace(plan, pinned=f"{pins.line} (`rebalancer capacity`).")
+        surplus = sorted(set(pins.nodes) - set(pins.together))
+        if plan.emptied is not None and marks:
+            freed = find_freed(draft, next(iter(rules.emptying())), pins.pods, surplus)
+    if plan.emptied is None or not marks:
+        return plan
+    return replace(plan, pinned_nodes=tuple(snapshot.nodes.names[node] for node in freed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,26 +45,31 @@ def stopped(
     unmet: Sequence[UnmetRule] = (),
     rest: float | None = None,
     lost: str = "",
+    *,
+    narrowed: bool = False,
 ) -> str:
     """Return one line on why the plan ends.
 
     ``cut``: why planning ended early, or None. ``in_flight``: the budget that earlier runs' moves in flight use up,
     or None. ``eagerness``: the policy's; moves refused for it alone would gain something. ``unmet``: the rules that
     stay unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
-    that ends the plan. ``lost``: a phrase on pods that count nowhere, since their nodes do not exist.
+    that ends the plan. ``lost``: a phrase on pods that count nowhere, since their nodes do not exist. ``narrowed``:
+    a strategy does not judge the rules of all pods, because of its ``select``.
     """
     left = sum(score.violated for score in after.values())
-    codes = Counter(skip.code.value for skip in skips)
-    codes = codes or Counter(code for rule in unmet for code in rule.codes)
+    codes = _main_codes(skips, unmet)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
     end = f" {count(impossible, 'constraint')} cannot hold as things are." if impossible else ""
     if not after:
         return "Nothing was judged: no strategy is on."
     if left == 0 and (unjudged := _describe_unjudged(after)) is not None:
-        return unjudged + end
+        return (
+            f"After these moves {unjudged[:1].lower()}{unjudged[1:]}" if moves else unjudged
+        ) + end
     if left == 0:
-        rules = "every rule that can hold holds" if impossible else "every rule holds"
+        of = " of the pods that its strategy selects" if narrowed else ""
+        rules = f"every rule{of} that can hold holds" if impossible else f"every rule{of} holds"
         if lost:
             rules = f"no rule that was judged is unmet, but {lost}, and count nowhere"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
@@ -74,7 +79,7 @@ def stopped(
     if cut is not None:
         return f"Planning was ended early: {cut}. {still}"
     if in_flight is not None:
-        return f"Moves in flight use up a budget ({in_flight}): {still}"
+        return f"Moves in flight, or pods that are not Ready yet, use up a budget ({in_flight}): {still}"
     if backlog.moves:
         return f"This run can do no more: {still}"
     if rest is not None:
@@ -83,12 +88,24 @@ def stopped(
     nothing = "Nothing more" if moves else "Nothing"
     declined = any(skip.code in DECLINED for skip in skips)
     gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
+    if Code.BUDGET.value in codes:
+        gained = "can be moved within the budgets" + (" of one run" if moves else "")
     head = f"{nothing} {gained}"
     head += " yet" if any(map(_waits, skips)) or codes.keys() & _NEXT_RUN else ""
     stay = "stays" if left == 1 else "stay"
     return (
         f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{end}"
     )
+
+
+def _main_codes(skips: Sequence[Skip], unmet: Sequence[UnmetRule]) -> Counter[str]:
+    """Return code -> how many unmet rules stay for it, by what keeps most pods of each; of pods where no rule is known."""
+    if not unmet:
+        return Counter(skip.code.value for skip in skips)
+    codes: Counter[str] = Counter()
+    for rule in unmet:
+        codes.update(dict.fromkeys(list(rule.codes)[:1], rule.rules))
+    return codes
 
 
 def _waits(skip: Skip) -> bool:

@@ -28,7 +28,7 @@ from rebalancer.snapshot.protect import TEXTS
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
 # worse landing is no reason to put off what pays.
 _CLEARLY_LESS = 0.3
-_SECOND = "the pod that it frees room for"
+_SECOND = "the pod that it goes first for"
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,10 +234,10 @@ class _Review:
 
     def _in_vain(self, other: str) -> str:
         if other in self._ended:
-            return f"the pod that it frees room for stays: {self._ended[other][1]}"
+            return f"the pod that it goes first for stays: {self._ended[other][1]}"
         if other in self._named:
-            return "the pod that it frees room for stays: its strategy only observes"
-        return "the move that it frees room for is not in the plan"
+            return "the pod that it goes first for stays: its strategy only observes"
+        return "the move that it goes first for is not in the plan"
 
     # -- what is reported of it ------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
+from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_lasting_marks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import node_prices
 from rebalancer.snapshot.protect import (
@@ -189,7 +189,7 @@ class RunRules:
         snapshot = self.with_zones(snapshot, history)
         kept = to_be_empty(snapshot)
         if marked is not None:
-            snapshot = with_empty_marks(snapshot, marked)
+            snapshot = with_lasting_marks(snapshot, marked)
         snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
         profile = self.scheduler_profile(snapshot)

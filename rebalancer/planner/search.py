@@ -23,7 +23,7 @@ from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
-from rebalancer.planner.examination import GOOD, JUDGE, LOWER, NONE, Examination
+from rebalancer.planner.examination import GOOD, NONE, REVIEW, Examination
 from rebalancer.planner.exchanges import ExchangeJudge, ExchangeWaves
 from rebalancer.planner.gang_plan import GangPlan
 from rebalancer.planner.judge import Judge
@@ -139,7 +139,7 @@ class _Pass:
         observed: bool,
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
-        self._effort, self._has_pending = effort, draft.scheduler.pending.has_any
+        self._effort = effort
         self._freed: Collection[Pair] = ()
         """Pairs for which chains of the wave before have made room: they go even if their landing is uncertain. Another move
         might otherwise take that room."""
@@ -255,11 +255,9 @@ class _Pass:
             found, verdict = core.find_move(search), None
             if found == NONE:
                 break
-            if found == LOWER:
-                examination.judge.effects.make_ready(rows.pair_of(search.row)[0])
-            elif found == JUDGE:
+            if found == REVIEW:
                 promise = rows.promise_of(search.row)
-                found, verdict = examination.answer(promise, steered=rung.steered)
+                found, verdict = examination.review(promise, steered=rung.steered)
             if found == GOOD:
                 promise = rows.promise_of(search.row)
                 chosen.append(self._make(promise, verdict or examination.verdict(promise), wave))
@@ -277,7 +275,7 @@ class _Pass:
             search.freed[self.candidates.row_of(pair)] = 1
         search.in_vain = 0
         search.only_certain, search.only_rules = rung.only_certain, rung.only_rules
-        search.again, search.all_by_python = rung.again, rung.steered or self._has_pending
+        search.again, search.steered = rung.again, rung.steered
 
     def _make(self, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
         """Move a pod of the best row, and open what that concerns."""

@@ -58,6 +58,13 @@ def with_reviewed_nodes(
     return _Planned(strategy, make, decide, settings, phase).left_of(reviewed, empty)
 
 
+def find_freed(draft: Draft, strategy: str, pods: Sequence[int], nodes: Sequence[int]) -> list[int]:
+    """Return which of ``nodes`` the strategy would empty if ``pods`` stood elsewhere, beside those that it empties now."""
+    of = _contribution(draft.problem, strategy)
+    closed = to_be_empty(draft.snapshot) | find_marked_by_others(draft.snapshot)
+    return sorted(Emptier(draft, of, _emptiable(draft, of), closed, without=pods).able(nodes))
+
+
 class _Planned:
     def __init__(
         self, strategy: str, make: MakeProblem, decide: Decide, settings: Settings, phase: Phase

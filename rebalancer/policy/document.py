@@ -203,7 +203,7 @@ def _compose(raw: bytes, compose: Callable[[str, Any], list[yaml.Node]]) -> list
             f"holds a character that YAML forbids (#x{ord(error.character) if isinstance(error.character, str) else error.character:04x})",
         ) from None
     except yaml.MarkedYAMLError as error:
-        raise _UnusableError(*_syntax(error)) from None
+        raise _UnusableError(*_syntax(error, text)) from None
     except (ValueError, OverflowError):  # An escape such as \U00110000: PyYAML leaves it to chr().
         text = "holds an escape in quotes that is no character; write the character itself"
         raise _UnusableError(0, text) from None
@@ -221,7 +221,7 @@ def _nodes(text: str, compose: Callable[[str, Any], list[yaml.Node]]) -> list[ya
     return compose(text, _Loader)
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> tuple[int, str]:
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark is not None else 0
     what = ", ".join(part for part in (error.context, error.problem) if part)
@@ -230,8 +230,22 @@ def _syntax(error: yaml.MarkedYAMLError) -> tuple[int, str]:
         hint = "; indent with spaces, not with tabs"
     elif "single document" in what:
         hint = "; put each document into a file of its own"
+    elif "expected <block end>" in what or "mapping values" in what:
+        hint = _ask_indentation(text, line)
     column = f" (column {mark.column + 1})" if mark is not None else ""
     return line, f"is not YAML: {what}{column}{hint}"
+
+
+def _ask_indentation(text: str, line: int) -> str:
+    """Return a hint on a line that begins in another column than the one with text before it; empty if it does not."""
+    lines = text.split("\n")
+    written = (n for n in range(line - 1, 0, -1) if lines[n - 1].split("#")[0].strip())
+    if (before := next(written, None)) is None:
+        return ""
+    first, second = (
+        len(one) - len(one.lstrip(" ")) for one in (lines[before - 1], lines[line - 1])
+    )
+    return f"; is line {line} indented as line {before}?" if first != second else ""
 
 
 class _Reader:
@@ -415,7 +429,8 @@ def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
         return detail["msg"].removeprefix("Value error, ")
     if kind in ("enum", "literal_error"):
         choices = [part.strip("'") for part in _choices(detail)]
-        name = closest(value, choices)
+        meant = _MEANT.get(value) if isinstance(value, str) else None
+        name = meant if meant in choices else closest(value, choices)
         hint = f"; did you mean {name}?" if name is not None else ""
         return f"{quote_value(value)} is none of {', '.join(choices)}{hint}"
     if kind in _WANTED:
@@ -426,6 +441,10 @@ def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
         text = f"{bound:g}" if isinstance(bound, float) else str(bound)
         return f"{quote_value(value)} should be {words} {text}"
     return f"{quote_value(value)} {detail['msg'].removeprefix('Input ')}"
+
+
+_MEANT = {"DoNotSchedule": "hard", "ScheduleAnyway": "soft", "dry-run": "observe"}
+"""What others call a value -> its name here."""
 
 
 def _choices(detail: ErrorDetails) -> Sequence[str]:

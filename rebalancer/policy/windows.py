@@ -130,10 +130,14 @@ class Window(Section, json_schema_extra={"oneOf": _EITHER}):
 
     def closes(self, now: float) -> float | None:
         """Return when the window that is open at ``now`` closes (Unix seconds); None if it is not open."""
+        end = self.end_of_last(now)
+        return end if end is not None and now < end else None
+
+    def end_of_last(self, now: float) -> float | None:
+        """Return when the window closes that opened last before ``now``, or at it (Unix seconds); None if none has."""
         # All openings have the same length, so the latest one decides.
         last = self._last_start(now)
-        end = None if last is None else last + self.for_.total_seconds()
-        return end if end is not None and now < end else None
+        return None if last is None else last + self.for_.total_seconds()
 
     def openings(self, now: float) -> Iterator[float]:
         """Yield the times after ``now`` at which the window opens, in order (Unix seconds)."""

@@ -167,7 +167,7 @@ class Machines(Protocol):
 
 
 class Outdated(enum.StrEnum):
-    """What makes a machine outdated: what a new one of its group would have, and it has not."""
+    """What of a machine is compared with a new machine of its group; it is outdated where the two differ."""
 
     TEMPLATE = "template"
     """The template of machines and its version."""

@@ -47,6 +47,9 @@ _OUTCOME = ("Outcome", 11, "")
 _NOT_IN_FILE = "not in the snapshot: "
 """Begins what a report notes of a file; a file of `kubectl get` rarely has every kind."""
 
+_FORBIDS = "PodDisruptionBudget"
+"""Where a file may lack objects of this kind, the cluster may refuse moves that are shown."""
+
 
 RUNS = "<!--runs-->"
 """Stands in a live page where the list of runs is to be put."""
@@ -69,8 +72,7 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             cluster=words.cluster_line(report),
             **_of_report(live=live),
             numbers=_numbers(summary),
-            warnings=[one for one in report.warnings if not one.startswith(_NOT_IN_FILE)],
-            remarks=[one for one in report.warnings if one.startswith(_NOT_IN_FILE)],
+            **_split_warnings(report),
             steps=summary.changes.names,
             few=FEW,
             rules=_rules(summary),
@@ -94,6 +96,17 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
         )
     )
     yield "\n"
+
+
+def _split_warnings(report: RunReport) -> dict[str, list[str]]:
+    """Return the warnings for the top of the page, and the remarks on kinds that a file rarely has for its end."""
+    remarks = [one for one in report.warnings if one.startswith(_NOT_IN_FILE)]
+    warnings = [one for one in report.warnings if one not in remarks]
+    if any(one.startswith(_FORBIDS) for one in report.snapshot.missing):
+        warnings.append(
+            f"no {_FORBIDS} is in the snapshot: the cluster may refuse moves of this page"
+        )
+    return {"warnings": warnings, "remarks": remarks}
 
 
 def plain_page(heading: str, text: str = "") -> str:

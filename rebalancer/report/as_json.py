@@ -184,6 +184,7 @@ def _emptying(plan: Plan) -> dict[str, Any] | None:
         return None
     return {
         "marked": None if plan.emptied is None else list(plan.emptied),
+        "pinned": None if plan.pinned_nodes is None else list(plan.pinned_nodes),
         "nodes": [
             {"node": node, "code": of.code.value, "message": of.message}
             for node, of in plan.nodes.items()

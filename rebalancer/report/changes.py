@@ -80,7 +80,7 @@ class Story:
 
     @property
     def moves(self) -> int:
-        """The number of their moves."""
+        """The number of moves of these workloads."""
         return sum(change.moves for change in self.changes)
 
 

@@ -120,7 +120,7 @@ class ReviewedPlan:
     policy_flags: str = ""
     """The flags of the command line by which the policy was changed: ``--set KEY=VALUE``."""
     moves: tuple[Move, ...]
-    """By wave; each of another pod. A move that frees room for another is in an earlier wave than that one."""
+    """By wave; each of another pod. A move that goes first for another is in an earlier wave than that one."""
     empty: tuple[str, ...] = ()
     """Nodes without pods that the plan marks, so that they stay empty."""
     max_age: float = math.inf

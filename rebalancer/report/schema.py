@@ -150,10 +150,16 @@ class NodeToEmpty(_Object):
 
 
 class EmptyingOfNodes(_Object):
-    """The result of a strategy that empties nodes; ``marked``: the nodes to empty, or to keep empty."""
+    """The result of a strategy that empties nodes; ``marked``: the nodes to empty, or to keep empty; ``pinned``: those that pods hold."""
 
     marked: list[str] | None
     nodes: list[NodeToEmpty]
+    pinned: Annotated[
+        list[str] | None,
+        Meta(
+            description="nodes that pods hold, marked so that these pods land elsewhere when they restart"
+        ),
+    ] = None
 
 
 class RestOfWork(_Object):

@@ -79,11 +79,10 @@ def total(groups: Iterable[SkipGroup]) -> int:
 
 
 def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the stages of the funnel from all pods to the moves; each number is part of the one before.
+    """Return the stages from all pods to the moves, as (name, number of pods); each counts part of the pods before it.
 
-    Moves of pods of which no rule is unmet, so that others can move, are left out.
-
-    A reviewed plan has no stage of candidates: some of its moves may be done already.
+    Moves that only make room for others are left out: no rule is unmet for their pods. A reviewed plan has no stage of
+    candidates, since some of its moves may be done already.
     """
     if (planned := funnel.get("planned")) is not None:
         moves = ("moves planned", planned), ("left when judged again", funnel.get("moves", 0))

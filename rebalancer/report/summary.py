@@ -109,6 +109,8 @@ class Stays:
 
 
 _MAX_NAMED = 3
+_SPREADING = frozenset({"topology-spread", "anti-affinity", "duplicates"})
+"""The strategies of whose moves a zone with too few pods may be the reason."""
 
 
 def _zone_sentence(
@@ -202,14 +204,22 @@ class Summary:
         if not moves or len(changes.steps) == 1:
             return None
         by_zone = [change for change in changes.workloads if change.by == "zone"]
-        if 2 * sum(change.moves for change in by_zone) >= len(moves):
+        spread = sum(self._spreads(move.strategy) for move in moves)
+        if 2 * min(spread, sum(change.moves for change in by_zone)) >= len(moves):
             others = _uneven(self.unmet_rules) - {change.owner for change in by_zone}
             past = not self.report.dry_run
             return _zone_sentence(by_zone, changes.zones, len(others), past=past)
         by_strategy = Counter(move.strategy for move in moves)
         names = [f"{name} ({number:,})" for name, number in by_strategy.most_common()]
         workloads = count(len({move.owner for move in moves}), "workload")
-        return f"The moves are of {workloads}, for {and_more(names, _MAX_NAMED)}."
+        reason, number = Counter(move.reason for move in moves).most_common(1)[0]
+        most = f": {reason}" if 2 * number > len(moves) > 1 else ""
+        return f"The moves are of {workloads}, for {and_more(names, _MAX_NAMED)}{most}."
+
+    def _spreads(self, strategy: str) -> bool:
+        """Return whether a strategy asks for pods that are spread, for which zones may be the reason."""
+        policy = self.report.loaded.policy
+        return strategy in policy.strategies and policy.strategy_of(strategy) in _SPREADING
 
     @property
     def _fixed(self) -> str:
@@ -429,6 +439,7 @@ class Summary:
         end = words.ending(self.report)
         lines = (
             words.describe_done(self.report),
+            words.common_failure(self.report),
             None if end == self.headline else end,
             self.report.plan.elsewhere or None,
             self.report.plan.pinned or None,

@@ -46,8 +46,13 @@ def cluster_line(report: RunReport) -> str:
     return f"{report.source}, {snapshot.version_words}, {size}, {time}"
 
 
+_NEARLY_NOTHING = 0.001
+
+
 def number(value: float) -> str:
-    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``."""
+    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``; what is nearly nothing as ``<0.001``."""
+    if 0 < abs(value) < _NEARLY_NOTHING:
+        return f"{'-' * (value < 0)}<{_NEARLY_NOTHING}"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
@@ -267,6 +272,13 @@ def describe_done(report: RunReport) -> str | None:
         if len(landed) < len(replaced):
             parts.append(f"{len(replaced) - len(landed):,} not landed yet")
     return f"{', '.join(parts)}."
+
+
+def common_failure(report: RunReport) -> str | None:
+    """Return a sentence on why most moves failed; None if none did, or for no common reason."""
+    texts = Counter(one.message for one in report.outcomes if one.status.is_failure)
+    text, number = max(texts.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    return f"Most failures: {text}." if text and 2 * number > texts.total() > 1 else None
 
 
 def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:

@@ -199,7 +199,9 @@ def _did_nothing(planned: Planned, execution: Execution) -> bool:
     """Return whether the cluster certainly has not been changed."""
     statuses = [one.status for one in execution.outcomes]
     evicted = any(status.may_have_evicted or status.is_failure for status in statuses)
-    return not (evicted or execution.marks_left or planned.plan.emptied)
+    return not (
+        evicted or execution.marks_left or planned.plan.emptied or planned.plan.pinned_nodes
+    )
 
 
 def _is_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:
@@ -209,7 +211,9 @@ def _is_red(fail_on: Sequence[str], planned: Planned, execution: Execution | Non
     plan, outcomes = planned.plan, outcomes_of(planned, execution)
     states = {
         "standstill": bool(planned.standstill),
-        "unmet": any(score.violated for score in _last(plan, execution).values())
+        "unmet": any(
+            score.violated or score.not_judged for score in _last(plan, execution).values()
+        )
         or any(not (one.status.is_carried_out or one.status is Status.PLANNED) for one in outcomes),
         "held": plan.backlog.moves > 0
         or any(skip.code in _HELD_BACK for skip in plan.skips)
@@ -235,7 +239,7 @@ def outcomes_of(planned: Planned, execution: Execution | None) -> tuple[Outcome,
 def _not_executed(planned: Planned) -> tuple[Outcome, ...]:
     why = "; ".join(planned.standstill)
     return tuple(
-        Outcome(move, Status.OBSERVED, "its strategy only observes, or its window is closed")
+        Outcome(move, Status.OBSERVED, "observed now, by the policy or its windows")
         if move.observed
         else Outcome(move, Status.NOT_ATTEMPTED, why)
         if planned.standstill

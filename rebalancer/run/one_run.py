@@ -6,7 +6,7 @@ Dry runs and reviewed plans differ only in where a plan comes from and ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,11 +36,12 @@ from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.selected import grace_periods
+from rebalancer.wire.marks import EMPTY, PINS
 
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
     from rebalancer.kube.client import Client
-    from rebalancer.plan.plan import Totals
+    from rebalancer.plan.plan import Plan, Totals
     from rebalancer.report.model import RunReport
     from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
@@ -273,7 +274,7 @@ def act(
         if why is not None and run.rules.counts_the_hour:
             raise ClusterReadError(f"nothing was moved: {why}")
     if marker is not None:
-        _mark_emptied(marker, run, reading, planned)
+        _mark_lastingly(marker, EMPTY, planned.plan.emptied, run, reading, planned.plan)
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
@@ -287,7 +288,8 @@ def act(
         ordered=ordered,
         grace=grace,
     )
-    return acting.execute(planned, reading.kept, reading.clock_skew)
+    execution = acting.execute(planned, reading.kept, reading.clock_skew)
+    return execution if marker is None else _mark_pinned(marker, run, reading, planned, execution)
 
 
 def _make_remember(memory: MemoryStore | None, clock: SystemClock) -> Remember:
@@ -305,23 +307,57 @@ def _make_remember(memory: MemoryStore | None, clock: SystemClock) -> Remember:
     return remember
 
 
-def _mark_emptied(marker: Marker, run: RunContext, reading: Reading, planned: Planned) -> None:
-    """Mark the nodes that the plan empties, so that no pod comes there.
+def _mark_lastingly(
+    marker: Marker,
+    reason: str,
+    nodes: Collection[str] | None,
+    run: RunContext,
+    reading: Reading,
+    plan: Plan,
+) -> None:
+    """Mark exactly ``nodes`` for ``reason``, so that no pod comes there; None leaves marks as they are.
 
     Raises:
         MarksError: they could not be marked.
     """
-    if planned.plan.emptied is None:
+    if nodes is None:
         return
     try:
-        marker.keep_empty(
-            planned.plan.emptied,
-            planned.plan.empty_for,
+        marker.keep_marked(
+            reason,
+            nodes,
+            plan.empty_for,
             marks_on(reading.snapshot.nodes),
             name_in_lasting_marks(run.state.lease),
         )
     except ClusterReadError as error:
         raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
+
+
+def _mark_pinned(
+    marker: Marker,
+    run: RunContext,
+    reading: Reading,
+    planned: Planned,
+    execution: Execution | None,
+) -> Execution | None:
+    """Mark the nodes that pods hold; return the execution, failed if that failed.
+
+    Only after the moves: their landings were predicted without these marks.
+
+    Raises:
+        MarksError: they could not be marked, and nothing was moved.
+    """
+    if run.stop.reason() is not None:
+        return execution
+    try:
+        _mark_lastingly(marker, PINS, planned.plan.pinned_nodes, run, reading, planned.plan)
+    except MarksError as error:
+        if execution is None:
+            raise
+        run.notes.append(str(error))
+        return replace(execution, failed=True)
+    return execution
 
 
 def _marker(

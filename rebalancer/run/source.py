@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment, collector_paused
-from rebalancer.base.errors import ClusterReadError, StoppedError
+from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
 from rebalancer.base.output import say
+from rebalancer.planner.notices import describe_missing_namespace
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.namespace import (
     ReadNamespacePolicy,
@@ -84,7 +85,7 @@ class Source:
 
         Raises:
             ClusterReadError: the cluster could not be read.
-            PolicyError: the file is invalid, or the reviewed plan is too old, or belongs to another policy.
+            PolicyError: the file is invalid or has no such namespace, or the reviewed plan is too old, or belongs to another policy.
         """
         with self.run.timings.phase("read"):
             client = self.client
@@ -111,6 +112,11 @@ class Source:
             self.run.notes.append(_NO_POLICIES)
         with collector_paused(for_good=True):
             snapshot = load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
+            # It will not come later, as it may in a cluster, where it is the first warning.
+            if (
+                missing := describe_missing_namespace(snapshot, self.run.rules.namespace)
+            ) is not None:
+                raise PolicyError([missing])
             # A file holds none; that a pod may name responders shows that its server serves them.
             asks = self.run.requests
             return Reading(with_requests(snapshot, ()) if asks else snapshot, self.run)

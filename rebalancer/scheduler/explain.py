@@ -115,10 +115,11 @@ def _variable(
             return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
         return [_AFFINITY if enforced is None or enforced[node] else _ENFORCED]
 
-    free = model.filters.disks.free(state, cls)
+    users = model.filters.disks.rivals(cls)
 
     def restrictions(node: int) -> list[str]:
-        return [_CLAIM_IN_USE if free is None or free[node] else _NO_DISK]
+        here = users is not None and state.counts(users, terminating=True)[node]
+        return [_NO_DISK if here else _CLAIM_IN_USE]
 
     held = model.snapshot.devices
     pinned = None if held is None else held.pinned.get(cls)

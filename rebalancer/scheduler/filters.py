@@ -5,7 +5,7 @@ Source: ``plugins/volumerestrictions``, ``isVolumeConflict``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -21,11 +21,11 @@ from rebalancer.scheduler.volumes import AttachLimits, VolumeRulebook
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
 from rebalancer.wire.objects import SchedulingSpec
 
 How = TypeVar("How")
+_NO_CLASSES = np.zeros(0, np.int32)
 
 
 class Exclusive(Generic[How]):
@@ -47,14 +47,6 @@ class Exclusive(Generic[How]):
         for cls, thing, how in wanted:
             self._wanted.setdefault(cls, []).append((thing, how))
             self._users.setdefault(thing, []).append((cls, how))
-
-    def free(self, state: ClusterState, cls: int) -> Bools | None:
-        """Return the nodes (N,) without a conflicting pod; None if the class uses no exclusive thing."""
-        rivals = self.rivals(cls)
-        if rivals is None:
-            return None
-        free: Bools = state.counts(rivals, terminating=True) == 0
-        return free
 
     def rivals(self, cls: int) -> Int32s | None:
         """Return the classes whose pods conflict with the class on a node; None if it uses no exclusive thing."""
@@ -188,8 +180,8 @@ class Filters:
         self.resources = resources
         self._spread = spread
         self._interpod = interpod
-        self._ports = ports(snapshot)
-        self._limits = AttachLimits(snapshot)
+        self.ports = ports(snapshot)
+        self.limits = AttachLimits(snapshot)
         self._declared_features = profile.asks_declared_features
         self.disks = disks(snapshot)
         self.volumes = VolumeRulebook(snapshot)
@@ -232,18 +224,10 @@ class Filters:
             alike = self._alike[cls] = self._names.setdefault(name, (len(self._names),))
         return alike
 
-    def unusual(self, cls: int) -> bool:
-        """Return whether filters of host ports, disks or volumes apply to the class."""
-        rivals = (self._ports.rivals(cls), self.disks.rivals(cls), self._limits.rivals(cls))
-        return self.volumes.of(cls) is not None or any(of is not None for of in rivals)
-
-    def passing_apart(self, state: ClusterState, cls: int, left_out: Sequence[str] = ()) -> Bools:
-        """Return the nodes (N,) that pass every filter that is not the core's, but those ``left_out``; an array of its own."""
-        mask = self.static(cls).copy()
-        for index, good in self._beside_core(state, cls):
-            if index not in self._off and FILTERS[index] not in left_out:
-                mask &= good
-        return mask
+    def users_of_claims(self, cls: int) -> Int32s:
+        """Return the classes of which no pod may be anywhere, since they use a ReadWriteOncePod claim of this one."""
+        rules = self.volumes.of(cls)
+        return _NO_CLASSES if rules is None else rules.exclusive
 
     def checks(self, name: str) -> bool:
         """Return whether a filter is enabled."""
@@ -254,13 +238,12 @@ class Filters:
 
         Requests are not considered; host ports, disks, claims, spread, affinity and anti-affinity are.
         """
-        rules = self.volumes.of(cls)
         relation = self._interpod.relation(cls)
         sets = [
-            self._ports.rivals(cls),
+            self.ports.rivals(cls),
             self.disks.rivals(cls),
-            None if rules is None else rules.exclusive,
-            self._limits.rivals(cls),
+            self.users_of_claims(cls),
+            self.limits.rivals(cls),
             relation.affinity,
             *(classes for _, classes in (*relation.anti, *relation.refused_by)),
             *(constraint.classes for constraint in self._spread.hard(cls)),
@@ -272,7 +255,7 @@ class Filters:
 
         By host ports, disks and required anti-affinity of either.
         """
-        for rivals in (self._ports.rivals(cls), self.disks.rivals(cls)):
+        for rivals in (self.ports.rivals(cls), self.disks.rivals(cls)):
             if rivals is not None and other in rivals:
                 yield np.arange(self._size, dtype=np.int32)
         relation = self._interpod.relation(cls)
@@ -280,15 +263,13 @@ class Filters:
             if other in classes:
                 yield self._snapshot.nodes.labels.column(key)
 
-    def first_failed(
-        self, state: ClusterState, cls: int, of_core: Mapping[str, Bools]
-    ) -> NDArray[np.uint8]:
+    def first_failed(self, cls: int, of_core: Mapping[str, Bools]) -> NDArray[np.uint8]:
         """Return per node (N,) the first filter that it fails, as an index into FILTERS; 0: it passes all.
 
         ``of_core``: the nodes (N,) that pass each filter that the core applies.
         """
         failed = np.zeros(self._size, np.uint8)
-        masks = [*self._alone(cls), *self._beside_core(state, cls)]
+        masks = list(self._alone(cls))
         masks += [(FILTERS.index(name), good) for name, good in of_core.items()]
         masks.append((FILTERS.index("Unreadable"), self._readable))
         for index, good in sorted(masks, key=lambda pair: self._rank[pair[0]]):
@@ -333,25 +314,6 @@ class Filters:
 
     def _declaring(self, cls: int) -> Bools | None:
         return declaring(self._snapshot, cls) if self._declared_features else None
-
-    def _beside_core(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
-        """Yield (filter, mask) for those filters on other pods, or on assumed changes of nodes, that the core leaves to others."""
-        remaining = self._placement.remaining_mask(cls)
-        if remaining is not None:
-            yield FILTERS.index("NodeUnschedulable"), remaining
-        ports = self._ports.free(state, cls)
-        if ports is not None:
-            yield FILTERS.index("NodePorts"), ports
-        free = self.disks.free(state, cls)
-        if free is not None:
-            yield FILTERS.index("VolumeRestrictions"), free
-        rules = self.volumes.of(cls)
-        if rules is not None and len(rules.exclusive):
-            in_use = state.counts(rules.exclusive, terminating=True).any()
-            yield FILTERS.index("VolumeRestrictions"), np.full(self._size, not in_use)
-        limits = self._limits.within(state, cls)
-        if limits is not None:
-            yield FILTERS.index("NodeVolumeLimits"), limits
 
     def _reject_before(self, cls: int) -> int:
         """Return the filter that rejects the pod before any node is evaluated; 0 if none does."""

@@ -6,13 +6,12 @@ What the rules of a class are is found once, here. What they count is read from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core.counts import DomainCounts, has_pods
-from rebalancer.core.filters import HardSpread, drop_occupied, keep_even
+from rebalancer.core.filters import AttachLimit, HardSpread, drop_occupied, keep_even
 from rebalancer.core.landings import LandingTable
 from rebalancer.core.moves import RefusedRow
 from rebalancer.core.prediction import (
@@ -39,7 +38,7 @@ from rebalancer.core.views import view_of
 from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement
-from rebalancer.scheduler.prediction import Prediction
+from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
     DYNAMIC_RESOURCES,
@@ -57,6 +56,7 @@ from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.spread import Constraint, Spread, go_log
 from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
+from rebalancer.scheduler.volumes import DriverVolumes
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, Same
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -71,19 +71,11 @@ _SAID = (
     BALANCED_ALLOCATION,
     VOLUME_BINDING,
     *NORMALISED,
+    DYNAMIC_RESOURCES,
 )
 """All that score, in the order in which explanations name them."""
 _ROWS = 4
 """Room for so many soft spread constraints at first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Lowered:
-    """A class, as the core reads it."""
-
-    pod: PodArrays
-    unusual: bool
-    """Whether filters of host ports, disks or volumes apply to it."""
 
 
 class Lowering:
@@ -105,9 +97,9 @@ class Lowering:
         self._filters, self._scorer = filters, scorer
         self._topologies = Topologies(snapshot.nodes.labels)
         self._counted_in = ArrayCache(len(snapshot.nodes))
-        self._lowered: dict[int, _Lowered] = {}
-        self._marked: list[tuple[int, _Lowered]] = []
-        """Classes that were lowered with taints that are only supposed."""
+        self._lowered: dict[int, PodArrays] = {}
+        self._everywhere = np.zeros(len(snapshot.nodes), np.int64)
+        """(N,) the domains of a key that has all nodes in one."""
         self._rooms: list[Ints] = []
         self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
         sizes = range(len(snapshot.nodes) + 3)
@@ -122,30 +114,28 @@ class Lowering:
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, whose pods can be predicted, if it is scheduled now."""
-        lowered = self._prepare(state, cls)
-        predict(self.cluster, lowered.pod)
+        pod = self._prepare(state, cls)
+        predict(self.cluster, pod)
         return read_landings(self.cluster.landings)
 
-    def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
-        """Return a class for a prediction with a victim that only the core takes out of ``state``; None if not all that decides is lowered."""
-        lowered = self._find(cls)
-        if lowered.unusual or self._placement.supposed.is_any:
-            return None
+    def lower(self, state: ClusterState, cls: int) -> PodArrays:
+        """Return a class for predictions by the core alone; ``cluster`` has the loads of ``state`` then."""
+        pod = self._find(cls)
         if state is not self._state:
             self._enter(state)
-        return lowered.pod
+        return pod
 
     def find_feasible(self, state: ClusterState, cls: int) -> Int32s:
         """Return the nodes, ascending, that pass all filters."""
-        lowered = self._prepare(state, cls)
-        count = find_feasible(self.cluster, lowered.pod)
+        pod = self._prepare(state, cls)
+        count = find_feasible(self.cluster, pod)
         return np.sort(self._nodes[:count]).astype(np.int32)
 
     # -- one filter, or one plug-in, by itself --------------------------------------------------------
 
     def find_passing(self, state: ClusterState, cls: int, left_out: Sequence[str] = ()) -> Bools:
         """Return the nodes (N,) that pass all filters but those ``left_out``, of the ones that depend on other pods."""
-        good = self._filters.passing_apart(state, cls, left_out)
+        good = self._filters.static(cls).copy()
         self._keep(state, cls, [name for name in FILTERS if name not in left_out], good)
         return good
 
@@ -156,7 +146,7 @@ class Lowering:
             self._keep(state, cls, [name], good)
         if rows := self._resources.device_rows(cls):
             of_core = {**of_core, **self._split_fit(state, cls, rows, of_core[NODE_RESOURCES_FIT])}
-        return self._filters.first_failed(state, cls, of_core)
+        return self._filters.first_failed(cls, of_core)
 
     def _split_fit(
         self, state: ClusterState, cls: int, devices: Sequence[int], good: Bools
@@ -178,7 +168,7 @@ class Lowering:
 
     def _keep(self, state: ClusterState, cls: int, names: Sequence[str], good: Bools) -> None:
         """Keep of ``good`` (N,) the nodes that pass some filters of the core, as far as these are on."""
-        pod = self._prepare(state, cls).pod
+        pod = self._prepare(state, cls)
         count_rules(self.cluster, pod)
         for number, name in enumerate(FILTERS):
             if name in names and self._filters.checks(name):
@@ -186,7 +176,7 @@ class Lowering:
 
     def list_shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
         """Return the resources that ``node`` lacks for the class, in the scheduler's words."""
-        requests = self._prepare(state, cls).pod.requests
+        requests = self._prepare(state, cls).requests
         loads, names = self.cluster.loads, self._snapshot.resources
         devices = self._snapshot.devices
         crowded = loads.pod_count[node] >= loads.max_pods[node]
@@ -199,7 +189,7 @@ class Lowering:
 
     def find_unlabelled(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that lack the topology key of the first hard spread constraint that they fail."""
-        pod = self._prepare(state, cls).pod
+        pod = self._prepare(state, cls)
         count_rules(self.cluster, pod)
         failed, unlabelled = np.zeros((2, len(self._snapshot.nodes)), bool)
         for constraint, lowered in zip(self._spread.hard(cls), pod.spread, strict=True):
@@ -211,7 +201,7 @@ class Lowering:
 
     def find_refusals(self, state: ClusterState, cls: int) -> tuple[Bools, Bools]:
         """Return the nodes (N,) that fail the affinity of the class, and those that fail its anti-affinity."""
-        pod = self._prepare(state, cls).pod
+        pod = self._prepare(state, cls)
         count_rules(self.cluster, pod)
         near, apart = np.ones((2, len(self._snapshot.nodes)), bool)
         keep_attracting(pod, view_of(near))
@@ -221,7 +211,7 @@ class Lowering:
 
     def score_each(self, state: ClusterState, cls: int, nodes: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (K,), of those that score the class; the nodes are scored together."""
-        pod = self._prepare(state, cls).pod
+        pod = self._prepare(state, cls)
         nodes = np.ascontiguousarray(nodes, np.int32)
         scores = np.zeros((len(_SCORED), len(nodes)), np.int64)
         if len(nodes):
@@ -238,38 +228,21 @@ class Lowering:
         }
         fixed = {name: score[nodes] for name, score in self._scorer.weigh(cls).items()}
         both = {**of_core, **fixed}
+        if self._scores_devices(cls):
+            both[DYNAMIC_RESOURCES] = both.pop(NODE_AFFINITY)
         return {
             name: both[name]
             for name in _SAID
             if name in both and self._profile.weights.get(name) and not silent.get(name)
         }
 
-    def _prepare(self, state: ClusterState, cls: int) -> _Lowered:
+    def _prepare(self, state: ClusterState, cls: int) -> PodArrays:
         """Read from the state what the core needs to predict a class."""
-        lowered = self._find(cls)
-        if state is not self._state:
-            self._enter(state)
-        supposed = self._placement.supposed.is_any
-        if supposed:
-            self._marked.append((cls, lowered))
-            self._lower_taints(cls, lowered)
-        if lowered.unusual or supposed:
-            self._feasible[:] = self._filters.passing_apart(state, cls)
-        else:
-            self._feasible[:] = lowered.pod.alone
-        return lowered
+        pod = self.lower(state, cls)
+        self._feasible[:] = pod.alone
+        return pod
 
-    def end_supposing(self) -> None:
-        """Lower the taints again that were only supposed, once nothing is."""
-        if not self._placement.supposed.is_any:
-            for cls, lowered in self._marked:
-                self._lower_taints(cls, lowered)
-            self._marked.clear()
-
-    def _lower_taints(self, cls: int, lowered: _Lowered) -> None:
-        lowered.pod.preferences.taints = view_of(self._placement.preferred_taints(cls))
-
-    def _find(self, cls: int) -> _Lowered:
+    def _find(self, cls: int) -> PodArrays:
         """Return a class, lowered."""
         lowered = self._lowered.get(cls)
         if lowered is None:
@@ -325,7 +298,7 @@ class Lowering:
 
     # -- the rules of a class -----------------------------------------------------------------------
 
-    def _lower(self, cls: int) -> _Lowered:
+    def _lower(self, cls: int) -> PodArrays:
         counted: list[DomainCounts] = []
         relation = self._interpod.relation(cls)
         repelled = [
@@ -336,17 +309,35 @@ class Lowering:
             self._count(counted, self._topologies[key], relation.affinity, terminating=True)
             for key in relation.affinity_keys
         ]
+        filters, claims = self._filters, self._filters.users_of_claims(cls)
+        disks = self._count_rivals(counted, filters.disks.rivals(cls))
+        if len(claims):
+            of_claims = self._everywhere, self._everywhere, 1, claims
+            disks.append(self._add(counted, *of_claims, terminating=True))
         pod = PodArrays(
             self._lower_requests(cls),
             self._lower_preferences(cls, counted),
             [self._lower_hard(counted, one) for one in self._spread.hard(cls)],
             repelled,
             attracted,
-            counted,
-            view_of(self._filters.static(cls)),
+            self._count_rivals(counted, filters.ports.rivals(cls)),
+            disks,
+            [_lower_limit(*of_driver) for of_driver in filters.limits.of(cls)],
+            view_of(filters.static(cls)),
+            view_of(self._placement.find_removed(cls)),
             first=relation.matches_itself,
         )
-        return _Lowered(pod, self._filters.unusual(cls))
+        pod.counted = counted
+        return pod
+
+    def _count_rivals(
+        self, counted: list[DomainCounts], rivals: Int32s | None
+    ) -> list[DomainCounts]:
+        """Return the counts on each node of the classes that use the same exclusive thing; none if there is no such thing."""
+        if rivals is None:
+            return []
+        size = len(self._numbers)
+        return [self._add(counted, self._numbers, self._numbers, size, rivals, terminating=True)]
 
     def _lower_requests(self, cls: int) -> Requests:
         resources = self._resources
@@ -369,12 +360,16 @@ class Lowering:
 
     def _lower_preferences(self, cls: int, counted: list[DomainCounts]) -> Preferences:
         affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
+        devices = self._snapshot.devices
+        if devices is not None and self._scores_devices(cls):
+            affinity = devices.preferred[cls]  # normalised and weighted as NodeAffinity
         ignored = self._spread.ignored_nodes(cls)
         soft = self._spread.soft(cls)
         if len(soft) > self._rows:
             self._rows, self._state = len(soft), None
         return Preferences(
             view_of(self._placement.preferred_taints(cls)),
+            view_of(self._placement.find_marked(cls)),
             None if affinity is None else view_of(affinity),
             None if fixed is None else view_of(fixed),
             [
@@ -387,6 +382,10 @@ class Lowering:
             view_of(ignored),
             ignores=bool(ignored.any()),
         )
+
+    def _scores_devices(self, cls: int) -> bool:
+        devices = self._snapshot.devices
+        return devices is not None and cls in devices.preferred
 
     def _lower_soft(self, counted: list[DomainCounts], constraint: Constraint) -> SpreadArrays:
         topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME
@@ -456,7 +455,37 @@ class Lowering:
         return pods
 
 
-def read_landings(landings: LandingTable | RefusedRow) -> Prediction:
+def _lower_limit(volumes: DriverVolumes, mine: Bools, wanted: int) -> AttachLimit:
+    """Return the limit on a driver's volumes for a pod that shares some (V,), and needs so many in all."""
+    (start, classes), (left_start, left), (own, own_count) = (
+        volumes.users,
+        volumes.left,
+        volumes.own,
+    )
+    return AttachLimit(
+        view_of(start),
+        view_of(classes),
+        view_of(left_start),
+        view_of(left),
+        view_of(own),
+        view_of(own_count),
+        view_of(volumes.limit),
+        view_of(mine),
+        wanted,
+    )
+
+
+def read_landings(
+    landings: LandingTable | RefusedRow, takers: tuple[Taker, ...] = ()
+) -> Prediction:
     """Return landings as the core has found, or noted, them."""
     nodes, probability = np.asarray(landings.nodes), np.asarray(landings.probability)
-    return Prediction(nodes[: landings.count].copy(), probability[: landings.count].copy())
+    count = landings.count
+    return Prediction(nodes[:count].copy(), probability[:count].copy(), takers=takers)
+
+
+def write_landings(landings: LandingTable, prediction: Prediction) -> None:
+    """Let landings be those of a prediction."""
+    count = landings.count = len(prediction.nodes)
+    np.asarray(landings.nodes)[:count] = prediction.nodes
+    np.asarray(landings.probability)[:count] = prediction.probability

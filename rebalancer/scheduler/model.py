@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -127,13 +127,17 @@ class SchedulerModel:
     move, that of the replacement, with the victim already evicted in the state.
     """
 
-    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+    def __init__(
+        self, snapshot: Snapshot, profile: SchedulerProfile, supposed: Supposed | None = None
+    ) -> None:
         self.snapshot = snapshot
         self.profile = profile
+        self._supposed = supposed or Supposed(len(snapshot.nodes))
         self._others = {
-            other.scheduler_name: SchedulerModel(snapshot, other) for other in profile.others
+            other.scheduler_name: SchedulerModel(snapshot, other, self._supposed)
+            for other in profile.others
         }
-        self.placement = NodePlacement(snapshot, profile.added_affinity)
+        self.placement = NodePlacement(snapshot, self._supposed, profile.added_affinity)
         self.resources = Resources(snapshot, profile)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile)
@@ -258,42 +262,25 @@ class SchedulerModel:
         with state.evicted(pod, gone=self.snapshot.waits(cls)):
             return self._predict(state, replacement)
 
-    def make_ready(self, state: ClusterState, cls: int) -> PodArrays | None:
-        """Return a class for a prediction by the core alone; None if more than what is lowered decides.
+    def lower(self, state: ClusterState, cls: int) -> PodArrays:
+        """Return a class, which must be of the profile of this model, for predictions by the core alone."""
+        pod = self.lowering.lower(state, cls)
+        pod.unknown = bool(self.find_unmodelled(cls))
+        pod.fails_to_score = self._fails_to_score(cls) is not None
+        return pod
 
-        It must be of the profile of this model.
-        """
-        if self.find_unmodelled(cls) or self._fails_to_score(cls) is not None:
-            return None
-        return self.lowering.make_ready(state, cls)
+    def why_unpredicted(self, cls: int) -> tuple[str, ...]:
+        """Return why the core says that the landing of a class cannot be predicted."""
+        model = self.of(cls)
+        return model.find_unmodelled(cls) or tuple(filter(None, [model._fails_to_score(cls)]))  # noqa: SLF001
 
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as marked inside the ``with`` block, for pods scheduled while the marks exist."""
-        return self._supposing(replace(self.placement.supposed, marked=self._mask(nodes)))
+        return _supposing(self._supposed.marked, nodes)
 
     def removing(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as cordoned and tainted by scale-in inside the ``with`` block."""
-        return self._supposing(replace(self.placement.supposed, removed=self._mask(nodes)))
-
-    @contextmanager
-    def _supposing(self, supposed: Supposed) -> Iterator[None]:
-        placements = [model.placement for model in (self, *self._others.values())]
-        before = self.placement.supposed
-        for placement in placements:
-            placement.supposed = supposed
-        try:
-            yield
-        finally:
-            for model in (self, *self._others.values()):
-                model.placement.supposed = before
-                model.lowering.end_supposing()
-
-    def _mask(self, nodes: Int32s) -> Bools | None:
-        if not len(nodes):
-            return None
-        mask = np.zeros(len(self.snapshot.nodes), bool)
-        mask[nodes] = True
-        return mask
+        return _supposing(self._supposed.removed, nodes)
 
     def without(self, absent: Bools) -> None:
         """Treat nodes (N,) as absent from now on; they may be added later. A domain that has only such nodes does not exist.
@@ -319,7 +306,7 @@ class SchedulerModel:
         return Steering(
             nodes,
             sum(scores, np.zeros(len(nodes), np.int64)),
-            self.placement.preferred_taints(cls)[nodes],
+            self.placement.preferred_taints(cls)[nodes] + self.placement.find_marked(cls)[nodes],
             self.profile.weights,
             tolerated=self.placement.tolerates_marks(cls),
         )
@@ -395,5 +382,27 @@ class SchedulerModel:
             why = (*why, "this scheduler allocates none for extended resources")
         if DYNAMIC_RESOURCES in self.profile.off:
             why = (*why, f"the scheduler runs without {DYNAMIC_RESOURCES}")
+        if devices is not None and cls in devices.preferred:
+            why = (*why, *self._explain_alternatives(cls))
         for one in why:
             yield f"resource claims (dynamic resource allocation){': ' * bool(one)}{one}"
+
+    def _explain_alternatives(self, cls: int) -> Iterator[str]:
+        """Yield why alternatives are not scored: the core has one place for them and for preferred node affinity."""
+        weights = self.profile.weights
+        if self.placement.preferred_affinity(cls) is not None:
+            yield "it has alternatives (firstAvailable) beside preferred node affinity"
+        if weights.get(DYNAMIC_RESOURCES) != weights.get(NODE_AFFINITY):
+            yield f"alternatives (firstAvailable), and {DYNAMIC_RESOURCES} has another weight than {NODE_AFFINITY}"
+
+
+@contextmanager
+def _supposing(supposed: Bools, nodes: Int32s) -> Iterator[None]:
+    """Let only ``nodes`` be set in ``supposed`` (N,) inside the ``with`` block."""
+    before = supposed.copy()
+    supposed[:] = False
+    supposed[nodes] = True
+    try:
+        yield
+    finally:
+        supposed[:] = before

@@ -10,7 +10,6 @@ requirement, or are off (VolumeBindMountOptions of 1.37 is alpha: the API server
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,31 +44,29 @@ def _tolerates(toleration: o.Toleration, taint: o.Taint) -> bool:
     return toleration.operator == "Exists"
 
 
-@dataclass(frozen=True, slots=True)
 class Supposed:
     """Assumed changes of nodes compared with the snapshot."""
 
-    marked: Bools | None = None
-    """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
-    removed: Bools | None = None
-    """(N,) the nodes that count as cordoned and tainted, as scale-in does it; None: no node."""
-
-    @property
-    def is_any(self) -> bool:
-        """Whether any change is assumed."""
-        return self.marked is not None or self.removed is not None
+    def __init__(self, nodes: int) -> None:
+        self.marked, self.removed = np.zeros((2, nodes), bool)
+        """(N,) the nodes that are taken to carry a mark beside their own taints; and those that count as cordoned and
+        tainted, as scale-in does it."""
+        self.none = np.zeros(nodes, bool)
+        """(N,) no node."""
 
 
 class NodePlacement:
     """Masks and raw scores (N,) per class, shared by classes with equal specs."""
 
-    def __init__(self, snapshot: Snapshot, added: o.NodeAffinity | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, supposed: Supposed, added: o.NodeAffinity | None = None
+    ) -> None:
         """``added``: node affinity that the scheduler's configuration adds to every pod."""
         self._snapshot, self._added = snapshot, added or o.NodeAffinity()
         self._cache = ArrayCache(len(snapshot.nodes))
         self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
         self._unparsable: dict[int, str | None] = {}
-        self.supposed = Supposed()
+        self._supposed = supposed
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
         """Return cache keys for the class's node affinity and for its tolerations."""
@@ -130,20 +127,21 @@ class NodePlacement:
             return np.ones(len(self._snapshot.nodes), bool)
         return ~self._snapshot.nodes.unschedulable
 
-    def remaining_mask(self, cls: int) -> Bools | None:
-        """Return the nodes (N,) not assumed to be cordoned and tainted by scale-in; None if all pass."""
-        tolerations, removed = self._class(cls).spec.tolerations or (), self.supposed.removed
-        if removed is None or all(tolerates(tolerations, t) for t in (UNSCHEDULABLE, TAINT)):
-            return None
-        return ~removed
+    def find_removed(self, cls: int) -> Bools:
+        """Return the nodes (N,) assumed to be cordoned and tainted by scale-in, which the class does not tolerate."""
+        tolerations = self._class(cls).spec.tolerations or ()
+        stays = all(tolerates(tolerations, taint) for taint in (UNSCHEDULABLE, TAINT))
+        return self._supposed.none if stays else self._supposed.removed
+
+    def find_marked(self, cls: int) -> Bools:
+        """Return the nodes (N,) assumed to be marked, as far as the class does not tolerate that."""
+        return self._supposed.none if self.tolerates_marks(cls) else self._supposed.marked
 
     def preferred_taints(self, cls: int) -> Ints:
-        """Return per node (N,) the number of PreferNoSchedule taints, with marks, that the class does not tolerate."""
-        counts = self._cache.get(
+        """Return per node (N,) the number of PreferNoSchedule taints, without marks, that the class does not tolerate."""
+        return self._cache.get(
             ("prefer", self.signature(cls)[1]), lambda: self._count_untolerated(cls, _PREFER)
         )
-        marked = self.supposed.marked
-        return counts if marked is None or self.tolerates_marks(cls) else counts + marked
 
     def tolerates_marks(self, cls: int) -> bool:
         """Return whether the class tolerates marks, so that marks have no effect on it."""

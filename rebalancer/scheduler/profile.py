@@ -25,13 +25,14 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     VOLUME_BINDING: 1,
     POD_TOPOLOGY_SPREAD: 2,
     INTER_POD_AFFINITY: 2,
+    DYNAMIC_RESOURCES: 2,
     BALANCED_ALLOCATION: 1,
     IMAGE_LOCALITY: 1,
 }
 """Scoring plug-ins and weights, in the order in which they run.
 
 ``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.38. DynamicResources scores
-only alternatives of a request (``firstAvailable``), which are not predicted. 1.37 asks NodeName before NodeUnschedulable, which
+only alternatives of a request (``firstAvailable``). 1.37 asks NodeName before NodeUnschedulable, which
 changes nothing: no pod that is scheduled names a node.
 """
 

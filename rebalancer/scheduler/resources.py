@@ -16,7 +16,8 @@ import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Ints
-from rebalancer.snapshot.devices import is_unoffered, may_be_of_devices
+from rebalancer.snapshot.device_requests import may_be_of_devices
+from rebalancer.snapshot.devices import is_unoffered
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import DEFAULT_SCORED, is_extended, pod_requests
 

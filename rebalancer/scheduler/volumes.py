@@ -19,14 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import MISSING, matches
 from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
 from rebalancer.wire.quantity import parse
 
@@ -366,76 +367,77 @@ _Handle = tuple[str, str]
 """(driver, what it knows the volume by)"""
 
 
-def _columns(pairs: set[tuple[int, int]]) -> tuple[Int32s, Int32s]:
-    """Return (volume, node) pairs as two columns."""
+@dataclass(frozen=True, slots=True)
+class DriverVolumes:
+    """The V volumes of a driver, and where they are attached."""
+
+    users: tuple[NDArray[Any], NDArray[Any]]
+    """(V + 1,), (U,): the classes that share each volume, volume by volume, and where those of each begin."""
+    left: tuple[NDArray[Any], NDArray[Any]]
+    """The same for the nodes to which each is attached although no pod there uses it."""
+    own: tuple[NDArray[Any], NDArray[Any]]
+    """(O,) the classes whose pods have volumes of their own, and (O,) how many each."""
+    limit: Ints
+    """(N,) so many volumes a node attaches; negative: there is no limit."""
+    number: Mapping[int, int]
+    """Volume -> its place among the V."""
+
+
+def _group(pairs: set[tuple[int, int]], size: int) -> tuple[Ints, Int32s]:
+    """Return (place, value) pairs as where the values of each place begin, and all values."""
     columns = np.array(sorted(pairs), np.int32).reshape(-1, 2)
-    return columns[:, 0], columns[:, 1]
+    starts = np.searchsorted(columns[:, 0], np.arange(size + 1))
+    return starts.astype(np.int64), np.ascontiguousarray(columns[:, 1])
 
 
 class AttachLimits:
-    """Counts distinct volumes per node and driver, for drivers that have a limit on some node."""
+    """Which volumes count against the limits of drivers, for drivers that have a limit on some node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._limits = snapshot.nodes.attach_limits
         self._handles = Interner()
+        self._drivers: dict[str, DriverVolumes] = {}
 
-    def within(self, state: ClusterState, cls: int) -> Bools | None:
-        """Return the nodes (N,) that can attach the volumes of a class; None if no limit applies."""
-        mask: Bools | None = None
-        for driver in self._drivers(cls):
-            good = self._driver(state, driver, cls)
-            mask = good if mask is None else mask & good
-        return mask
+    def of(self, cls: int) -> Iterator[tuple[DriverVolumes, Bools, int]]:
+        """Yield of each driver of a class: its volumes, which (V,) the class shares, and how many its pod has in all."""
+        for driver in self._drivers_of(cls):
+            if driver not in self._drivers:
+                self._drivers[driver] = self._collect(driver)
+            volumes = self._drivers[driver]
+            shared = self._classes.get(cls, {}).get(driver, [])
+            mine = np.zeros(len(volumes.number), bool)
+            mine[[volumes.number[volume] for volume in shared]] = True
+            yield volumes, mine, len(shared) + self._own.get(cls, {}).get(driver, 0)
 
     def rivals(self, cls: int) -> Int32s | None:
         """Return the classes that use the same drivers as a class; None if no limit applies to it."""
-        mine = set(self._drivers(cls))
+        mine = set(self._drivers_of(cls))
         if not mine:
             return None
         using = self._classes.keys() | self._own.keys()
-        rivals = [other for other in using if not mine.isdisjoint(self._drivers(other))]
+        rivals = [other for other in using if not mine.isdisjoint(self._drivers_of(other))]
         return np.array(sorted(rivals), np.int32)
 
-    def _drivers(self, cls: int) -> list[str]:
+    def _drivers_of(self, cls: int) -> list[str]:
         return sorted(self._classes.get(cls, {}).keys() | self._own.get(cls, {}).keys())
 
-    def _driver(self, state: ClusterState, driver: str, cls: int) -> Bools:
-        volumes = self._classes.get(cls, {}).get(driver, [])
-        of_pods = self._list_attached(state, driver)
-        volume, node = _columns(of_pods)
-        size = len(self._snapshot.nodes)
-        attached = np.bincount(_columns(of_pods | self._left[driver])[1], minlength=size)
-        attached += self._count_attached_own(state, driver)
-        # A new volume that is attached for no pod counts twice: as attached, and as new (csi.go).
-        there = np.bincount(node[np.isin(volume, volumes)], minlength=size)
-        new = len(volumes) + self._own.get(cls, {}).get(driver, 0) - there
-        limit = self._limits[driver]
-        good: Bools = (limit < 0) | (new == 0) | (attached + new <= limit)
-        return good
-
-    def _list_attached(self, state: ClusterState, driver: str) -> set[tuple[int, int]]:
-        """Return the distinct (volume, node) pairs of pods with a driver, including those of terminating pods."""
-        classes = self._classes
-        uses = np.zeros(len(self._snapshot.classes), bool)
-        uses[[cls for cls, drivers in classes.items() if driver in drivers]] = True
-        rows = np.flatnonzero((state.node_of >= 0) & uses[state.cls_of])
-        pairs = set(zip(state.cls_of[rows].tolist(), state.node_of[rows].tolist(), strict=True))
-        for victim in state.terminating_pods:
-            if uses[victim.cls]:
-                here = state.counts(np.array([victim.cls], np.int32), terminating=True)
-                if here[victim.node] > 0:  # it may be hidden, for owners that wait until it is gone
-                    pairs.add((victim.cls, victim.node))
-        return {(v, node) for cls, node in pairs for v in classes[cls][driver]}
-
-    def _count_attached_own(self, state: ClusterState, driver: str) -> Ints:
-        """Return per node (N,) the number of a driver's volumes that belong to a single pod."""
-        total = np.zeros(len(self._snapshot.nodes), np.int64)
-        for cls, drivers in self._own.items():
-            if driver in drivers:
-                pods = state.counts(np.array([cls], np.int32), terminating=True)
-                total += drivers[driver] * pods
-        return total
+    def _collect(self, driver: str) -> DriverVolumes:
+        users = {
+            (volume, cls)
+            for cls, drivers in self._classes.items()
+            for volume in drivers.get(driver, ())
+        }
+        left = self._left[driver]
+        number = {volume: n for n, volume in enumerate(sorted({v for v, _ in users | left}))}
+        own = {cls: drivers[driver] for cls, drivers in self._own.items() if driver in drivers}
+        return DriverVolumes(
+            _group({(number[volume], cls) for volume, cls in users}, len(number)),
+            _group({(number[volume], node) for volume, node in left}, len(number)),
+            (np.array(list(own), np.int32), np.array(list(own.values()), np.int64)),
+            np.ascontiguousarray(self._limits[driver], np.int64),
+            number,
+        )
 
     @cached_property
     def _classes(self) -> dict[int, dict[str, list[int]]]:

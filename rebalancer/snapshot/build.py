@@ -17,7 +17,8 @@ import numpy as np
 from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
 from rebalancer.snapshot.buffers import fold_buffers
 from rebalancer.snapshot.columns import Int32s, Ints, freeze
-from rebalancer.snapshot.devices import DeviceObjects, with_devices
+from rebalancer.snapshot.device_requests import DeviceObjects
+from rebalancer.snapshot.devices import with_devices
 from rebalancer.snapshot.karpenter import fold_node_claims
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
@@ -510,6 +511,7 @@ class Settled:
                 for item in self._all("Namespace")
                 if (opt_out := evict_opt_out(item.metadata.annotations)) is not None
             },
+            priority_classes={one.metadata.name: one.value for one in self._all("PriorityClass")},
             quotas=fold_quotas(self._all("ResourceQuota")),
             volumes=self._volumes(),
             missing=missing,
@@ -533,14 +535,15 @@ class Settled:
         )
         if (claims := self.objects.get(NODE_CLAIMS.kind)) is not None:
             pools = self._all(NODE_POOLS.kind)
-            made = replace(made, node_claims=fold_node_claims(claims, pools))
+            made = replace(made, node_claims=fold_node_claims(claims, pools, captured_at))
         if (buffers := self.objects.get(CAPACITY_BUFFERS.kind)) is not None:
             # What a buffer names may be a workload of the snapshot.
             folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)
             made = replace(made, buffers=folded)
         made = with_devices(made, DeviceObjects(*(self.objects.get(of.kind) for of in OF_DEVICES)))
-        # A cached property, which has been worked out already.
-        made.__dict__["class_index"] = index
+        if len(made.classes) == len(classes):
+            # A cached property, which has been worked out already.
+            made.__dict__["class_index"] = index
         return made
 
     def _without_metrics(self) -> Mapping[str, tuple[Any, ...]]:

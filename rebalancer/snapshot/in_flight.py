@@ -64,7 +64,11 @@ def _of_pods(
     ]
     in_order = sorted(counting, key=lambda one: (one.open, one.ours, not one.late, one.name))
     last = {(one.namespace, one.pod_uid): one for one in in_order}
-    taken = {(one.namespace, one.in_place_of): one for one in requests if one.in_place_of}
+    taken = {
+        (one.namespace, one.in_place_of): replace(one, has_our_name=True)
+        for one in requests
+        if one.in_place_of
+    }
     found: dict[str, EvictionRequest] = {}
     for pod in pods.uid.rows_of({uid for _, uid in (*last, *taken)}).tolist():
         uid, of_class = pods.uid[pod], snapshot.classes[pods.cls[pod]]

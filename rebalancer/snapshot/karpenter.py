@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from rebalancer.base.durations import parse_go_duration
+from rebalancer.policy.windows import Window
 from rebalancer.wire import objects as o
 from rebalancer.wire.times import unix_seconds
 
@@ -19,6 +22,17 @@ CONSOLIDATES = ("WhenEmptyOrUnderutilized", "Balanced")
 _EMPTY, _UNDERUTILIZED, _DRIFTED = "Empty", "Underutilized", "Drifted"
 _DEFAULT_POLICY = CONSOLIDATES[0]
 _NEVER = "Never"
+SOON = 900.0
+"""Seconds within which Karpenter may take a node for nothing to land there; also the longest for which a node that goes counts as a change."""
+_SCHEDULES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
 
 
 class Takes(enum.Flag):
@@ -37,8 +51,8 @@ class PoolRules:
     takes: Takes = Takes.NOTHING
     consolidate_after: float = math.inf
     """Seconds without pods that come or go after which a node may be taken."""
-    held_up: float = 0.0
-    """Seconds for which budgets of 0 with a schedule may hold Karpenter up."""
+    held_until: float = 0.0
+    """Until when budgets of 0 with a schedule hold Karpenter up, or did so last (Unix seconds)."""
     drift_limits: tuple[str, ...] = ()
     """How many drifted nodes may be replaced at once: numbers, or shares of the pool's nodes in percent; each holds."""
     registers: bool = True
@@ -86,10 +100,10 @@ class NodeClaim:
 
 
 def fold_node_claims(
-    claims: Iterable[o.NodeClaimObject], pools: Iterable[o.NodePool]
+    claims: Iterable[o.NodeClaimObject], pools: Iterable[o.NodePool], now: float
 ) -> tuple[NodeClaim, ...]:
-    """Return the NodeClaims by name, each with what its NodePool lets Karpenter do."""
-    of_pool = {pool.metadata.name: _fold_pool(pool) for pool in pools}
+    """Return the NodeClaims by name, each with what its NodePool lets Karpenter do from ``now`` on (Unix seconds)."""
+    of_pool = {pool.metadata.name: _fold_pool(pool, now) for pool in pools}
     named = sorted(claims, key=lambda claim: claim.metadata.name)
     return tuple(
         _fold(claim, of_pool.get((claim.metadata.labels or {}).get(POOL, ""), PoolRules()))
@@ -97,20 +111,18 @@ def fold_node_claims(
     )
 
 
-def _fold_pool(pool: o.NodePool) -> PoolRules:
+def _fold_pool(pool: o.NodePool, now: float) -> PoolRules:
     disruption = pool.spec.disruption
-    budgets = disruption.budgets or ()
+    until = [(one, _holds_until(one, now)) for one in disruption.budgets or ()]
+    holding = [one for one, end in until if end - now > SOON]
     states = {one.type: one.status for one in pool.status.conditions or ()}
     return PoolRules(
-        takes=_takes(pool),
+        takes=_takes(pool, holding),
         consolidate_after=_seconds(disruption.consolidate_after or "0s"),
-        held_up=sum(_seconds(one.duration) for one in budgets if one.schedule and _is_zero(one)),
-        drift_limits=tuple(
-            # A budget of 0 with a schedule holds at times only: one node may go.
-            "1" if one.schedule is not None and _is_zero(one) else one.nodes
-            for one in budgets
-            if _counts(one, _DRIFTED)
+        held_until=max(
+            (end for one, end in until if one.schedule is not None and _is_zero(one)), default=0.0
         ),
+        drift_limits=tuple(one.nodes for one in holding if _counts(one, _DRIFTED)),
         registers=states.get("NodeRegistrationHealthy") != "False",
     )
 
@@ -159,8 +171,8 @@ def _labels(claim: o.NodeClaimObject) -> dict[str, str]:
     return {**asked, **(claim.metadata.labels or {})}
 
 
-def _takes(pool: o.NodePool) -> Takes:
-    """Return the reasons for which Karpenter may take nodes of a pool, at least at some times."""
+def _takes(pool: o.NodePool, holding: Sequence[o.NodePoolBudget]) -> Takes:
+    """Return the reasons for which Karpenter may take nodes of a pool soon. ``holding``: the budgets that hold until then."""
     disruption = pool.spec.disruption
     takes = Takes.DRIFTED
     # A pool with replicas keeps its number of nodes.
@@ -173,14 +185,30 @@ def _takes(pool: o.NodePool) -> Takes:
         (_UNDERUTILIZED, Takes.UNDERUTILIZED),
         (_DRIFTED, Takes.DRIFTED),
     ):
-        if any(_forbids(budget, reason) for budget in disruption.budgets or ()):
+        if any(_counts(budget, reason) and _is_zero(budget) for budget in holding):
             takes &= ~one
     return takes
 
 
-def _forbids(budget: o.NodePoolBudget, reason: str) -> bool:
-    """Return whether a budget never lets a node go for ``reason``; one with a schedule does at times."""
-    return _counts(budget, reason) and budget.schedule is None and _is_zero(budget)
+def _holds_until(budget: o.NodePoolBudget, now: float) -> float:
+    """Return until when a budget holds, or did so last; infinite without a schedule, and with one that is not understood.
+
+    Source: ``Budget.IsActive`` of Karpenter: schedules are in UTC.
+    """
+    if budget.schedule is None:
+        return math.inf
+    text = budget.schedule.strip()
+    try:
+        length = parse_go_duration(budget.duration)
+        window = Window.model_validate({"deny": _SCHEDULES.get(text, text), "for": length})
+    except (ValueError, ValidationError):
+        return math.inf
+    end = window.end_of_last(now) or 0.0
+    for start in window.openings(now) if end > now else ():
+        if start > end or end - now > SOON:
+            break
+        end = start + length.total_seconds()
+    return end
 
 
 def _counts(budget: o.NodePoolBudget, reason: str) -> bool:

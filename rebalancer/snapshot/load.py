@@ -51,7 +51,13 @@ from rebalancer.snapshot.store import (
     version_numbers,
 )
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, OWNING_KINDS, POD_GROUPS
+from rebalancer.wire.kinds import (
+    ALL_POD_GROUPS,
+    KARPENTER,
+    KUBECTL_GET,
+    OWNING_KINDS,
+    POD_GROUPS,
+)
 from rebalancer.wire.lists import JsonDecoder, in_words, item_decoder
 from rebalancer.wire.pods import FINISHED, Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
@@ -427,8 +433,8 @@ def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 _ADVICE = (
-    "expected what `rebalancer snapshot -o FILE` writes, or what `kubectl get"
-    " pods,nodes,... -A -o json` prints, also several of these one after the other"
+    f"expected what `rebalancer snapshot -o FILE` writes, or what `{KUBECTL_GET}`"
+    " prints, also several of these one after the other"
 )
 _KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
 """How API servers and kubectl begin an object."""

@@ -92,7 +92,7 @@ def as_planned_on(
 
 def to_be_empty(snapshot: Snapshot) -> Bools:
     """Return the nodes (N,) with an unexpired mark that keeps them empty."""
-    return _with_taint(snapshot.nodes, lambda taint: _keeps_empty(taint, snapshot.captured_at))
+    return find_marked(snapshot, EMPTY)
 
 
 def find_marked_by_others(snapshot: Snapshot) -> Bools:
@@ -108,28 +108,40 @@ def _with_taint(nodes: Nodes, which: Callable[[Taint], bool]) -> Bools:
     return marked
 
 
-def with_empty_marks(snapshot: Snapshot, marked: Bools) -> Snapshot:
-    """Return the snapshot in which exactly the nodes ``marked`` (N,) have a mark to keep them empty."""
+def with_lasting_marks(snapshot: Snapshot, marked: Bools, reason: str = EMPTY) -> Snapshot:
+    """Return the snapshot in which exactly the nodes ``marked`` (N,) have a mark for ``reason``, EMPTY or PINS."""
     now = snapshot.captured_at
-    if (to_be_empty(snapshot) == marked).all():
+    if (find_marked(snapshot, reason) == marked).all():
         return snapshot
     ids: dict[tuple[Taint, ...], int] = {}
     nodes = snapshot.nodes
-    plain = [tuple(t for t in taints if not _keeps_empty(t, now)) for taints in nodes.taint_sets]
+    plain = [
+        tuple(t for t in taints if not _stands_for(t, reason, now)) for taints in nodes.taint_sets
+    ]
     # Runs renew it.
-    mark = Mark(EMPTY, now + _FOR_EVER, "plan")
+    mark = Mark(reason, now + _FOR_EVER, "plan")
     taint = Taint(key=mark.key, value=mark.value, effect=EFFECT)
+    # It takes the place of another mark of that key.
+    alone = [
+        (*(t for t in taints if not (_is_mark(t) and t.key == mark.key)), taint) for taints in plain
+    ]
     column = [
-        ids.setdefault((*plain[of], taint) if keeps else plain[of], len(ids))
+        ids.setdefault(alone[of] if keeps else plain[of], len(ids))
         for of, keeps in zip(nodes.taint_set.tolist(), marked.tolist(), strict=True)
     ]
     sets = freeze(np.array(column, np.int32))
     return replace(snapshot, nodes=replace(nodes, taint_sets=tuple(ids), taint_set=sets))
 
 
-def _keeps_empty(taint: Taint, now: float) -> bool:
+def find_marked(snapshot: Snapshot, reason: str) -> Bools:
+    """Return the nodes (N,) with an unexpired mark for ``reason``."""
+    now = snapshot.captured_at
+    return _with_taint(snapshot.nodes, lambda taint: _stands_for(taint, reason, now))
+
+
+def _stands_for(taint: Taint, reason: str, now: float) -> bool:
     mark = parse_mark(taint.value) if _is_mark(taint) else None
-    return mark is not None and mark.reason == EMPTY and mark.expires > now
+    return mark is not None and mark.reason == reason and mark.expires > now
 
 
 def _is_mark(taint: Taint) -> bool:

@@ -453,6 +453,8 @@ class Devices:
     """Row of an extended resource that a DeviceClass provides -> the row of its devices."""
     classes: int = 0
     """Of the first so many classes all of this is known."""
+    preferred: Mapping[int, Ints] = field(default_factory=dict)
+    """Class with alternatives -> the score of each node (N,) for those that it has, before normalisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +500,8 @@ class Snapshot:
     """What could not be read (a kind the file lacks), in words."""
     resource_version: str = ""
     """Of the pod list, where a watch may go on from."""
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    """Name -> value of the PriorityClasses that a file has; a cluster's are not read."""
     local_services: tuple[tuple[str, str, o.Labels | None], ...] = ()
     """(namespace, name, selector) of the Services of type LoadBalancer whose traffic from outside stays on its node."""
     version_known: bool = True

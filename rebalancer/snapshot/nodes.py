@@ -364,7 +364,9 @@ def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
     devices = snapshot.devices
     if devices is not None:
         pinned = {cls: _longer(nodes_of, zeros) for cls, nodes_of in devices.pinned.items()}
-        devices = replace(devices, pinned=pinned)
+        none = zeros.astype(np.int64)
+        preferred = {cls: _longer(score, none) for cls, score in devices.preferred.items()}
+        devices = replace(devices, pinned=pinned, preferred=preferred)
     return replace(
         snapshot,
         usage=None,

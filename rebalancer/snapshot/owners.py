@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.snapshot.columns import Int32s, freeze
+from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.jobs import JobState, job_state
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.membership import Membership
@@ -131,7 +131,11 @@ def with_restarts(
         classes[index] = replace(
             of_class, restarts=True, replacement=next_of[template], membership=whole
         )
-    return _with_classes(snapshot, classes, next_of)
+    if tuple(classes) == snapshot.classes:
+        return snapshot
+    first = len(snapshot.classes)
+    changed = replace(snapshot, classes=tuple(classes[:first]))
+    return add_classes(changed, classes[first:], tuple(next_of))
 
 
 def _whole(owner: Owner) -> Membership:
@@ -214,30 +218,26 @@ def _of_next_template(template: PodClass, index: int) -> PodClass:
     )
 
 
-def _with_classes(
-    snapshot: Snapshot, classes: Sequence[PodClass], next_of: Mapping[int, int]
-) -> Snapshot:
-    """Return the snapshot with ``classes``; added classes have the requests of the classes they derive from."""
-    if tuple(classes) == snapshot.classes:
+def add_classes(snapshot: Snapshot, added: Sequence[PodClass], origins: Sequence[int]) -> Snapshot:
+    """Return the snapshot with more classes; each has the requests, usage and budgets of the class that it derives from."""
+    if not added:
         return snapshot
-    columns = [*range(len(snapshot.classes)), *next_of]
+    columns = [*range(len(snapshot.classes)), *origins]
     usage = snapshot.usage
     return replace(
         snapshot,
-        classes=tuple(classes),
+        classes=(*snapshot.classes, *added),
         requests=freeze(snapshot.requests.take(columns, axis=1)),
         scored=freeze(snapshot.scored.take(columns, axis=1)),
         usage=usage and replace(usage, classes=freeze(usage.classes.take(columns, axis=1))),
         budgets=tuple(
-            replace(budget, classes=_with_next(budget.classes, next_of))
+            replace(
+                budget,
+                classes=freeze(np.flatnonzero(np.isin(columns, budget.classes)).astype(np.int32)),
+            )
             for budget in snapshot.budgets
         ),
     )
-
-
-def _with_next(classes: Int32s, next_of: Mapping[int, int]) -> Int32s:
-    more = [next_of[cls] for cls in classes.tolist() if cls in next_of]
-    return freeze(np.array([*classes.tolist(), *more], np.int32))
 
 
 # -- selectors that name the hash ------------------------------------------------------------------
@@ -536,11 +536,12 @@ def _explain_unsettled(
     whole = counted.living == counted.ready == replicas and counted.replica_sets == 1
     if whole and not rolling and (kind != "Deployment" or status.updated_replicas):
         return None
+    # A rollout has more pods than are wanted, too: it is named first.
+    if rolling and (status.updated_replicas or 0) < replicas:
+        return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     if (pods := sum(each.status.replicas for each in read)) != replicas:
         return f"scaling: {pods} pods, {replicas} wanted"
-    if kind == "Deployment" and (status.updated_replicas or 0) < replicas:
-        return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
-    if rolling:
+    if rolling or (kind == "Deployment" and (status.updated_replicas or 0) < replicas):
         return f"rollout: {status.updated_replicas or 0} of {replicas} updated"
     reported = sum(each.status.ready_replicas for each in read)
     return too_few_ready(min(reported, counted.ready), replicas)
@@ -646,11 +647,17 @@ def assumptions(
         mine = container.resources.requests if container.resources is not None else None
         defaulted = _apply_defaults(wanted.resources) if wanted.resources is not None else {}
         if added := sorted(set(mine or ()) - set(defaulted)):
-            words.append(f"container {container.name} is given {', '.join(added)} again by default")
+            words.append(
+                f"the pod requests {', '.join(added)} for container {container.name}, and its template does not:"
+                " a LimitRange or a webhook is taken to add that again"
+            )
         if container in replacement_containers and (
             other := sorted(name for name in defaulted if (mine or {}).get(name) != defaulted[name])
         ):
-            words.append(f"container {container.name} is given another {', '.join(other)} again")
+            words.append(
+                f"the pod requests another {', '.join(other)} for container {container.name} than its template:"
+                " a webhook is taken to set that again"
+            )
     return tuple(words)
 
 

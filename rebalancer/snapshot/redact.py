@@ -47,9 +47,9 @@ _AMOUNTS = _words(
 """Maps whose keys are resources."""
 _PLAIN_FIELDS = _words(
     "maxSurge maxUnavailable minAvailable sizeLimit window cpu memory consolidateAfter expireAfter nodes duration"
-    " terminationGracePeriod"
+    " terminationGracePeriod schedule"
 )
-"""Fields that are a number, a share or a quantity, in text."""
+"""Fields that are a number, a share, a quantity or a schedule, in text."""
 _NODE_FIELDS = _words("allowedTopologies nodeAffinity nodeSelector taints tolerations")
 """Fields that select by what nodes have: there numbers are compared as numbers."""
 _MORE_FIELDS = _words("all apiGroup matchLabelExpressions single topology volumeClaimTemplate")
@@ -129,12 +129,14 @@ _ORDINAL = re.compile(r"(.+)(-\d{1,6})", re.ASCII)
 _ATTACHED = re.compile(r"(kubernetes\.io/csi/[^^]+\^)(.+)", re.ASCII)
 """A volume of a node's status, by its driver."""
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
+_CRON = r"(?:[\d*,/-]|sun|mon|tue|wed|thu|fri|sat)+"
 _PLAIN = re.compile(
     r"-?\d+(\.\d+)?(e-?\d+|[EPTGMk]i?|[mnu]|Ki|%|[smhd])?|true|false|now"
-    rf"|(true|false) (for (\d+[smhd])+|until {_TIME})|{_TIME}",
+    rf"|(true|false) (for (\d+[smhd])+|until {_TIME})|{_TIME}"
+    rf"|{_CRON}( {_CRON}){{4}}|@(hourly|daily|midnight|weekly|monthly|yearly|annually)",
     re.ASCII,
 )
-"""Numbers, quantities, shares, durations, times, booleans."""
+"""Numbers, quantities, shares, durations, times, booleans, schedules."""
 
 
 @cache

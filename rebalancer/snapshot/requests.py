@@ -37,6 +37,8 @@ class EvictionRequest:
     failed: str = ""
     """Why the API refuses it, or that no responder is left; empty while neither is so."""
     evicted: bool = False
+    has_our_name: bool = False
+    """It is of others, and counts for the pod for which a run would make a request of this name."""
     late: bool = False
     """It has been open for longer than responders may take: it is in flight no more, and keeps its pod alone in place."""
 
@@ -57,7 +59,7 @@ class EvictionRequest:
         return not (self.withdrawn or self.failed or self.evicted)
 
     def age(self, now: float) -> float:
-        """Return for how many seconds it has been asked for; a time in the future, which anybody can write, is as far away."""
+        """Return the seconds between now and the time of the request; also of one in the future, which anybody can write."""
         return abs(now - self.asked_at)
 
     def rests(self, now: float) -> bool:
@@ -68,11 +70,10 @@ class EvictionRequest:
     @property
     def text(self) -> str:
         """Why the pod is not moved meanwhile."""
-        asks = self.open and self.in_place_of in ("", self.pod_uid)
-        if self.in_place_of and not asks:
+        if self.has_our_name:
             what = f"EvictionRequest {self.name} of {self.requester} has the name of ours for it"
             return f"{what}: delete it, or no run can ask its responders to end it"
-        if asks:
+        if self.open:
             return f"EvictionRequest {self.name} of {self.requester} asks its responders to end it"
         why = self.failed or "its responders did not end it in time"
         return f"EvictionRequest {self.name}: {why}; no run asks again within {format_duration(RESTS_FOR)}"

@@ -46,11 +46,18 @@ class Selected:
         on = self.nodes[pods.node] if len(self.nodes) else np.zeros(len(pods), bool)
         return self.classes[pods.cls] & on & (pods.node >= 0)
 
+    def with_waiting(self, snapshot: Snapshot) -> Bools:
+        """Return which pods (P,) are selected; of pods without a node, those of the classes are."""
+        pods = snapshot.pods
+        if not len(self.classes):
+            return np.zeros(len(pods), bool)
+        return self.pods(snapshot) | self.classes[pods.cls] & (pods.node < 0)
+
 
 def select_pods(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
     """Return the pods that ``select`` matches; None for all.
 
-    ``unknown`` is the answer if the snapshot does not say: a PriorityClass that no pod has, a claim that could not
+    ``unknown`` is the answer if the snapshot does not say: a PriorityClass that no pod and no file has, a claim that could not
     be read, a namespace without a known object. Selections that permit moves pass False, protections pass True.
     """
     if not select:
@@ -104,14 +111,15 @@ _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critic
 
 
 def priority_of_class(snapshot: Snapshot, name: str) -> int | None:
-    """Return the value of a PriorityClass, as admission wrote it into pods; None if no pod has the class.
+    """Return the value of a PriorityClass: its own in a file, and as admission wrote it into pods; None if neither says it.
 
-    If a class was recreated with another value, pods may have both values; the lower one is returned, as it selects
-    fewer.
+    If a class was recreated with another value, several may be known; the lowest is returned, as it selects fewer.
     """
     if (known := _SYSTEM_CLASSES.get(name)) is not None:
         return known
     values = {c.priority for c in snapshot.classes if c.spec.priority_class_name == name}
+    if name in snapshot.priority_classes:
+        values.add(snapshot.priority_classes[name])
     return min(values, default=None)
 
 

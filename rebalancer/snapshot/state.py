@@ -302,7 +302,7 @@ class ClusterState(ClassCounts):
         self._be_there(victim.cls, victim.node, -1)
 
     def hide_newest_victim(self) -> None:
-        """Remove the newest victim temporarily, as the scheduler sees the state if the owner waits."""
+        """Take the newest terminating pod out until the change is undone: its owner makes the new pod only once it is gone."""
         self._hide()
         self._note(self._show)
 
@@ -449,8 +449,8 @@ class NodeLoads:
         """(M, N) in use once all terminating pods are gone; zeros where nothing was measured (Snapshot.usage)."""
         self.lasting_count = np.bincount(pods.node[living], minlength=size).astype(np.int64)
         """(N,) pods once all terminating ones are gone."""
-        self.lasting_changes = np.zeros(1, np.int64)
-        """(1,) how often what lasts has changed."""
+        self.lasting_changes = np.zeros(size + 1, np.int64)
+        """(N + 1,) the number of the newest change of what lasts on each node; the last entry is that of all nodes."""
 
     def _measure(self, living: Bools) -> Ints:
         snapshot, usage = self._snapshot, self._snapshot.usage
@@ -472,12 +472,16 @@ class NodeLoads:
         self.lasting[:, node] += requests
         self.pod_count[node] += places
         self.lasting_count[node] += places
-        self.lasting_changes += 1
+        self._note_change(node)
 
     def last(self, cls: int, node: int, sign: int) -> None:
         """Add (``sign`` +1) or remove (-1) the lasting requests of a pod on a node."""
         self.lasting[:, node] += sign * self._snapshot.requests[:, cls]
         self.lasting_count[node] += sign
-        self.lasting_changes += 1
+        self._note_change(node)
         if (usage := self._snapshot.usage) is not None:
             self.lasting_usage[:, node] += sign * usage.classes[:, cls]
+
+    def _note_change(self, node: int) -> None:
+        self.lasting_changes[-1] += 1
+        self.lasting_changes[node] = self.lasting_changes[-1]

@@ -34,18 +34,9 @@ API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}
 """The kinds of a snapshot file."""
 
 METRICS = frozenset(one.kind for one in kinds.METRICS)
-ONCE_EMPTY = frozenset(
-    {
-        kinds.AUTOSCALERS.kind,
-        kinds.EVENTS.kind,
-        kinds.POD_GROUPS.kind,
-        kinds.CAPACITY_BUFFERS.kind,
-        *(one.kind for one in kinds.OF_DEVICES),
-        kinds.NODE_CLAIMS.kind,
-    }
-)
+ONCE_EMPTY = frozenset(one.kind for one in kinds.IN_SNAPSHOTS if one.empty_counts)
 """Kinds of which an empty list is not the same as none."""
-ASKED_FOR = METRICS | ONCE_EMPTY | {kinds.POD_TEMPLATES.kind, kinds.NODE_POOLS.kind}
+ASKED_FOR = API_VERSIONS.keys() - {one.kind for one in kinds.LISTED}
 """Kinds that a file has only on request."""
 
 CAPTURED_AT = "rebalancer/captured-at"

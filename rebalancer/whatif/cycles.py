@@ -42,6 +42,7 @@ from rebalancer.whatif.world import (
     Waiting,
     set_measured_at,
 )
+from rebalancer.wire.marks import EMPTY, PINS
 
 READY_AFTER = Span(10.0, 10.0)
 
@@ -487,7 +488,7 @@ class Loop:
         if why := "; ".join(planned.standstill):
             return [Outcome(move, Status.NOT_ATTEMPTED, why) for move in moves], 0, why
         if planned.plan.emptied is not None:
-            self._world.keep_empty(planned.plan.emptied)
+            self._world.keep_marked(EMPTY, planned.plan.emptied)
         execution, waves = carry_out(
             self._world,
             moves,
@@ -495,6 +496,8 @@ class Loop:
             pace=self._pace.waves,
             ready_after=self._pace.ready_after,
         )
+        if planned.plan.pinned_nodes is not None:
+            self._world.keep_marked(PINS, planned.plan.pinned_nodes)
         return execution.outcomes, waves, execution.stopped
 
     def _later(self) -> tuple[Planned, int]:

@@ -313,7 +313,7 @@ def _sum_line(simulation: Simulation) -> str:
     share = f" ({percent(twice / evictions)})" if twice else ""
     bound = cycles[0].lower_bound if cycles else 0
     # Of pods that are not Ready no fewest number is known: 0 says nothing then.
-    least = f" (to fix all that the first run saw takes at least {bound:,})" if bound else ""
+    least = f" (a state as good as the first run plans takes at least {bound:,})" if bound else ""
     return (
         f"{count(evictions, 'eviction')} in {count(len(cycles), 'cycle')}{least}; "
         f"{count(twice, 'pod')} moved more than once{share}."
@@ -354,7 +354,7 @@ _MAX_UNMET = 3
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSteps:
-    """The cluster in the file, after the what-if changes, and at the end."""
+    """The snapshots that a report on a simulation compares."""
 
     in_file: Snapshot
     changed: Snapshot

@@ -19,7 +19,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import StringColumn, freeze
-from rebalancer.snapshot.marks import with_empty_marks
+from rebalancer.snapshot.marks import with_lasting_marks
 from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import (
     DisruptionBudget,
@@ -79,7 +79,7 @@ GONE_AFTER = Span(0.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The replacement of an evicted pod."""
+    """The pod that the simulated controller made for an evicted one."""
 
     name: str
     uid: str
@@ -112,7 +112,7 @@ class _Victim:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Pods of one owner that fit on no node."""
+    """The pods of one owner that are pending at the end, and why no node takes them."""
 
     owner: str
     pods: int
@@ -269,10 +269,11 @@ class SimulatedCluster:
         """Set steering marks on exactly these nodes."""
         self._marked = np.array([self.nodes.index[node] for node in nodes], np.int32)
 
-    def keep_empty(self, nodes: Collection[str]) -> None:
-        """Set marks that keep nodes empty on exactly these nodes."""
+    def keep_marked(self, reason: str, nodes: Collection[str]) -> None:
+        """Set marks that outlast a run, for ``reason``, on exactly these nodes."""
         marked = np.array([name in nodes for name in self.nodes.names], bool)
-        self._first = with_empty_marks(replace(self._first, captured_at=self.now), marked)
+        first = replace(self._first, captured_at=self.now)
+        self._first = with_lasting_marks(first, marked, reason)
         self._wave = None
         self._renew()
 

@@ -34,6 +34,8 @@ class DeviceToleration(_Wire, frozen=True):
 
 
 class ExactRequest(_Wire, frozen=True):
+    name: str = ""
+    """Of an alternative."""
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
     allocation_mode: str = ""
@@ -47,7 +49,7 @@ class ExactRequest(_Wire, frozen=True):
 class DeviceRequest(_Wire, frozen=True):
     name: str = ""
     exactly: ExactRequest | None = None
-    first_available: tuple[Any, ...] | None = None
+    first_available: tuple[ExactRequest, ...] | None = None
 
 
 class DeviceConstraint(_Wire, frozen=True):

@@ -1,9 +1,37 @@
-"""The single table of kinds: the API path of a resource, and its use in snapshots."""
+"""The single table of kinds: what each is called, how it is decoded, when a run reads it, and what grants that.
+
+A kind is declared once, here. What is read, followed, stored in files, and needed as a right follows from the table; only what
+its objects become is elsewhere (``rebalancer.snapshot.build``).
+"""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
+
+from rebalancer.wire import devices, metrics
+from rebalancer.wire import objects as o
+
+
+class Read(enum.Enum):
+    """When runs read a kind of objects; files hold all but those that are never read."""
+
+    ALWAYS = "always"
+    """Beside the pods, in any order; and followed."""
+    AFTER_PODS = "after-pods"
+    """As soon as the pods are known, since most of these objects own none any more; and followed."""
+    ASKED_FOR = "asked-for"
+    """As ``ALWAYS``, but only where the policy asks for it."""
+    USAGE = "usage"
+    """Beside the others where usage is asked for; not followed."""
+    SELDOM = "seldom"
+    """By itself, where pods, nodes or the policy call for it; not followed."""
+    FILES = "files"
+    """From files only: what a cluster has says the same."""
+    NEVER = "never"
+    """Not by runs as a list: commands read or write single objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +44,15 @@ class Resource:
     version: str
     plural: str
     namespaced: bool = True
+    decoded: type[Any] | None = None
+    """The struct of its objects; pods have a decoder of their own (``rebalancer.wire.pods``)."""
+    read: Read = Read.NEVER
+    empty_counts: bool = False
+    """Whether an empty list in a file says more than none."""
+    in_protobuf: bool = False
+    """Whether it is asked for in protobuf: its objects come in numbers."""
+    chart_value: str = ""
+    """The value of the chart that grants its rights; empty: the chart always grants them, or by the verb."""
 
     @property
     def api_version(self) -> str:
@@ -32,149 +69,189 @@ class Resource:
         return "/".join(parts)
 
 
-PODS = Resource("Pod", "", "v1", "pods")
-NODES = Resource("Node", "", "v1", "nodes", namespaced=False)
-NAMESPACES = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
-SERVICES = Resource("Service", "", "v1", "services")
-QUOTAS = Resource("ResourceQuota", "", "v1", "resourcequotas")
-CLAIMS = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
-VOLUMES = Resource("PersistentVolume", "", "v1", "persistentvolumes", namespaced=False)
-REPLICATION_CONTROLLERS = Resource("ReplicationController", "", "v1", "replicationcontrollers")
-REPLICA_SETS = Resource("ReplicaSet", "apps", "v1", "replicasets")
-DEPLOYMENTS = Resource("Deployment", "apps", "v1", "deployments")
-STATEFUL_SETS = Resource("StatefulSet", "apps", "v1", "statefulsets")
-JOBS = Resource("Job", "batch", "v1", "jobs")
-CRON_JOBS = Resource("CronJob", "batch", "v1", "cronjobs")
-BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
-AUTOSCALERS = Resource(
+_How = dict[str, Any]
+_KINDS: list[Resource] = []
+"""All that are declared, in the order in which reports name what is missing."""
+
+
+def _declare(kind: str, api_version: str, plural: str, **how: Any) -> Resource:
+    group, _, version = api_version.rpartition("/")
+    _KINDS.append(Resource(kind, group, version, plural, **how))
+    return _KINDS[-1]
+
+
+def _list(kind: str, api_version: str, plural: str, decoded: type[Any], **how: Any) -> Resource:
+    return _declare(kind, api_version, plural, decoded=decoded, **{"read": Read.ALWAYS, **how})
+
+
+def _list_workload(kind: str, api_version: str, plural: str, **how: Any) -> Resource:
+    return _list(kind, api_version, plural, o.Workload, **how)
+
+
+def _list_seldom(
+    kind: str, api_version: str, plural: str, decoded: type[Any], **how: Any
+) -> Resource:
+    how = {"read": Read.SELDOM, "empty_counts": True, **how}
+    return _list(kind, api_version, plural, decoded, **how)
+
+
+PODS = _declare("Pod", "v1", "pods", read=Read.ALWAYS, in_protobuf=True)
+NODES = _list("Node", "v1", "nodes", o.Node, namespaced=False, in_protobuf=True)
+NAMESPACES = _list("Namespace", "v1", "namespaces", o.Namespace, namespaced=False)
+_list("Service", "v1", "services", o.Service)
+QUOTAS = _list("ResourceQuota", "v1", "resourcequotas", o.ResourceQuota)
+_list("PersistentVolumeClaim", "v1", "persistentvolumeclaims", o.PersistentVolumeClaim)
+_list("PersistentVolume", "v1", "persistentvolumes", o.PersistentVolume, namespaced=False)
+_list_workload("ReplicationController", "v1", "replicationcontrollers")
+REPLICA_SETS = _list_workload(
+    "ReplicaSet", "apps/v1", "replicasets", read=Read.AFTER_PODS, in_protobuf=True
+)
+DEPLOYMENTS = _list_workload("Deployment", "apps/v1", "deployments", in_protobuf=True)
+STATEFUL_SETS = _list_workload("StatefulSet", "apps/v1", "statefulsets")
+JOBS = _list_workload("Job", "batch/v1", "jobs", read=Read.AFTER_PODS)
+BUDGETS = _list("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", o.PodDisruptionBudget)
+AUTOSCALERS = _list(
     "HorizontalPodAutoscaler",
-    "autoscaling",
-    "v2",
+    "autoscaling/v2",
     "horizontalpodautoscalers",
+    o.HorizontalPodAutoscaler,
+    read=Read.ASKED_FOR,
+    empty_counts=True,
+    chart_value="rbac.autoscalers: true",
 )
-STORAGE_CLASSES = Resource(
-    "StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False
-)
-CSI_NODES = Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False)
-VOLUME_ATTACHMENTS = Resource(
-    "VolumeAttachment", "storage.k8s.io", "v1", "volumeattachments", namespaced=False
-)
-NODE_METRICS = Resource("NodeMetrics", "metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
-POD_METRICS = Resource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods")
-EVENTS = Resource("Event", "events.k8s.io", "v1", "events")
-POD_GROUPS = Resource("PodGroup", "scheduling.k8s.io", "v1beta1", "podgroups")
+EVENTS = _list_seldom("Event", "events.k8s.io/v1", "events", o.PodEvent)
+_PODGROUPS: _How = {"decoded": o.PodGroupObject, "chart_value": "rbac.podGroups: true"}
+POD_GROUPS = _list_seldom("PodGroup", "scheduling.k8s.io/v1beta1", "podgroups", **_PODGROUPS)
 """From 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
-COSCHEDULING_GROUPS = Resource("PodGroup", "scheduling.x-k8s.io", "v1alpha1", "podgroups")
-OLDER_COSCHEDULING_GROUPS = Resource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups")
+COSCHEDULING_GROUPS = _list_seldom(
+    "PodGroup", "scheduling.x-k8s.io/v1alpha1", "podgroups", **_PODGROUPS
+)
+OLDER_COSCHEDULING_GROUPS = _list_seldom(
+    "PodGroup", "scheduling.sigs.k8s.io/v1alpha1", "podgroups", **_PODGROUPS
+)
 """Koordinator's, too."""
-VOLCANO_GROUPS = Resource("PodGroup", "scheduling.volcano.sh", "v1beta1", "podgroups")
-KAI_GROUPS = Resource("PodGroup", "scheduling.run.ai", "v2alpha2", "podgroups")
-ALL_POD_GROUPS = (
-    POD_GROUPS,
-    COSCHEDULING_GROUPS,
-    OLDER_COSCHEDULING_GROUPS,
-    VOLCANO_GROUPS,
-    KAI_GROUPS,
+VOLCANO_GROUPS = _list_seldom(
+    "PodGroup", "scheduling.volcano.sh/v1beta1", "podgroups", **_PODGROUPS
 )
-"""The kinds of this name; each object says of which it is, and snapshot files hold them in one list."""
-LEADER_WORKER_SETS = Resource(
-    "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
+KAI_GROUPS = _list_seldom("PodGroup", "scheduling.run.ai/v2alpha2", "podgroups", **_PODGROUPS)
+_BUFFERS: _How = {"chart_value": "rbac.capacityBuffers: true"}
+CAPACITY_BUFFERS = _list_seldom(
+    "CapacityBuffer",
+    "autoscaling.x-k8s.io/v1beta1",
+    "capacitybuffers",
+    o.CapacityBuffer,
+    **_BUFFERS,
 )
-CAPACITY_BUFFERS = Resource("CapacityBuffer", "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers")
 """Cluster Autoscaler's; it and Karpenter also serve ``v1alpha1``."""
-NODE_CLAIMS = Resource("NodeClaim", "karpenter.sh", "v1", "nodeclaims", namespaced=False)
-NODE_POOLS = Resource("NodePool", "karpenter.sh", "v1", "nodepools", namespaced=False)
-KARPENTER = (NODE_CLAIMS, NODE_POOLS)
-"""Read only where nodes are Karpenter's."""
-POD_TEMPLATES = Resource("PodTemplate", "", "v1", "podtemplates")
-EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
-"""From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
-RESOURCE_CLAIMS = Resource("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims")
-CLAIM_TEMPLATES = Resource(
-    "ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"
+POD_TEMPLATES = _list_seldom(
+    "PodTemplate", "v1", "podtemplates", o.PodTemplateObject, empty_counts=False, **_BUFFERS
 )
-RESOURCE_SLICES = Resource(
-    "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", namespaced=False
+_KARPENTER: _How = {"namespaced": False, "chart_value": "rbac.karpenter: true"}
+NODE_CLAIMS = _list_seldom(
+    "NodeClaim", "karpenter.sh/v1", "nodeclaims", o.NodeClaimObject, **_KARPENTER
 )
-DEVICE_CLASSES = Resource("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", namespaced=False)
-DEVICE_TAINT_RULES = Resource(
-    "DeviceTaintRule", "resource.k8s.io", "v1", "devicetaintrules", namespaced=False
+NODE_POOLS = _list_seldom(
+    "NodePool", "karpenter.sh/v1", "nodepools", o.NodePool, empty_counts=False, **_KARPENTER
+)
+_list("StorageClass", "storage.k8s.io/v1", "storageclasses", o.StorageClass, namespaced=False)
+_list("CSINode", "storage.k8s.io/v1", "csinodes", o.CSINode, namespaced=False)
+PRIORITY_CLASSES = _list(
+    "PriorityClass",
+    "scheduling.k8s.io/v1",
+    "priorityclasses",
+    o.PriorityClass,
+    namespaced=False,
+    read=Read.FILES,
+)
+"""A cluster's pods say the value of their class."""
+_DEVICES: _How = {"chart_value": "rbac.devices: true"}
+_list_seldom(
+    "ResourceClaim", "resource.k8s.io/v1", "resourceclaims", devices.ResourceClaim, **_DEVICES
+)
+_list_seldom(
+    "ResourceClaimTemplate",
+    "resource.k8s.io/v1",
+    "resourceclaimtemplates",
+    devices.ResourceClaimTemplate,
+    **_DEVICES,
+)
+_DEVICES |= {"namespaced": False}
+_list_seldom(
+    "ResourceSlice", "resource.k8s.io/v1", "resourceslices", devices.ResourceSlice, **_DEVICES
+)
+DEVICE_CLASSES = _list_seldom(
+    "DeviceClass", "resource.k8s.io/v1", "deviceclasses", devices.DeviceClass, **_DEVICES
+)
+DEVICE_TAINT_RULES = _list_seldom(
+    "DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", devices.DeviceTaintRule, **_DEVICES
 )
 """From 1.37 on; 1.36 serves ``v1beta2`` where it is switched on."""
-OF_DEVICES = (
-    RESOURCE_CLAIMS,
-    CLAIM_TEMPLATES,
-    RESOURCE_SLICES,
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
+_USAGE: _How = {"read": Read.USAGE, "chart_value": "rbac.usage: true"}
+NODE_METRICS = _list(
+    "NodeMetrics",
+    "metrics.k8s.io/v1beta1",
+    "nodes",
+    metrics.NodeMetrics,
+    namespaced=False,
+    **_USAGE,
 )
-"""Dynamic resource allocation; read only where pods have claims, or ask for what a DeviceClass may provide."""
-LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
-CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
+POD_METRICS = _list("PodMetrics", "metrics.k8s.io/v1beta1", "pods", metrics.PodMetrics, **_USAGE)
+CRON_JOBS = _declare("CronJob", "batch/v1", "cronjobs")
+VOLUME_ATTACHMENTS = _declare(
+    "VolumeAttachment",
+    "storage.k8s.io/v1",
+    "volumeattachments",
+    namespaced=False,
+    chart_value="rbac.volumeAttachments: true",
+)
+LEADER_WORKER_SETS = _declare(
+    "LeaderWorkerSet",
+    "leaderworkerset.x-k8s.io/v1",
+    "leaderworkersets",
+    chart_value="rbac.podGroups: true",
+)
+EVICTION_REQUESTS = _declare(
+    "EvictionRequest",
+    "lifecycle.k8s.io/v1alpha1",
+    "evictionrequests",
+    chart_value="rbac.evictionRequests: true",
+)
+"""From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
+LEASES = _declare("Lease", "coordination.k8s.io/v1", "leases")
+CONFIG_MAPS = _declare("ConfigMap", "v1", "configmaps")
 
-INDEPENDENT = (
-    NODES,
-    BUDGETS,
-    NAMESPACES,
-    DEPLOYMENTS,
-    STATEFUL_SETS,
-    REPLICATION_CONTROLLERS,
-    SERVICES,
-    QUOTAS,
-    VOLUMES,
-    CLAIMS,
-    STORAGE_CLASSES,
-    CSI_NODES,
-)
+ALL = tuple(_KINDS)
+"""Every kind that is declared."""
+
+
+def _read(*when: Read) -> tuple[Resource, ...]:
+    return tuple(one for one in ALL if one.read in when)
+
+
+INDEPENDENT = tuple(one for one in _read(Read.ALWAYS) if one is not PODS)
 """Read beside the pods, in any order."""
-
-AFTER_PODS = (REPLICA_SETS, JOBS)
-"""Read when the pods are known: most ReplicaSets and Jobs own none any more, and are dropped at once."""
-
+AFTER_PODS = _read(Read.AFTER_PODS)
 LISTED = (PODS, *INDEPENDENT, *AFTER_PODS)
 """All that every snapshot is made of."""
-
-ASKED_FOR = (AUTOSCALERS,)
-"""Read beside the pods, and followed, only where the policy asks for it."""
-
+ASKED_FOR = _read(Read.ASKED_FOR)
+METRICS = _read(Read.USAGE)
 ESSENTIAL = (PODS, NODES)
 """Without these there is no snapshot; a server that does not serve another of them has none of it."""
-
-METRICS = (NODE_METRICS, POD_METRICS)
-"""Read beside the others where usage is asked for; never watched."""
-
-IN_SNAPSHOTS = (
-    PODS,
-    NODES,
-    NAMESPACES,
-    SERVICES,
-    QUOTAS,
-    CLAIMS,
-    VOLUMES,
-    REPLICATION_CONTROLLERS,
-    REPLICA_SETS,
-    DEPLOYMENTS,
-    STATEFUL_SETS,
-    JOBS,
-    BUDGETS,
-    AUTOSCALERS,
-    EVENTS,
-    POD_GROUPS,
-    CAPACITY_BUFFERS,
-    POD_TEMPLATES,
-    *KARPENTER,
-    STORAGE_CLASSES,
-    CSI_NODES,
-    *OF_DEVICES,
-    NODE_METRICS,
-    POD_METRICS,
+ALL_POD_GROUPS = tuple(one for one in ALL if one.kind == POD_GROUPS.kind)
+"""The kinds of this name; each object says of which it is, and snapshot files hold them in one list."""
+IN_SNAPSHOTS = tuple(
+    one
+    for one in ALL
+    if one.read is not Read.NEVER and (one is POD_GROUPS or one not in ALL_POD_GROUPS)
 )
-"""All that a snapshot may hold, in the order in which reports name what is missing."""
-
-WORKLOADS = tuple(
-    one.kind for one in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, REPLICATION_CONTROLLERS, JOBS)
-)
+"""All that a snapshot may hold."""
+KUBECTL_GET = f"kubectl get {','.join(one.plural for one in (*LISTED, AUTOSCALERS, PRIORITY_CLASSES))} -A -o json"
+"""Prints all that a plan needs, as far as every cluster serves it."""
+KARPENTER = (NODE_CLAIMS, NODE_POOLS)
+"""Read only where nodes are Karpenter's."""
+OF_DEVICES = tuple(one for one in ALL if one.group == DEVICE_CLASSES.group)
+"""Dynamic resource allocation; read only where pods have claims, or ask for what a DeviceClass may provide."""
+WORKLOADS = tuple(one.kind for one in ALL if one.decoded is o.Workload)
 """Kinds with a template of pods."""
-
 OWNING_KINDS = tuple(one.kind for one in AFTER_PODS)
 """The kinds of ``AFTER_PODS``."""

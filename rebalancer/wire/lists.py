@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.base.data_text import without_nulls
-from rebalancer.wire import devices, kinds, metrics
+from rebalancer.wire import kinds
 from rebalancer.wire import objects as o
 
 T = TypeVar("T")
@@ -73,32 +73,7 @@ def in_words(error: msgspec.ValidationError) -> str:
     return f"{where}has to be {expected}, and is {got}"
 
 
-DECODED: dict[str, type[Any]] = {
-    kinds.NODES.kind: o.Node,
-    kinds.NAMESPACES.kind: o.Namespace,
-    kinds.SERVICES.kind: o.Service,
-    kinds.QUOTAS.kind: o.ResourceQuota,
-    kinds.CLAIMS.kind: o.PersistentVolumeClaim,
-    kinds.VOLUMES.kind: o.PersistentVolume,
-    kinds.STORAGE_CLASSES.kind: o.StorageClass,
-    kinds.CSI_NODES.kind: o.CSINode,
-    kinds.BUDGETS.kind: o.PodDisruptionBudget,
-    kinds.AUTOSCALERS.kind: o.HorizontalPodAutoscaler,
-    kinds.EVENTS.kind: o.PodEvent,
-    kinds.POD_GROUPS.kind: o.PodGroupObject,
-    kinds.CAPACITY_BUFFERS.kind: o.CapacityBuffer,
-    kinds.POD_TEMPLATES.kind: o.PodTemplateObject,
-    kinds.RESOURCE_CLAIMS.kind: devices.ResourceClaim,
-    kinds.CLAIM_TEMPLATES.kind: devices.ResourceClaimTemplate,
-    kinds.RESOURCE_SLICES.kind: devices.ResourceSlice,
-    kinds.DEVICE_CLASSES.kind: devices.DeviceClass,
-    kinds.DEVICE_TAINT_RULES.kind: devices.DeviceTaintRule,
-    kinds.NODE_CLAIMS.kind: o.NodeClaimObject,
-    kinds.NODE_POOLS.kind: o.NodePool,
-    kinds.NODE_METRICS.kind: metrics.NodeMetrics,
-    kinds.POD_METRICS.kind: metrics.PodMetrics,
-    **dict.fromkeys(kinds.WORKLOADS, o.Workload),
-}
+DECODED = {one.kind: one.decoded for one in kinds.ALL if one.decoded is not None}
 """Kind -> struct, for all kinds but Pod, which goes its own way (``rebalancer.wire.pods``)."""
 
 

@@ -32,7 +32,9 @@ STEER = "steer"
 """Reason of marks that stand while one replacement is on its way."""
 EMPTY = "empty"
 """Reason of marks on nodes that are being emptied, or are to stay empty."""
-KEYS = {STEER: "rebalancer/mark", EMPTY: "rebalancer/empty"}
+PINS = "pins"
+"""Reason of marks on nodes that protected pods hold: a pod that starts anew by itself lands on a node that stays."""
+KEYS = {STEER: "rebalancer/mark", EMPTY: "rebalancer/empty", PINS: "rebalancer/empty"}
 """Reason -> key of the taint."""
 KEY = KEYS[STEER]
 

@@ -265,7 +265,7 @@ class PodGroupSpec(_Wire, frozen=True):
 
 
 class PodGroupObject(_Wire, frozen=True):
-    """Of Kubernetes, or of one of the projects that have a kind of this name."""
+    """A PodGroup, of Kubernetes or of another project that has a kind of this name."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec
@@ -707,6 +707,11 @@ class StorageClass(_Wire, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[Any, ...] | None = None
+
+
+class PriorityClass(_Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
 
 
 class CSINodeDriverAllocatable(_Wire, frozen=True):

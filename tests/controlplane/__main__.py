@@ -44,9 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--seed", type=int, default=0, help="same seed, same workloads")
     make = commands.add_parser("build", help="build programs ahead of time and print their paths")
     make.add_argument("programs", nargs="*", default=["etcd", "kwok"])
-    commands.add_parser(
-        "newest", help="print the newest Kubernetes that the module proxy has whole"
-    )
+    commands.add_parser("newest", help="print the newest Kubernetes that can be built")
     for command in (up, make):
         command.add_argument("--kubernetes", default=build.DEFAULT_VERSION, help="its version")
     return parser

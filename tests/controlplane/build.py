@@ -24,10 +24,8 @@ from tests.controlplane import gomod
 
 DEFAULT_VERSION = "1.36.3"
 """The Kubernetes version whose go.mod and go.sum are committed; others are derived from it."""
-VERSIONS = (DEFAULT_VERSION, "1.37.2")
-"""The Kubernetes versions that the tests run on."""
-NEXT = "1.38.0-beta.0"
-"""The version that is modelled from its source; tests run on it where the module proxy has all of its modules."""
+VERSIONS = (DEFAULT_VERSION, "1.37.2", "1.38.0-beta.0")
+"""The Kubernetes versions that the tests run on; :func:`find_newest` may name one that is newer than the last."""
 
 CONTROL_PLANE = (
     "etcd",
@@ -94,7 +92,7 @@ def binary(name: str, version: str = DEFAULT_VERSION) -> Path:
 
 
 def find_newest() -> str:
-    """Return the newest Kubernetes, alphas aside, that the module proxy has whole; what others lack is said.
+    """Return the newest Kubernetes, alphas aside, that can be built; what it and newer ones lack is said.
 
     Raises:
         GroundError: there is no such version.
@@ -104,14 +102,20 @@ def find_newest() -> str:
         shutil.copy(_HERE / "main.go", folder)
         listed = go(["list", "-m", "-versions", "k8s.io/kubernetes"], folder).split()[1:]
         for tag in reversed([one for one in listed if "-alpha" not in one]):
+            version = tag.removeprefix("v")
             try:
-                gomod.write(folder, tag.removeprefix("v"), go)
+                _write_module(folder, version)
             except GroundError as error:
                 lacking = "; ".join(sorted(set(_LACKING.findall(str(error))))) or str(error)
-                sys.stderr.write(f"Kubernetes {tag} cannot be built: no {lacking}\n")
+                sys.stderr.write(f"Kubernetes {version} cannot be built: no {lacking}\n")
             else:
-                return tag.removeprefix("v")
-    raise GroundError("the module proxy has no version of Kubernetes whole")
+                return version
+    raise GroundError("no version of Kubernetes can be built from what the module proxy has")
+
+
+def _write_module(folder: Path, version: str) -> None:
+    for what in gomod.write(folder, version, go):
+        sys.stderr.write(f"Kubernetes {version}: {what}, since the module proxy lacks newer ones\n")
 
 
 _LACKING = re.compile(r"(\S+@v\S+): reading ")
@@ -146,7 +150,7 @@ def _control_plane(version: str) -> Path:
             for path in (*code, *committed):
                 shutil.copy(path, module)
             if not committed:
-                gomod.write(module, version, go)
+                _write_module(module, version)
             flags = f"-s -w {gomod.version_flags(version)}"
             go(["build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/controlplane"], module)
         for name in _programs(version):

@@ -21,7 +21,7 @@ from rebalancer.policy.model import ENVELOPE
 from rebalancer.registry import Registry
 from rebalancer.report.summary import LEGEND
 from rebalancer.scheduler.profile import KNOWN_VERSIONS
-from tests.controlplane.build import DEFAULT_VERSION, NEXT, VERSIONS
+from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
 from tests.docs.pages import ROOT, strategy_pages
 
 
@@ -51,18 +51,14 @@ def kubernetes() -> str:
     tested = {int(version.split(".")[1]): version for version in VERSIONS}
     rows = [(f"before 1.{least}", "-", "the chart refuses it")]
     rows.append((f"1.{least} to 1.{first - 1}", f"as 1.{first}", "no"))
+    how = {
+        DEFAULT_VERSION: f"everything, on {DEFAULT_VERSION}",
+        VERSIONS[-1]: f"`make e2e-newest` on {VERSIONS[-1]}: what a version may change",
+    }
     for _, minor in KNOWN_VERSIONS:
         version = tested.get(minor)
-        what = (
-            "no"
-            if version is None
-            else f"`make e2e-newest` on {version}: what a version may change"
-        )
-        if minor == int(NEXT.split(".")[1]):
-            what = f"not yet: read from the source of {NEXT}"
-        if version == DEFAULT_VERSION:
-            what = f"everything, on {version}"
-        rows.append((f"1.{minor}", "by its own rules", what))
+        what = how.get(version or "", f"no: `make e2e-newest KUBERNETES={version}`")
+        rows.append((f"1.{minor}", "by its own rules", what if version else "no"))
     rows.append((f"from 1.{last + 1} on", f"as 1.{last}; the report says so", "no"))
     return table(("Kubernetes", "its scheduler is predicted", "tested in CI"), rows)
 

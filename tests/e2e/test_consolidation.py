@@ -30,6 +30,15 @@ def emptied(plane):
     }
 
 
+def pinned(plane):
+    """Names of the nodes that are marked because pods hold them."""
+    return {
+        node["metadata"]["name"]
+        for node in plane.api.list_all("/api/v1/nodes")
+        if any(str(t.get("value")).startswith("pins.") for t in node["spec"].get("taints", ()))
+    }
+
+
 def holding(plane):
     """Names of the nodes with pods."""
     pods = operations.pods(plane.api)
@@ -126,3 +135,60 @@ def test_new_nodes_of_the_group_that_capacity_names_take_the_pods_that_wait(clus
     wait_until(lambda: seen() == (4, 0), 60, "all pods are Ready")
     web = operations.pods(cluster.api, selector="app=web")
     assert sorted(pod["spec"]["nodeName"] for pod in web) == [f"large-{i}" for i in range(4)]
+
+
+def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themselves(
+    cluster, tmp_path
+):
+    """No run evicts them; marks on all of their nodes but one let each land beside its like, whoever ended it."""
+    cluster.apply([objects.node(f"n{i}", zone="abc"[i % 3]) for i in range(5)])
+    operations.wait_nodes_ready(cluster.api, 5)
+    kept = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    cluster.apply([objects.deployment("job", 4, pod_annotations=kept, cpu="200m")])
+    operations.wait_pods_ready(cluster.api, 4, 60)
+    cluster.apply([objects.deployment("web", 6, cpu="100m")])
+    operations.wait_pods_ready(cluster.api, 10, 60)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = (f"--policy={policy}", f"--kubeconfig={grant(cluster, RULES)}", "--output=json")
+
+    def run():
+        ran = rebalancer("run", "--yes", *flags)
+        assert ran.code == 0, ran.err
+        operations.wait_pods_ready(cluster.api, 10, 60)
+        return ran.report
+
+    def settle():
+        while run()["moves"]:
+            pass
+        # While pods of the run before end, their workload rests.
+        assert run()["moves"] == []
+
+    def on():
+        pods = operations.pods(cluster.api, selector="app=job")
+        return sorted(pod["spec"].get("nodeName", "") for pod in pods)
+
+    settle()
+    assert len(set(on())) == 4
+    assert len(pinned(cluster)) == 3
+    # A person ends them, and then a rollout the last of them.
+    while apart := pinned(cluster):
+        pods = operations.pods(cluster.api, selector="app=job")
+        pod = next(pod for pod in pods if pod["spec"]["nodeName"] in apart)
+        if len(apart) > 1:
+            operations.evict(cluster.api, "default", pod["metadata"]["name"])
+        else:
+            stamp = {"metadata": {"annotations": {**kept, "rolled": "out"}}}
+            path = "/apis/apps/v1/namespaces/default/deployments/job"
+            cluster.api.patch(path, {"spec": {"template": stamp}})
+        wait_until(lambda apart=apart: set(on()) & apart < apart, 60, "it has left its node")
+        operations.wait_pods_ready(cluster.api, 10, 60)
+        assert pod["spec"]["nodeName"] not in on()
+        settle()
+        assert pinned(cluster) < apart
+    # All others are empty, or are emptied.
+    assert set(on()).isdisjoint(emptied(cluster))
+    assert len(emptied(cluster)) >= 3
+    assert run()["emptying"]["pinned"] == []
+    assert rebalancer("marks", flags[1], "--clear").code == 0
+    assert emptied(cluster) == set()

@@ -8,7 +8,7 @@ from rebalancer.wire.lists import DECODED, decode_objects, decode_raw
 from rebalancer.wire.pods import decode_page
 from tests.fuzz.target import Target
 
-KINDS = ("Pod", *DECODED)
+KINDS = ("Pod", *sorted(DECODED))
 
 
 def _read(data: bytes) -> None:

@@ -13,11 +13,13 @@ import msgspec
 import pytest
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.cost.streaks import Streaks
 from rebalancer.fleet.compare import list_snapshots
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.plan_file import read_plan
 from rebalancer.run.memory import document as memory
+from rebalancer.run.memory.remember import recall_streaks
 from rebalancer.snapshot import owners
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.testing.snapshots import node, snapshot_of, workload
@@ -123,6 +125,18 @@ def test_the_programs_own_readers_take_what_the_version_before_wrote():
     assert flaw is None
     assert state.owners
     assert state.streaks
+
+
+def test_streaks_of_another_version_count_as_runs_in_a_row():
+    """The version before reads ``runs`` only, and writes without ``recent``."""
+    streaks = Streaks(100.0, {"a": 1}, {"a": 0b101, "b": 0b10})
+    state = memory.Document(streaks={"low": memory.StreakMemory(100.0, {"a": 1}, streaks.recent)})
+    assert recall_streaks(memory.decode(memory.encode(state))[0])["low"] == streaks
+    written = msgspec.json.decode(memory.encode(state)[memory.KEY])
+    del written["streaks"]["low"]["recent"]
+    old, flaw = memory.decode({memory.KEY: msgspec.json.encode(written).decode()})
+    assert flaw is None
+    assert recall_streaks(old)["low"] == Streaks(100.0, {"a": 1})
 
 
 # -- the fingerprint of an owner -------------------------------------------------------------------

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Code
@@ -230,7 +231,7 @@ def test_it_gives_in_the_third_run_in_a_row(earlier, gives):
         text = f"node n0: cpu 80% used (over 50%), so far in {earlier + 1} of 3 runs in a row"
         assert {skip.message for skip in plan.skips} == {text}
         assert plan.before["low-utilisation"].violated == 1
-        assert plan.stopped == "Nothing can be gained yet: 1 rule stays unmet (8 TooFewRuns)."
+        assert plan.stopped == "Nothing can be gained yet: 1 rule stays unmet (1 TooFewRuns)."
         assert plan.warnings == ()
 
 
@@ -245,6 +246,33 @@ def test_a_node_that_was_not_over_used_once_starts_again():
     made = decided(even(5, 0), Streaks(AT - 120, {"n0": 2}), runs=3)
     assert made.plan.moves == ()
     assert made.streaks == {"low-utilisation": Streaks(AT, {})}
+
+
+@pytest.mark.parametrize(
+    ("runs", "recent", "used", "gives"),
+    [
+        ({"n0": 1}, {"n0": 0b101}, 8, True),  # with this run three of the last four
+        ({}, {"n0": 0b1010}, 8, True),
+        ({}, {"n0": 0b10}, 8, False),
+        ({}, {"n0": 0b110000}, 8, False),  # too long ago
+        ({"n0": 3}, {}, 5, False),  # not over-used now
+    ],
+)
+def test_it_gives_where_it_was_over_used_in_three_of_the_last_five_runs(runs, recent, used, gives):
+    made = decided(even(used, 0), Streaks(AT - 120, runs, recent), runs="3 of 5")
+    assert bool(made.plan.moves) is gives
+    if not gives and used == 8:
+        (text,) = {skip.message for skip in made.plan.skips}
+        assert text.startswith("node n0: cpu 80% used (over 50%), so far in ")
+        assert text.endswith(" of the last 5 runs, 3 are needed")
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "3 of 2", "0 of 5", "3 of 50", "3 of", "three of five", 0, 101, True]
+)
+def test_what_is_no_number_of_runs_is_refused(text):
+    with pytest.raises(ValidationError):
+        LowUtilisationParams(signal="usage", runs=text)
 
 
 def test_the_same_measurement_is_not_another_run():

@@ -288,32 +288,119 @@ def scaling_of(
     memory: MachineMemory, run: RunContext, source: Source, reading: Reading
 ) -> Scaling | None:
     """Return what the run does to machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
-    policy = run.loaded.policy
-    if not any(scaling_strategies(policy)):
+    if not any(scaling_strategies(run.loaded.policy)):
         return None
-    with run.timings.phase("machines"):
-        store = _store(run, source.client)
-        group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
-        if memory.groups is None:
-            memory.groups = {} if store is None else store.load()
-            memory.announced = Announced(groups=memory.groups)
-        group_states.earlier = memory.groups
-        seen, machines = _assess(run, source, reading.snapshot, memory, group_states)
-        # What is noted from here on counts for the next run, also if this one fails.
-        memory.groups = group_states.groups
+    of_run = _MachinesOfRun(memory, run, source, reading)
+    return Scaling(list(of_run.scalers()), of_run.keep, stop=run.stop)
 
-    def keep(acts: Sequence[MachineAct]) -> bool:
-        scaled_out = group_increases(acts)
-        group_states.note_plan(seen.scale_out, seen.snapshot, scaled_out)
-        earlier, memory.announced = memory.announced, Announced.of(seen, group_states.groups)
-        return _keep(run, source.client, store, earlier, memory.announced, seen, acts)
 
-    def keep_groups() -> None:
-        if store is not None:
-            store.keep(group_states.groups, always=True)
+class _MachinesOfRun:
+    """The machines as one run has read them, and what outlasts the run."""
 
-    made = _scalers(run, source, reading, seen, machines, group_states, memory, keep_groups)
-    return Scaling(list(made), keep, stop=run.stop)
+    def __init__(
+        self, memory: MachineMemory, run: RunContext, source: Source, reading: Reading
+    ) -> None:
+        self._memory, self._run, self._source, self._reading = memory, run, source, reading
+        self._policy = run.loaded.policy
+        with run.timings.phase("machines"):
+            self._store = store = _store(run, source.client)
+            self._states = GroupStates(times=_scale_out_times(self._policy), warn=run.notes.append)
+            if memory.groups is None:
+                memory.groups = {} if store is None else store.load()
+                memory.announced = Announced(groups=memory.groups)
+            self._states.earlier = memory.groups
+            assessed = _assess(run, source, reading.snapshot, memory, self._states)
+            self._seen, self._machines = assessed
+            # What is noted from here on counts for the next run, also if this one fails.
+            memory.groups = self._states.groups
+
+    def scalers(self) -> Iterator[tuple[str, Scaler]]:
+        """Yield each strategy that acts on machines, with what acts for it."""
+        run, client, policy = self._run, self._source.client, self._policy
+        guarded = Guarded(
+            self._machines,
+            known_nodes(self._reading.snapshot),
+            policy.capacity.groups,
+            self._states.asked,
+            _find_ending(self._reading.snapshot),
+        )
+        conditions = conditions_of(run)
+        for name, scales in scaling_strategies(policy):
+            asked = run.acts and policy.mode_of(name) is Mode.ENFORCE
+            suspended = self._why_suspended(name, scales)
+            if asked and suspended is not None and self._seen.autoscalers:
+                run.notes.append(f"{name} does nothing to machines: {suspended}")
+            dry = suspended is None and not run.acts
+            context = ScalerContext(
+                strategy=name,
+                params=policy.strategies[name].params,
+                report=self._seen,
+                group_states=self._states,
+                scale_in=self._memory.scale_in,
+                guarded=guarded,
+                client=client,
+                now=self._server_time,
+                by=instance(run.environment),
+                release="/".join(run.state.lease or ()),
+                stop=run.stop,
+                keep_groups=self._keep_groups,
+                suspended="a dry run changes nothing" if dry else suspended,
+                dry=dry,
+                warn=conditions.warn,
+                show=lambda node: None if client is None else conditions.show(client, node),
+                gives_back=asked,
+            )
+            yield name, _SCALERS[scales](context)
+
+    def _why_suspended(self, name: str, scales: str) -> str | None:
+        """Return why a strategy only advises now; None if it may act, or would in a real run."""
+        run, snapshot, seen = self._run, self._reading.snapshot, self._seen
+        # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
+        skew = self._reading.clock_skew
+        standstill = run.rules.standstill(snapshot, skew, run.history, moves=scales != "out")
+        if scales != "out" and (closed := closed_zones(snapshot)):
+            standstill.append(closed)
+        whole = size_of_cluster(seen.snapshot, seen.groups)
+        if scales == "out" and not whole.are_healthy:
+            standstill.append(whole.unhealthy())
+        return suspension(self._policy, name, seen, standstill)
+
+    def _server_time(self) -> float:
+        """Return the API server's time; for a snapshot file, the time of the file."""
+        if self._source.client is None:
+            return self._reading.snapshot.captured_at
+        return self._run.environment.clock.unix() + self._reading.clock_skew
+
+    # -- what outlasts the run -----------------------------------------------------------------------
+
+    def _keep_groups(self) -> None:
+        if self._store is not None:
+            self._store.keep(self._states.groups, always=True)
+
+    def keep(self, acts: Sequence[MachineAct]) -> bool:
+        """Store the states of groups after a run that acts, and write its Events; return whether they could be stored."""
+        run, client, store, memory = self._run, self._source.client, self._store, self._memory
+        self._states.note_plan(self._seen.scale_out, self._seen.snapshot, group_increases(acts))
+        earlier, memory.announced = memory.announced, Announced.of(self._seen, self._states.groups)
+        if store is None or client is None or not run.acts:
+            return True
+        from rebalancer.kube.events import EventWriter, Subject  # noqa: PLC0415
+
+        try:
+            uid = store.keep(memory.announced.groups)
+        except ClusterReadError as error:
+            run.notes.append(f"the state of machines could not be stored: {error}")
+            return False
+        subject = Subject("ConfigMap", *(run.state.machine_state or ("", "")), uid)
+        clock, by = run.environment.clock.unix, instance(run.environment)
+        writer = EventWriter(client, clock=clock, instance=by)
+        for one in announcements(earlier, memory.announced, self._seen, acts, subject):
+            writer.announce(
+                one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
+            )
+        if (left := writer.close()) is not None:
+            run.notes.append(left)
+        return True
 
 
 def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
@@ -321,71 +408,6 @@ def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
         if scales == "out":
             return ScaleOutTimes.of(policy.strategies[name].params)
     return None
-
-
-def _scalers(
-    run: RunContext,
-    source: Source,
-    reading: Reading,
-    seen: CapacityReport,
-    machines: Machines,
-    group_states: GroupStates,
-    memory: MachineMemory,
-    keep_groups: Callable[[], None],
-) -> Iterator[tuple[str, Scaler]]:
-    """Yield each strategy that acts on machines, with what acts for it."""
-    policy = run.loaded.policy
-    guarded = Guarded(
-        machines,
-        known_nodes(reading.snapshot),
-        policy.capacity.groups,
-        group_states.asked,
-        _find_ending(reading.snapshot),
-    )
-    conditions, client = conditions_of(run), source.client
-    for name, scales in scaling_strategies(policy):
-        asked = run.acts and policy.mode_of(name) is Mode.ENFORCE
-        suspended = _why_suspended(run, reading, seen, name, scales)
-        if asked and suspended is not None and seen.autoscalers:
-            run.notes.append(f"{name} does nothing to machines: {suspended}")
-        dry = suspended is None and not run.acts
-        context = ScalerContext(
-            strategy=name,
-            params=policy.strategies[name].params,
-            report=seen,
-            group_states=group_states,
-            scale_in=memory.scale_in,
-            guarded=guarded,
-            client=client,
-            now=_server_time(run, source, reading),
-            by=instance(run.environment),
-            release="/".join(run.state.lease or ()),
-            stop=run.stop,
-            keep_groups=keep_groups,
-            suspended="a dry run changes nothing" if dry else suspended,
-            dry=dry,
-            warn=conditions.warn,
-            show=lambda node: None if client is None else conditions.show(client, node),
-            gives_back=asked,
-        )
-        yield name, _SCALERS[scales](context)
-
-
-def _why_suspended(
-    run: RunContext, reading: Reading, seen: CapacityReport, name: str, scales: str
-) -> str | None:
-    """Return why a strategy only advises now; None if it may act, or would in a real run."""
-    snapshot = reading.snapshot
-    # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
-    standstill = run.rules.standstill(
-        snapshot, reading.clock_skew, run.history, moves=scales != "out"
-    )
-    if scales != "out" and (closed := closed_zones(snapshot)):
-        standstill.append(closed)
-    whole = size_of_cluster(seen.snapshot, seen.groups)
-    if scales == "out" and not whole.are_healthy:
-        standstill.append(whole.unhealthy())
-    return suspension(run.loaded.policy, name, seen, standstill)
 
 
 def _find_ending(snapshot: Snapshot) -> frozenset[str]:
@@ -398,16 +420,6 @@ def _find_ending(snapshot: Snapshot) -> frozenset[str]:
     )
 
 
-def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
-    """Return a function for the API server's time; for a snapshot file, the time of the file."""
-    if source.client is None:
-        return lambda: reading.snapshot.captured_at
-    return lambda: run.environment.clock.unix() + reading.clock_skew
-
-
-# -- what outlasts the run -------------------------------------------------------------------------------
-
-
 def _store(run: RunContext, client: Client | None) -> GroupStore | None:
     if client is None or run.state.machine_state is None:
         return None
@@ -415,35 +427,3 @@ def _store(run: RunContext, client: Client | None) -> GroupStore | None:
 
     store = ConfigMapStore(client, *run.state.machine_state, advice="or leave out --machine-state")
     return GroupStore(store, run.notes.append)
-
-
-def _keep(
-    run: RunContext,
-    client: Client | None,
-    store: GroupStore | None,
-    earlier: Announced,
-    now: Announced,
-    seen: CapacityReport,
-    acts: Sequence[MachineAct],
-) -> bool:
-    """Store the states of groups after a run that acts, and write its Events; return whether they could be stored."""
-    if store is None or client is None or not run.acts:
-        return True
-    from rebalancer.kube.events import EventWriter, Subject  # noqa: PLC0415
-
-    try:
-        subject = Subject(
-            "ConfigMap", *(run.state.machine_state or ("", "")), store.keep(now.groups)
-        )
-    except ClusterReadError as error:
-        run.notes.append(f"the state of machines could not be stored: {error}")
-        return False
-    clock, by = run.environment.clock.unix, instance(run.environment)
-    writer = EventWriter(client, clock=clock, instance=by)
-    for one in announcements(earlier, now, seen, acts, subject):
-        writer.announce(
-            one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
-        )
-    if (left := writer.close()) is not None:
-        run.notes.append(left)
-    return True

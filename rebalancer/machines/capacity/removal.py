@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,34 +88,10 @@ _Rule = tuple[Bools, RemovalCode, str | Mapping[int, str]]
 """Nodes (N,), and why these are not eligible: of all, or of each."""
 
 
-def ineligible(
-    draft: Draft,
-    groups: Groups,
-    utilisation: Mapping[str, Floats],
-    capacity: CapacitySettings,
-    *,
-    has_provider: bool,
-    needed: Mapping[str, int],
-    candidates: Bools | None = None,
-) -> dict[int, tuple[RemovalCode, str]]:
-    """Return node -> (code, reason), for nodes that cannot be removed; see :func:`removals`."""
-    snapshot = draft.snapshot
+def _find_ineligible(rules: Iterable[_Rule], size: int) -> dict[int, tuple[RemovalCode, str]]:
+    """Return node -> (code, reason) of the first rule that keeps it, for nodes that cannot be removed."""
     kept: dict[int, tuple[RemovalCode, str]] = {}
-    known = np.zeros(len(snapshot.nodes), bool)
-    others = np.zeros_like(known) if candidates is None else ~candidates
-    rules = (
-        (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
-        *_states(draft),
-        *_memberships(snapshot, groups, has_provider=has_provider),
-        *_exclude_limited(snapshot, capacity),
-        *_exclude_utilised(snapshot, groups, utilisation, capacity.under),
-        _exclude_needed(snapshot, needed),
-        (
-            kept_free((one.term for one in draft.enforced), len(known)),
-            RemovalCode.NEEDED,
-            KEPT_FREE,
-        ),
-    )
+    known = np.zeros(size, bool)
     for mask, code, texts in rules:
         for node in np.flatnonzero(mask & ~known).tolist():
             kept[node] = (code, texts if isinstance(texts, str) else texts[node])
@@ -305,18 +281,21 @@ def removals(
     the strategy selects; None: all. ``prices``: of the nodes; None: as many nodes as possible are removed, else as much of
     their price.
     """
-    none = np.zeros(len(problem.snapshot.nodes), bool)
+    snapshot, none = problem.snapshot, np.zeros(len(problem.snapshot.nodes), bool)
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
     utilisation = utilisation_of(draft, groups)
-    kept = ineligible(
-        draft,
-        groups,
-        utilisation,
-        capacity,
-        has_provider=has_provider,
-        needed=needed,
-        candidates=candidates,
+    others = none if candidates is None else ~candidates
+    free = kept_free((one.term for one in draft.enforced), len(none))
+    rules = (
+        (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
+        *_states(draft),
+        *_memberships(snapshot, groups, has_provider=has_provider),
+        *_exclude_limited(snapshot, capacity),
+        *_exclude_utilised(snapshot, groups, utilisation, capacity.under),
+        _exclude_needed(snapshot, needed),
+        (free, RemovalCode.NEEDED, KEPT_FREE),
     )
+    kept = _find_ineligible(rules, len(none))
     removal = _Removal(
         draft, groups, kept, capacity, none if unneeded is None else unneeded, prices
     )

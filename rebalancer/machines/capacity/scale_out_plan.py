@@ -305,57 +305,6 @@ class NewNodes:
         }
 
 
-def refusals_of(
-    group: NodeGroup,
-    classes: Sequence[int],
-    packing: Packing | None,
-    inputs: ScaleOutInputs,
-    limit: GroupRefusal | None = None,
-    unhelped: Unhelped | None = None,
-) -> dict[int, GroupRefusal]:
-    """Return class -> why the group helps none of its pods.
-
-    ``limit``: why the cluster may add none of its nodes. ``unhelped``: the increases that were of no use. ``packing``: has candidates of the group, at least one per zone;
-    None if the group's template is unknown.
-    """
-    if packing is None:
-        text = "it has no live node, and the provider does not say what a new one would be"
-        return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
-    rows = packing.open_all()
-    return {cls: _refusal(group, cls, packing, rows, inputs, limit, unhelped) for cls in classes}
-
-
-def _refusal(
-    group: NodeGroup,
-    cls: int,
-    packing: Packing,
-    rows: Sequence[int],
-    inputs: ScaleOutInputs,
-    limit: GroupRefusal | None,
-    unhelped: Unhelped | None,
-) -> GroupRefusal:
-    evaluation = packing.model.evaluate(packing.state, cls)
-    feasible = evaluation.feasible[rows]
-    if (feasible & ~packing.foreign(cls)[rows]).any():
-        if (blocked := inputs.blocked.get(group.name)) is not None:
-            return blocked
-        if unhelped is not None and group.name in unhelped.no_help:
-            labels = packing.snapshot.nodes.labels
-            zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
-            if (why := unhelped.why_not(group.name, cls, zones)) is not None:
-                return GroupRefusal(group.name, GroupCode.NO_HELP, why)
-        if limit is not None and (group.desired is None or group.desired != group.maximum):
-            return limit
-        text = f"it has {group.desired} nodes and may have {group.maximum}"
-        return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
-    if feasible.any():
-        text = "a new node would be of another operating system than it runs on"
-        return GroupRefusal(group.name, GroupCode.FILTERED, text)
-    words = list(reasons(packing.model, packing.state, cls, evaluation))
-    texts = dict.fromkeys(text for row in rows for text in words[row])
-    return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))
-
-
 _NO_PRICES = Prices()
 Option = tuple[str, Packed]
 """A group, and what it would add."""
@@ -747,19 +696,45 @@ class _Planner:
         """Return class of ``pods`` -> why each group does not help it, given all decisions."""
         classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
         of_groups = [
-            refusals_of(
-                group,
-                classes,
-                self._open(group),
-                self._inputs,
-                self._new.limit(group),
-                self.unhelped,
-            )
-            for group in (self._groups.groups if classes else ())
+            self._refuse(group, classes) for group in (self._groups.groups if classes else ())
         ]
         return {cls: tuple(of_group[cls] for of_group in of_groups) for cls in classes}
 
-    def _open(self, group: NodeGroup) -> Packing | None:
-        """Return a packing with one more node in each zone of a group; None if its template is unknown."""
+    def _refuse(self, group: NodeGroup, classes: Sequence[int]) -> dict[int, GroupRefusal]:
+        """Return class -> why the group helps none of its pods, by one more node in each of its zones."""
         candidates = self._new.candidates(group, self._new.tries(group), everywhere=True)
-        return self._packing(candidates) if candidates else None
+        if not candidates:
+            text = "it has no live node, and the provider does not say what a new one would be"
+            return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
+        packing = self._packing(candidates)
+        rows, limit = packing.open_all(), self._new.limit(group)
+        return {cls: self._refusal(group, cls, packing, rows, limit) for cls in classes}
+
+    def _refusal(
+        self,
+        group: NodeGroup,
+        cls: int,
+        packing: Packing,
+        rows: Sequence[int],
+        limit: GroupRefusal | None,
+    ) -> GroupRefusal:
+        """Return why a group does not help a class; ``limit``: why the cluster may add none of its nodes."""
+        evaluation = packing.model.evaluate(packing.state, cls)
+        feasible = evaluation.feasible[rows]
+        if (feasible & ~packing.foreign(cls)[rows]).any():
+            if (blocked := self._inputs.blocked.get(group.name)) is not None:
+                return blocked
+            labels = packing.snapshot.nodes.labels
+            zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
+            if (why := self.unhelped.why_not(group.name, cls, zones)) is not None:
+                return GroupRefusal(group.name, GroupCode.NO_HELP, why)
+            if limit is not None and (group.desired is None or group.desired != group.maximum):
+                return limit
+            text = f"it has {group.desired} nodes and may have {group.maximum}"
+            return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
+        if feasible.any():
+            text = "a new node would be of another operating system than it runs on"
+            return GroupRefusal(group.name, GroupCode.FILTERED, text)
+        words = list(reasons(packing.model, packing.state, cls, evaluation))
+        texts = dict.fromkeys(text for row in rows for text in words[row])
+        return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))

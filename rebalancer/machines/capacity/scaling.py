@@ -16,6 +16,7 @@ from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.report import CapacityReport
 from rebalancer.machines.capacity.state import GroupStates
+from rebalancer.node_record.tasks import Course, carry_out
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.policy.cluster import Beside
 from rebalancer.policy.model import Mode, Policy
@@ -99,11 +100,11 @@ class Scaling:
     """Each with the strategy's name in the policy, in the order in which they act."""
     keep: Callable[[Sequence[MachineAct]], bool]
     """Keeps what later runs have to know, and announces what was done; returns whether it could."""
+    stop: Stop
+    """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
     acts: list[MachineAct] = field(default_factory=list)
     """What was done so far."""
     kept: bool = True
-    stop: Stop | None = None
-    """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
 
     @property
     def awaits_end(self) -> bool:
@@ -132,17 +133,15 @@ class Scaling:
             self._each(name, scaler.after())
         self.kept = self.keep(self.acts)
 
-    def _until_stop(self, acts: Iterable[MachineAct]) -> Iterator[MachineAct]:
+    def _record(self, acts: Iterable[MachineAct]) -> Course[None]:
         each = iter(acts)
-        while self.stop is None or self.stop.reason() is None:
-            if (act := next(each, None)) is None:
-                return
-            yield act
+        while (yield 0.0) is None and (act := next(each, None)) is not None:
+            self.acts.append(act)
 
     def _each(self, name: str, acts: Iterable[MachineAct]) -> None:
-        """Record the acts of one scaler. If it fails, pods are still moved and other scalers still act."""
+        """Carry out the acts of one scaler. If it fails, pods are still moved and other scalers still act."""
         try:
-            self.acts.extend(self._until_stop(acts))
+            carry_out(self._record(acts), self.stop)
         except (ClusterReadError, ProviderError) as error:
             self.acts.append(
                 MachineAct(

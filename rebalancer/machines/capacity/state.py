@@ -151,7 +151,7 @@ def note_failure(state: GroupState, code: str, why: str, now: float) -> GroupSta
 
 
 def note_decrease(state: GroupState) -> GroupState:
-    """Return the state of a group decreased to its existing machines: none is upcoming, but that is no success."""
+    """Return the state of a group that is decreased to its existing machines: none is awaited any more, and its back-off stays."""
     return msgspec.structs.replace(state, upcoming_since=0, asked=0, asked_at=0)
 
 

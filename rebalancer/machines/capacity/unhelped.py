@@ -65,7 +65,7 @@ NoHelps = Mapping[str, Mapping[str, NoHelp]]
 
 
 def drop_old(no_help: NoHelps, now: float) -> dict[str, dict[str, NoHelp]]:
-    """Return what still counts: nothing old, and nothing of a wrong clock."""
+    """Return the increases without help that still count: the newest of each group, none over a day old or in the future."""
     kept: dict[str, dict[str, NoHelp]] = {}
     for group, needs in sorted(no_help.items()):
         newest = sorted(needs.items(), key=lambda item: (-item[1].failed_at, item[0]))[:_MAX_NEEDS]

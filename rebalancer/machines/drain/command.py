@@ -46,6 +46,7 @@ from rebalancer.machines.drain.triage import (
 )
 from rebalancer.node_record.conditions import NodeConditions
 from rebalancer.node_record.records import Order
+from rebalancer.node_record.tasks import Course, carry_out
 from rebalancer.plan.plan import Outcome, Status
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.methods import with_methods
@@ -421,18 +422,21 @@ class NodeCommand:
     # -- the whole ---------------------------------------------------------------------------------
 
     def carry_out(
-        self, preflight: Preflight, act: Callable[[], str | None], left: str | None = None
+        self,
+        preflight: Preflight,
+        course: Callable[[], Course[str | None]],
+        left: str | None = None,
     ) -> ExitCode:
-        """Do ``act``, unless the pre-flight refuses it or this is a dry run; report, and return the exit code.
+        """Carry the course out, unless the pre-flight refuses it or this is a dry run; report, and return the exit code.
 
-        ``act`` returns None when done, else why not. ``left``: what is left undone in any case, in words.
+        The course's result is None when done, else why not. ``left``: what is left undone in any case, in words.
         """
         refused = refuses(preflight.checks)
         if self.options.dry or refused:
             self.base.notes.extend([] if left is None else [left])
             return self._report(preflight, ExitCode.UNREADABLE if refused else ExitCode.DONE)
         self.environment.committed.set()
-        why = act() or left
+        why = carry_out(course(), self.stop) or left
         missing = [] if why is not None else self._find_missing(preflight.snapshot)
         self.base.notes.extend(missing)
         done = why is None and not missing

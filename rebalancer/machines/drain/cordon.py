@@ -33,11 +33,6 @@ from rebalancer.snapshot.nodes import UNSCHEDULABLE, version_numbers_of
 from rebalancer.wire import objects as o
 
 
-def order_of(node: NodeView) -> Order | None:
-    """Return the drain record on the node; None if there is none, it is malformed, or it belongs to another Node."""
-    return DRAINS.read(node)
-
-
 def _carry_over(node: NodeView, before: Order, order: Order) -> Order:
     """Return the record of a drain that takes a node over; people who have uncordoned it have ended the one before."""
     lasts = node.unschedulable
@@ -51,7 +46,7 @@ def _carry_over(node: NodeView, before: Order, order: Order) -> Order:
 
 PROCESS = Process(
     DRAINS,
-    order_of,
+    DRAINS.read,
     guards={TaskPhase.ENDING: is_opened},
     carry=_carry_over,
     kept=lambda order: msgspec.structs.replace(order, ended=True, stage=None),

@@ -1,4 +1,4 @@
-"""The loop of a drain: read, evict, wait, until the nodes are empty or no progress is possible."""
+"""The course of a drain: read, evict, wait, until the nodes are empty or no progress is possible."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import read_node
 from rebalancer.machines.drain.command import NodeCommand
-from rebalancer.machines.drain.cordon import cordon, finish, give_up, let_go, order_of
+from rebalancer.machines.drain.cordon import cordon, finish, give_up, let_go
 from rebalancer.machines.drain.remaining import RemainingPods, list_remaining, name_few
+from rebalancer.node_record.records import DRAINS
+from rebalancer.node_record.tasks import Course
 from rebalancer.wire.times import unix_seconds
 
 _PAUSE = 5.0
@@ -56,8 +58,8 @@ class Drain:
         self._version = (0, 0)
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
-    def run(self, wait_batch: float) -> str | None:
-        """Cordon all nodes, then empty them; return None once they are empty, else why they are not.
+    def run(self, wait_batch: float) -> Course[str | None]:
+        """Cordon all nodes, then empty them; the result is None once they are empty, else why they are not.
 
         Raises:
             ClusterReadError: the cluster can no longer be read or written.
@@ -67,7 +69,8 @@ class Drain:
         why: str | None = "it was cut off"
         try:
             with self._command.progress.course(f"emptying {text}", "pods") as self._reached:
-                why = empty(self, self._command.stop, self.cordon_all() + wait_batch)
+                batch_until = self.cordon_all() + wait_batch
+                why = yield from empty(self, self._command.stop, batch_until)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -98,7 +101,7 @@ class Drain:
                 self._command.progress.note("gone", f"gone     {name}", node=name)
                 continue
             self._command.conditions.show(self._client, name)
-            order = order_of(node)
+            order = DRAINS.read(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
             self._command.progress.note("cordoned", f"cordoned {name}", node=name)
         clock = self._command.environment.clock
@@ -180,8 +183,8 @@ class Drain:
             self._command.progress.note("left", f"left     {text}")
 
 
-def empty(steps: Drain, stop: Stop, batch_until: float) -> str | None:
-    """Empty the nodes; return None once they are empty, else why they are not.
+def empty(steps: Drain, stop: Stop, batch_until: float) -> Course[str | None]:
+    """Empty the nodes; the result is None once they are empty, else why they are not.
 
     Batch work is awaited until ``batch_until``, a time of the stop's clock.
 
@@ -214,7 +217,7 @@ def empty(steps: Drain, stop: Stop, batch_until: float) -> str | None:
         waits = (*left.batch, *left.unread)
         if waits and stop.now() >= batch_until and not steps.end_of_batch() and not left.to_evict:
             return f"work did not end in time: {name_few(waits)}"
-        if (ended := stop.wait(_pause(idle, left, why))) is not None:
+        if (ended := (yield _pause(idle, left, why))) is not None:
             return _end(ended, held)
 
 

@@ -1,4 +1,4 @@
-"""The loop of a replacement: node by node, with a limit at once, continuing where a killed process stopped."""
+"""The course of a replacement: node by node, with a limit at once, continuing where a killed process stopped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.machines.drain.command import EmptyingOptions, NodeCommand
-from rebalancer.machines.drain.cordon import Choice, enter, let_go, order_of
+from rebalancer.machines.drain.cordon import Choice, enter, let_go
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.remaining import EXCLUDED, MAX_DELAY, delay_of
-from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
+from rebalancer.node_record.records import BUSY, DRAINS, ReplacePhase, Stage, stage_of
+from rebalancer.node_record.tasks import Course
 from rebalancer.policy.windows import is_open
 from rebalancer.providers.contract import Outdated
 from rebalancer.run.names import instance
@@ -200,12 +201,12 @@ class NodeReplacement:
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
-    def run(self, pace: ReplacementPace) -> str | None:
-        """Cordon all nodes, then replace them; return None when done, else why not."""
+    def run(self, pace: ReplacementPace) -> Course[str | None]:
+        """Cordon all nodes, then replace them; the result is None when done, else why not."""
         why: str | None = "it was cut off"
         try:
             self._batch_until = self._drain.cordon_all() + self._wait_batch
-            why = self._replace(pace)
+            why = yield from self._replace(pace)
         except ClusterReadError as error:
             why = self._command.stop.reason() or str(error)
         finally:
@@ -213,11 +214,11 @@ class NodeReplacement:
                 self._drain.end(empty=False)
         return why
 
-    def _replace(self, pace: ReplacementPace) -> str | None:
+    def _replace(self, pace: ReplacementPace) -> Course[str | None]:
         command = self._command
         pace = replace(pace, batch_until=self._batch_until)
         with command.progress.course("replacing", "nodes") as self._reached:
-            return replace_each(self, pace, command.stop, self._by, command.environment.clock.unix)
+            return (yield from replace_each(self, pace, command.stop))
 
     def nodes(self) -> Mapping[str, str]:
         """Return name -> uid of the nodes to be replaced."""
@@ -227,7 +228,7 @@ class NodeReplacement:
         """Return name -> stage, for each old node that still exists."""
         nodes = {name: self._read(name) for name in self.nodes()}
         stages = {
-            name: stage_of(order_of(node)) for name, node in nodes.items() if node is not None
+            name: stage_of(DRAINS.read(node)) for name, node in nodes.items() if node is not None
         }
         for name, stage in list(stages.items()):
             done = stage is not None and stage.phase is ReplacePhase.DONE
@@ -246,7 +247,7 @@ class NodeReplacement:
     def stage(self, name: str) -> Stage | None:
         """Return the stage of one node; None if it has none or is gone."""
         node = self._read(name)
-        return None if node is None else stage_of(order_of(node))
+        return None if node is None else stage_of(DRAINS.read(node))
 
     def _read(self, name: str) -> NodeView | None:
         """Return the chosen node; None if it is gone. Another Node with its name is a new machine."""
@@ -261,6 +262,14 @@ class NodeReplacement:
         """Return whether another process may be removing a machine: its hook has ended after a time at the latest."""
         if stage is None or stage.phase is not ReplacePhase.REMOVING or self._hook is None:
             return False
+        return self._is_recent(stage)
+
+    def is_removed_elsewhere(self, stage: Stage) -> bool:
+        """Return whether another process is about to remove a machine, or does so."""
+        elsewhere = stage.phase is ReplacePhase.REMOVING and stage.by != self._by
+        return elsewhere and self._is_recent(stage)
+
+    def _is_recent(self, stage: Stage) -> bool:
         return self._command.environment.clock.unix() - stage.at < SECONDS
 
     def leave_out(self, name: str, why: str) -> None:
@@ -328,13 +337,15 @@ class NodeReplacement:
         """Return the drain of some of the nodes."""
         return self._drain.of(names)
 
-    def empty(self, names: Sequence[str]) -> str | None:
-        """Empty these nodes, and wait for what delays the end of machines that the hook removes; return None, or why not."""
-        why = self.drain_of(names).run(self._wait_batch)
-        return why if why is not None or self._hook is None else self.await_delays(names)
+    def empty(self, names: Sequence[str]) -> Course[str | None]:
+        """Empty these nodes, and wait for what delays the end of machines that the hook removes; the result is None, or why not."""
+        why = yield from self.drain_of(names).run(self._wait_batch)
+        if why is not None or self._hook is None:
+            return why
+        return (yield from self.await_delays(names))
 
-    def await_delays(self, names: Sequence[str]) -> str | None:
-        """Wait for what delays the end of these empty nodes' machines, a time at most; return why it was stopped, or None."""
+    def await_delays(self, names: Sequence[str]) -> Course[str | None]:
+        """Wait for what delays the end of these empty nodes' machines, a time at most; the result is why it was stopped, or None."""
         stop = self._command.stop
         until = stop.now() + MAX_DELAY
         for name in names:
@@ -344,7 +355,7 @@ class NodeReplacement:
                     self._note(text)
                     break
                 self.waits(f"{name}: {why}")
-                if (stopped := stop.wait(_PAUSE)) is not None:
+                if (stopped := (yield _PAUSE)) is not None:
                     return stopped
         return None
 
@@ -353,7 +364,7 @@ class NodeReplacement:
         node = self._read(name)
         if node is None:
             return None
-        order = order_of(node)
+        order = DRAINS.read(node)
         if order is not None and order.excluded:
             closed = self._command.environment.clock.unix() - unix_seconds(order.at)
             if closed < EXCLUDED:
@@ -386,12 +397,8 @@ class NodeReplacement:
             self._command.progress.note("waiting", f"waiting  for {why}")
 
 
-def replace_each(
-    nodes: NodeReplacement, pace: ReplacementPace, stop: Stop, by: str, unix: Callable[[], float]
-) -> str | None:
-    """Replace all nodes; return None when done, else why not.
-
-    ``by``: this process, as recorded on nodes; ``unix`` returns the time of day in Unix seconds.
+def replace_each(nodes: NodeReplacement, pace: ReplacementPace, stop: Stop) -> Course[str | None]:
+    """Replace all nodes; the result is None when done, else why not.
 
     Raises:
         ClusterReadError: a node could not be read or written.
@@ -406,11 +413,11 @@ def replace_each(
             return why
         group, why = _choose_group(nodes, stages, _rest_of(pace, removed), stop, awaited)
         if group and why is None:
-            why = _carry_on(nodes, group, by, unix)
+            why = yield from _carry_on(nodes, group)
         if why is not None:
             return why
         if not group:
-            stop.wait(_PAUSE)
+            yield _PAUSE
             continue
         now = nodes.stages()
         removed.update(name for name in group if _is_done(now, name))
@@ -418,7 +425,7 @@ def replace_each(
             nodes.leave_rest(removed)
             pace = replace(pace, pause_after=None)
         else:
-            _pause(nodes, group, now, pace, stop)
+            yield _pause(nodes, group, now, pace)
 
 
 def _choose_group(
@@ -445,13 +452,12 @@ def _pause(
     group: Sequence[str],
     stages: Mapping[str, Stage | None],
     pace: ReplacementPace,
-    stop: Stop,
-) -> None:
+) -> float:
+    """Return the seconds until the next group."""
     if any((stage := stages.get(name)) is not None and stage.phase in BUSY for name in group):
         nodes.waits("another replacement")
-        stop.wait(_PAUSE)
-    elif not _all_done(stages):
-        stop.wait(pace.pause)
+        return _PAUSE
+    return 0.0 if _all_done(stages) else pace.pause
 
 
 def _is_done(stages: Mapping[str, Stage | None], name: str) -> bool:
@@ -507,18 +513,16 @@ def _next_group(
     return begun, working, waits
 
 
-def _carry_on(
-    nodes: NodeReplacement, group: Sequence[str], by: str, unix: Callable[[], float]
-) -> str | None:
-    """Empty a group of nodes and remove its machines; return why that failed, or None."""
-    if (why := nodes.empty(group)) is not None:
+def _carry_on(nodes: NodeReplacement, group: Sequence[str]) -> Course[str | None]:
+    """Empty a group of nodes and remove its machines; the result is why that failed, or None."""
+    if (why := (yield from nodes.empty(group))) is not None:
         return why
     for name in group:
         stage = nodes.stage(name)
         if stage is None or stage.phase is ReplacePhase.DONE:
             continue  # the machine, and its node, are gone, or another process was faster
-        if stage.phase is ReplacePhase.REMOVING and stage.by != by and unix() - stage.at < SECONDS:
-            continue  # another process is about to
+        if nodes.is_removed_elsewhere(stage):
+            continue
         if not nodes.enter(name, ReplacePhase.REMOVING, [stage]):
             continue
         if (why := nodes.remove(name)) is not None:

@@ -27,6 +27,7 @@ from rebalancer.machines.interruption.model import (
 )
 from rebalancer.machines.interruption.record import KeptTexts, Record, Wanted, patiently
 from rebalancer.node_record.conditions import NodeConditions
+from rebalancer.node_record.tasks import Course, carry_out
 from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.signals.model import Interruption, SignalError
@@ -126,85 +127,6 @@ _JOIN_TIMEOUT = 1.0
 """Seconds for a step to say how far it came, once its part of the time is over."""
 _MAX_KEPT = 8 * 1024
 """Characters that a step may keep."""
-
-
-def attempt(
-    pipeline: PipelineContext,
-    planned: PlannedStep,
-    stop: Stop,
-    act: Callable[[Client], StepOutcome],
-    seconds: float,
-) -> StepOutcome:
-    """Return the outcome of ``act``; if ``stop`` comes first, abandon it and return why.
-
-    ``seconds``: its part of the time, for the message.
-    """
-
-    def acting() -> StepOutcome:
-        client = pipeline.client.beside(stop)
-        try:
-            return act(client)
-        except (ClusterReadError, SignalError) as error:
-            why = " ".join(str(error).split())
-            return fail_step(why) if stop.reason() is None else time_out_step(why)
-        except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
-            pipeline.say(f"step {planned.name}: {type(error).__name__}: {error}")
-            return fail_step(f"{type(error).__name__}: an error of the step")
-        finally:
-            client.close()
-
-    task = Abandonable(acting, name=f"step-{planned.name}")
-    stop.sooner(math.inf, task.done).wait(math.inf)
-    if task.done.wait(_JOIN_TIMEOUT):
-        return task.result()
-    return time_out_step(f"it did not end in its {seconds:.0f} s, and is left alone")
-
-
-def context_of(
-    pipeline: PipelineContext,
-    planned: PlannedStep,
-    record: Record,
-    interruption: Interruption,
-    client: Client,
-    stop: Stop,
-    outcomes: Mapping[str, StepOutcome],
-) -> StepContext:
-    """Return the context for a step, which includes the most urgent interruption of its machine."""
-
-    def change(wanted: Wanted, left: str) -> NodeView | None:
-        _require_short(left)
-        return patiently(lambda: record.change(client, (planned.name, left), wanted), stop)
-
-    apart, machine = planned.params.keeps, interruption.instance
-
-    def keep(left: str) -> None:
-        _require_short(left)
-        if apart:
-            patiently(lambda: pipeline.kept.keep(client, machine, planned.name, left), stop)
-            return
-        record.keep(planned.name, left)
-        patiently(lambda: record.write(client), stop)
-
-    return StepContext(
-        interruption=replace(interruption, token=None),
-        node=record.node,
-        instance=interruption.instance,
-        deadline=interruption.deadline,
-        stop=stop,
-        client=client,
-        environ=pipeline.environ,
-        unix=pipeline.clock.unix,
-        outcomes=outcomes,
-        left=pipeline.kept.of(client, machine, planned.name)
-        if apart
-        else record.kept_data(planned.name),
-        keep=keep,
-        change=change,
-        idempotency_key=_idempotency_key(
-            record.node or interruption.instance, record.state.begun, planned.name
-        ),
-        plan=pipeline.plan,
-    )
 
 
 def _idempotency_key(machine: str, begun: float, step: str) -> str:
@@ -312,16 +234,19 @@ class PipelineRun:
 
     def run(self) -> PipelineOutcome | None:
         """Run the steps, or undo them if the machine stays. None: the process ends, and another one continues."""
+        return carry_out(self._course(), self.pipeline.stop)
+
+    def _course(self) -> Course[PipelineOutcome | None]:
         if not self._on_node(self.record.read, "how far the steps have come could not be read"):
             self.record.assume()
         while self.pipeline.stop.reason() is None:
-            outcome = self._undo() if self.urgent is None else self._steps()
+            outcome = yield from (self._undo() if self.urgent is None else self._steps())
             if outcome is not None:
                 return outcome
         return None
 
-    def _steps(self) -> PipelineOutcome | None:
-        """Run the remaining steps. None: the process ends, or the machine stays."""
+    def _steps(self) -> Course[PipelineOutcome | None]:
+        """Run the remaining steps. The result None: the process ends, or the machine stays."""
         record, clock = self.record, self.pipeline.clock
         with self._lock:
             causes = [RecordedInterruption.of(one) for one in self.causes.values()]
@@ -342,7 +267,7 @@ class PipelineRun:
                 self._say(
                     f"step {planned.name}: {outcome}; the machine is held, and it is tried again"
                 )
-                self.pipeline.stop.wait(_PAUSE)
+                yield _PAUSE
                 outcome = self._one(planned)
             if self._is_over():
                 return None
@@ -433,43 +358,97 @@ class PipelineRun:
 
         stop = self.pipeline.stop.sooner(seconds, threading.Event())
         stop.add(why_stop)
-        return attempt(
-            self.pipeline,
-            planned,
-            stop,
-            lambda client: act(self._context(planned, interruption, client, stop)),
-            seconds,
-        )
+        return self._act(planned, interruption, stop, act, seconds)
+
+    def _act(
+        self,
+        planned: PlannedStep,
+        interruption: Interruption,
+        stop: Stop,
+        act: Callable[[StepContext], StepOutcome],
+        seconds: float,
+    ) -> StepOutcome:
+        """Return the outcome of ``act``; if ``stop`` comes first, abandon it and return why.
+
+        ``seconds``: its part of the time, for the message.
+        """
+
+        def acting() -> StepOutcome:
+            client = self.pipeline.client.beside(stop)
+            try:
+                return act(self._context(planned, interruption, client, stop))
+            except (ClusterReadError, SignalError) as error:
+                why = " ".join(str(error).split())
+                return fail_step(why) if stop.reason() is None else time_out_step(why)
+            except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
+                self.pipeline.say(f"step {planned.name}: {type(error).__name__}: {error}")
+                return fail_step(f"{type(error).__name__}: an error of the step")
+            finally:
+                client.close()
+
+        task = Abandonable(acting, name=f"step-{planned.name}")
+        stop.sooner(math.inf, task.done).wait(math.inf)
+        if task.done.wait(_JOIN_TIMEOUT):
+            return task.result()
+        return time_out_step(f"it did not end in its {seconds:.0f} s, and is left alone")
 
     def _context(
         self, planned: PlannedStep, interruption: Interruption, client: Client, stop: Stop
     ) -> StepContext:
-        return context_of(
-            self.pipeline, planned, self.record, interruption, client, stop, self.outcomes()
+        pipeline, record, name = self.pipeline, self.record, planned.name
+        machine, apart = interruption.instance, planned.params.keeps
+
+        def change(wanted: Wanted, left: str) -> NodeView | None:
+            _require_short(left)
+            return patiently(lambda: record.change(client, (name, left), wanted), stop)
+
+        def keep(left: str) -> None:
+            _require_short(left)
+            if apart:
+                patiently(lambda: pipeline.kept.keep(client, machine, name, left), stop)
+                return
+            record.keep(name, left)
+            patiently(lambda: record.write(client), stop)
+
+        return StepContext(
+            interruption=replace(interruption, token=None),
+            node=self.node,
+            instance=machine,
+            deadline=interruption.deadline,
+            stop=stop,
+            client=client,
+            environ=pipeline.environ,
+            unix=pipeline.clock.unix,
+            outcomes=self.outcomes(),
+            left=pipeline.kept.of(client, machine, name) if apart else record.kept_data(name),
+            keep=keep,
+            change=change,
+            idempotency_key=_idempotency_key(self.node or machine, record.state.begun, name),
+            plan=pipeline.plan,
         )
 
     # -- the machine stays -------------------------------------------------------------------------
 
-    def _undo(self) -> PipelineOutcome | None:
-        """Undo the steps, the last one first. None: the process ends, or the machine goes after all."""
+    def _undo(self) -> Course[PipelineOutcome | None]:
+        """Undo the steps, the last one first. The result None: the process ends, or the machine goes after all."""
         read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
-        if not self._again_and_again(read):
+        if not (yield from self._again_and_again(read)):
             return None
         if not (self.record.state.begun or self.record.shown):
             return PipelineOutcome(Result.CANCELLED, {})  # it was cancelled before the first step
         outcomes = self.outcomes()
         for planned in reversed(self.pipeline.steps):
             undoes = self._has_begun(planned) and isinstance(planned.step, Undoing)
-            if undoes and not self._again_and_again(partial(self._undone, planned)):
+            undone = partial(self._undone, planned)
+            if undoes and not (yield from self._again_and_again(undone)):
                 return None
         if any(planned.params.keeps for planned in self.pipeline.steps):
             forget = partial(self._on_node, self._forget, "what steps kept cannot be removed")
-            if not self._again_and_again(forget):
+            if not (yield from self._again_and_again(forget)):
                 return None
         clear = self._withdrawn if self.withdraws else self.record.clear
-        if not self._again_and_again(
-            lambda: self._on_node(clear, "the record on the node cannot be removed")
-        ):
+        cleared = partial(self._on_node, clear, "the record on the node cannot be removed")
+        if not (yield from self._again_and_again(cleared)):
             return None
         why = "has not gone in time, or is back" if self.withdraws else "stays"
         self._announce(f"The machine {why}: what was done was undone")
@@ -499,11 +478,11 @@ class PipelineRun:
         self.record.undone(planned.name)
         return True
 
-    def _again_and_again(self, act: Callable[[], bool]) -> bool:
-        """Repeat ``act``; return whether it succeeded before the process ends or the machine goes after all."""
+    def _again_and_again(self, act: Callable[[], bool]) -> Course[bool]:
+        """Repeat ``act``; the result is whether it succeeded before the process ends or the machine goes after all."""
         pause = _PAUSE
         while not act():
-            if self.urgent is not None or self.pipeline.stop.wait(pause) is not None:
+            if self.urgent is not None or (yield pause) is not None:
                 return False
             pause = min(2 * pause, _LONGEST_PAUSE)
         return True

@@ -13,7 +13,7 @@ from rebalancer.base.errors import (
 from rebalancer.base.plain_text import count
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.drain.command import NodeCommand
-from rebalancer.machines.drain.cordon import enter, order_of
+from rebalancer.machines.drain.cordon import enter
 from rebalancer.machines.drain.draining import Drain
 from rebalancer.machines.drain.remaining import describe_remaining
 from rebalancer.machines.drain.replacing import (
@@ -23,7 +23,8 @@ from rebalancer.machines.drain.replacing import (
 )
 from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.surging import Surge
-from rebalancer.node_record.records import BUSY, ReplacePhase, Stage, stage_of
+from rebalancer.node_record.records import BUSY, DRAINS, ReplacePhase, Stage, stage_of
+from rebalancer.node_record.tasks import Course
 
 _MAX_LAG = 20.0
 """Seconds after the last stage within which the request to end a machine is sent, or not at all."""
@@ -41,12 +42,12 @@ class SurgeReplacement(NodeReplacement):
         if options.take_back:
             self._surge.take_back("ordered")
 
-    def run(self, pace: ReplacementPace) -> str | None:
-        """Replace the machines, and restore their groups; return None when done, else why not."""
+    def run(self, pace: ReplacementPace) -> Course[str | None]:
+        """Replace the machines, and restore their groups; the result is None when done, else why not."""
         self._batch_until = self._command.stop.now() + self._wait_batch
         try:
             with self._surge.alive():
-                why = self._replace(pace)
+                why = yield from self._replace(pace)
         except (ClusterReadError, ProviderError) as error:
             why = self._command.stop.reason() or str(error)
         if why is None:
@@ -118,14 +119,14 @@ class SurgeReplacement(NodeReplacement):
             self._command, self._client, uids, uncordon_on_failure=False, keeps_record=True
         )
 
-    def empty(self, names: Sequence[str]) -> str | None:
-        """Empty these nodes, and wait for what delays their end; return None, or why they are not empty."""
+    def empty(self, names: Sequence[str]) -> Course[str | None]:
+        """Empty these nodes, and wait for what delays their end; the result is None, or why they are not empty."""
         for name in names:
             self._take_over(name)
         full = [name for name in names if not self._is_dead(name)]
-        if full and (why := super().empty(full)) is not None:
+        if full and (why := (yield from super().empty(full))) is not None:
             return why
-        return self.await_delays(names)
+        return (yield from self.await_delays(names))
 
     def _take_over(self, name: str) -> None:
         """Write a node's record and stage as ours, where another process that was killed has begun with it."""
@@ -159,7 +160,7 @@ class SurgeReplacement(NodeReplacement):
         node = self._read(name)
         if node is None:
             return "its node is gone, or another one has its name"
-        stage = stage_of(order_of(node))
+        stage = stage_of(DRAINS.read(node))
         if stage is None or (stage.phase, stage.by) != (ReplacePhase.REMOVING, self._by):
             return "another process has taken it over"
         if not node.unschedulable:

@@ -59,7 +59,7 @@ class SurgeRequests:
 
     def increase(self, group: str, size: int) -> bool:
         """Ask for a larger size; return False if the group has it already; raises ProviderError."""
-        requested = self._make_guarded().increase(group, size)
+        requested = Guarded(self._machines, ()).increase(group, size)
         if requested:
             self._unsettle()
         return requested
@@ -85,7 +85,7 @@ class SurgeRequests:
             return refused is None
 
         try:
-            requested = self._make_guarded().terminate(group, instance, may_be_sent)
+            requested = Guarded(self._machines, ()).terminate(group, instance, may_be_sent)
         except ProviderRefusalError as error:
             return str(error)
         except ProviderError as error:
@@ -136,9 +136,6 @@ class SurgeRequests:
     def _unsettle(self) -> None:
         """Wait anew until what was requested is known."""
         self._settling, self._seen = self._stop.now(), 0
-
-    def _make_guarded(self) -> Guarded:
-        return Guarded(self._machines, ())
 
 
 _FAILURES = 10

@@ -62,21 +62,25 @@ class GroupView:
         ``launches``: see ``ReplacingMachines.find_launches``. ``began``: machines launched later are new; only of new
         ones the daemons must run: what an old node lacks it lacked before.
         """
-        rows = {snapshot.nodes.provider_id[row]: row for row in groups.nodes_of(group)}
-        rows |= {
-            snapshot.nodes.names[row]: row
-            for row in groups.nodes_of(group)
-            if not snapshot.nodes.provider_id[row]
-        }
-        return cls(
-            group,
-            [
-                MachineView(instance=one, launched=launches.get(one), lacks="it is no node yet")
-                if one not in rows
-                else _machine(snapshot, groups, one, rows[one], launches.get(one), began)
-                for one in group.instances
-            ],
-        )
+        nodes = snapshot.nodes
+        rows = {nodes.provider_id[row] or nodes.names[row]: row for row in groups.nodes_of(group)}
+
+        def look_at(instance: str) -> MachineView:
+            launched, row = launches.get(instance), rows.get(instance)
+            if row is None:
+                return MachineView(instance=instance, launched=launched, lacks="it is no node yet")
+            is_new = launched is not None and launched > began
+            return MachineView(
+                instance=instance,
+                node=nodes.names[row],
+                uid=nodes.uid[row],
+                zone=zone_of(nodes.labels.of(row)) or "",
+                created=float(nodes.created[row]),
+                launched=launched,
+                lacks=_lacks(snapshot, groups, row, daemons=is_new),
+            )
+
+        return cls(group, list(map(look_at, group.instances)))
 
     def zones(self) -> Counter[str]:
         """Return zone -> useful nodes."""
@@ -158,27 +162,6 @@ class GroupView:
             spare[one.zone] -= one.useful
             may_go.append(one)
         return may_go
-
-
-def _machine(
-    snapshot: Snapshot,
-    groups: Groups,
-    instance: str,
-    row: int,
-    launched: float | None,
-    began: float,
-) -> MachineView:
-    nodes = snapshot.nodes
-    labels, is_new = nodes.labels.of(row), launched is not None and launched > began
-    return MachineView(
-        instance=instance,
-        node=nodes.names[row],
-        uid=nodes.uid[row],
-        zone=zone_of(labels) or "",
-        created=float(nodes.created[row]),
-        launched=launched,
-        lacks=_lacks(snapshot, groups, row, daemons=is_new),
-    )
 
 
 def _lacks(snapshot: Snapshot, groups: Groups, row: int, *, daemons: bool) -> str:

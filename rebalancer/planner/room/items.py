@@ -138,7 +138,7 @@ class Items:
 
     def _is_ruled(self, cls: int) -> bool:
         filters = self._scheduler.filters_of(cls)
-        return bool(filters.interacting(cls)) or filters.unusual(cls)
+        return bool(filters.interacting(cls)) or filters.volumes.of(cls) is not None
 
 
 def find_alike(items: Sequence[Item]) -> dict[int, list[int]]:

@@ -1,6 +1,6 @@
 """The marks of one run: steering marks exist while an eviction needs them, and are removed before the run ends.
 
-Nodes that consolidation empties stay marked from run to run.
+Nodes that consolidation empties, or would empty but for pods that hold them, stay marked from run to run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import LAST_WORDS, Client
 from rebalancer.node_record.marks import remove_marks, set_mark
-from rebalancer.wire.marks import EMPTY, STEER, Mark, parse_mark
+from rebalancer.wire.marks import STEER, Mark, parse_mark
 
 LASTS = 60.0
 """Seconds until a mark expires: an eviction may be tried for 20, and its replacement is awaited for 40."""
@@ -113,7 +113,7 @@ class Marker:
         if mark is None or mark.expires <= self._clock():
             return True
         # Those of consolidation outlast their run: the next one needs them.
-        return mark.run == self._run and mark.reason != EMPTY
+        return mark.run == self._run and mark.reason == STEER
 
     def clear_stale(self, marks: Iterable[tuple[str, str]]) -> list[str]:
         """Remove the stale marks among (node, value), of any run; return a sentence for each failure."""
@@ -125,28 +125,29 @@ class Marker:
                 left.append(f"the stale mark on node {node} could not be removed: {error}")
         return left
 
-    def keep_empty(
+    def keep_marked(
         self,
+        reason: str,
         nodes: Collection[str],
         lasts: float,
         marks: Iterable[tuple[str, str]],
         name: str,
     ) -> None:
-        """Mark exactly ``nodes`` to be kept empty, for ``lasts`` seconds; these marks outlast the run.
+        """Mark exactly ``nodes`` for ``reason`` (EMPTY or PINS), for ``lasts`` seconds; these marks outlast the run.
 
         ``marks``: the existing marks as (node, value); our own contain ``name`` instead of the run. Marks of others
-        are not changed, nor are marks with more than half of their time left.
+        are not changed, nor are marks with more than half of their time left. A node has one of the two.
 
         Raises:
             ClusterReadError: a node could not be read or written.
         """
         now = self._clock()
-        wanted = Mark(EMPTY, now + lasts, name)
-        standing = {node: mark for node, value in marks if (mark := _empty(value)) is not None}
+        wanted = Mark(reason, now + lasts, name)
+        standing = {node: mark for node, value in marks if (mark := _of(value, reason)) is not None}
         live = {node: mark for node, mark in standing.items() if mark.expires > now}
 
         def is_ours(value: str) -> bool:
-            mark = _empty(value)
+            mark = _of(value, reason)
             return mark is not None and mark.run == name
 
         def keep(node: str) -> str | None:
@@ -181,9 +182,9 @@ class Marker:
         return [why for why in _each(clear_one, list(self._standing)) if why is not None]
 
 
-def _empty(value: str) -> Mark | None:
+def _of(value: str, reason: str) -> Mark | None:
     mark = parse_mark(value)
-    return mark if mark is not None and mark.reason == EMPTY else None
+    return mark if mark is not None and mark.reason == reason else None
 
 
 def _each(act: Callable[[str], str | None], nodes: Sequence[str]) -> list[str | None]:

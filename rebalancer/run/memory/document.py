@@ -84,6 +84,8 @@ class StreakMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fa
     """Only what is measured later counts as another run."""
     runs: dict[str, Count] = {}
     """Node -> runs in a row."""
+    recent: dict[str, Count] = {}
+    """Node -> its last runs as bits, the newest lowest, where they are not ``runs`` in a row. Programs before it ignore it."""
 
 
 class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):

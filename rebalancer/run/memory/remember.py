@@ -120,7 +120,9 @@ _MAX_BYTES = 150_000
 
 def recall_streaks(document: Document) -> dict[str, Streaks]:
     """Return strategy -> streaks of earlier runs."""
-    return {name: Streaks(seen.at, seen.runs) for name, seen in document.streaks.items()}
+    return {
+        name: Streaks(seen.at, seen.runs, seen.recent) for name, seen in document.streaks.items()
+    }
 
 
 def without_old(document: Document, now: float) -> Document:
@@ -139,22 +141,27 @@ def with_streaks(
     """Return the document with the streaks of a run (per strategy), given the outcomes of its moves.
 
     A pod that has moved no longer uses resources where they were measured. So after a move only measurements taken
-    after ``now`` count, and never the measurement on which the move was based, whatever clock it has.
+    after ``now`` count, and never the measurement on which the move was based, whatever clock it has. Of the nodes that
+    gave pods only runs in a row count on: what was before was under another load.
     """
-    moved = any(outcome.status.may_have_evicted for outcome in outcomes)
+    gave = {outcome.move.node for outcome in outcomes if outcome.status.may_have_evicted}
     kept = dict(document.streaks)
     for name, seen in streaks.items():
         known = kept.get(name, StreakMemory())
-        at = max(known.at, seen.at + 1.0, now) if moved else max(known.at, seen.at)
+        at = max(known.at, seen.at + 1.0, now) if gave else max(known.at, seen.at)
         # Another run may have seen something newer meanwhile.
-        runs = _keep_longest(seen.runs) if seen.at >= known.at else known.runs
-        if runs != known.runs or moved or (runs and at > known.at + _WRITTEN_AGAIN_AFTER):
-            kept[name] = StreakMemory(at, runs)
+        newer = seen if seen.at >= known.at else known
+        runs = _keep_longest(newer.runs)
+        recent = _keep_longest({node: of for node, of in newer.recent.items() if node not in gave})
+        new = StreakMemory(at, runs, recent)
+        changed = (runs, recent) != (known.runs, known.recent)
+        if changed or gave or ((runs or recent) and at > known.at + _WRITTEN_AGAIN_AFTER):
+            kept[name] = new
     return msgspec.structs.replace(document, streaks=dict(sorted(kept.items())))
 
 
 def _keep_longest(runs: Mapping[str, int]) -> dict[str, int]:
-    """Return the nodes that fit into the limit, longest streaks first, ordered by name."""
+    """Return the nodes that fit into the limit, longest streaks first, ordered by name; ``runs``: numbers, or bits."""
     kept: dict[str, int] = {}
     room = _MAX_BYTES
     for name, count in sorted(runs.items(), key=lambda item: (-item[1], item[0])):

@@ -59,6 +59,13 @@ def test_what_cannot_be_known_of_the_replacement_is_named(tmp_path):
     path.write_text(json.dumps({"kind": "List", "items": objects}))
     done = called("explain", "pod", "web-0", f"--snapshot={path}")
     assert "Assumed: container proxy is injected again" in done.stdout
+    (asked,) = json.loads(json.dumps(pod["spec"]["containers"][:1]))
+    asked["resources"]["requests"]["ephemeral-storage"] = "1Gi"
+    pod["spec"]["containers"] = [asked]
+    path.write_text(json.dumps({"kind": "List", "items": objects}))
+    said = " ".join(called("explain", "pod", "web-0", f"--snapshot={path}").stdout.split())
+    assert "requests ephemeral-storage for container" in said
+    assert "and its template does not: a LimitRange or a webhook is taken to add that again" in said
 
 
 @pytest.mark.parametrize(

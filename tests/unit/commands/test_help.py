@@ -3,11 +3,13 @@
 ``python -m tests.unit.commands.test_help`` writes the file anew, after a change that was meant.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from rebalancer.cli import main
@@ -45,6 +47,16 @@ def test_the_help_of_every_command_is_that_of_the_file() -> None:
         [sys.executable, "-m", __name__, "-"], capture_output=True, text=True, check=True
     )
     assert done.stdout == FILE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", _paths(main), ids=" ".join)
+def test_examples_take_only_options_that_stand_above_them(path: tuple[str, ...]) -> None:
+    text = CliRunner().invoke(main, [*path, "--help"], prog_name="rebalancer").output
+    above, _, below = text.partition("\n  Examples:\n")
+    command = f"rebalancer {' '.join(path)} "
+    own = [line.rpartition(command)[2] for line in below.splitlines() if command in line]
+    used = {word.partition("=")[0] for line in own for word in line.split() if word.startswith("-")}
+    assert {option for option in used - {"-"} if not re.search(rf"{option}\b", above)} == set()
 
 
 if __name__ == "__main__":

@@ -152,11 +152,14 @@ def test_flags_of_a_cluster_are_refused_with_a_file(run, file_of, flag):
     assert f"{flag.partition('=')[0]} is of the cluster" in done.stderr
 
 
-def test_a_namespace_that_is_not_there_is_said(report_on, file_of):
-    warnings = " ".join(report_on(file_of([*NODES, *FINE]), "-n", "nope")["warnings"])
-    assert "-n nope: there is no such namespace" in warnings
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_namespace_that_a_file_has_not_is_refused(run, report_on, file_of, command):
+    """A file will not have it later, which a cluster may: there it is the first warning."""
+    done = run(command, file_of([*NODES, *FINE]), "-n", "defualt")
+    assert done.returncode == 2
+    assert "-n defualt: there is no such namespace; did you mean default?" in done.stderr
     assert "-n default" not in " ".join(
-        report_on(file_of([*NODES, *FINE]), "-n=default")["warnings"]
+        report_on(file_of([*NODES, *FINE]), "-n", "default")["warnings"]
     )
 
 

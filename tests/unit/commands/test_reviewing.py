@@ -378,7 +378,7 @@ def test_a_chain_goes_as_one(chain):
 def test_the_pod_in_the_way_of_a_move_that_was_taken_out_stays(chain):
     first, _ = chain
     assert fates(reviewed([first], crowded(), **ONLY)) == {
-        "fill-0": (Status.DROPPED, "the move that it frees room for is not in the plan")
+        "fill-0": (Status.DROPPED, "the move that it goes first for is not in the plan")
     }
 
 
@@ -392,7 +392,7 @@ def test_the_other_stays_where_the_pod_in_the_way_was_taken_out(chain):
 def test_no_pod_is_moved_out_of_the_way_for_a_pod_that_has_gone(chain):
     now = [o for o in crowded() if o["metadata"].get("uid") != chain[1].uid]
     assert fates(reviewed(chain, now, **ONLY)) == {
-        "fill-0": (Status.DROPPED, "the pod that it frees room for stays: the pod is gone"),
+        "fill-0": (Status.DROPPED, "the pod that it goes first for stays: the pod is gone"),
         "web-0": (Status.GONE, "the pod is gone"),
     }
 
@@ -400,7 +400,7 @@ def test_no_pod_is_moved_out_of_the_way_for_a_pod_that_has_gone(chain):
 def test_no_pod_is_moved_out_of_the_way_where_the_budget_is_not_enough_for_both(chain):
     result = reviewed(chain, crowded(), **ONLY, **budgets(per_run=1))
     assert fates(result) == {
-        "fill-0": (Status.DROPPED, "the pod that it frees room for stays: Budget: perRun 1"),
+        "fill-0": (Status.DROPPED, "the pod that it goes first for stays: Budget: perRun 1"),
         "web-0": (Status.NOT_ATTEMPTED, "Budget: perRun 1"),
     }
 

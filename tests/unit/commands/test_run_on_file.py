@@ -24,6 +24,7 @@ def drifted(tmp_path):
     """A snapshot file of the article's state and a little more."""
     nodes = [node(f"n-{zone}", zone) for zone in "abc"]
     objects = [
+        {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "other"}},
         *nodes,
         *workload("web", ["n-a", "n-b", "n-a"], spec=apart("web", weight=100)),
         *workload("db", ["n-a", "n-a"], kind="StatefulSet", spec=spread("db", hard=True)),

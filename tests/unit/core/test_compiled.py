@@ -21,7 +21,7 @@ from rebalancer.snapshot.state import ClusterState
 from tests.unit.core.interpreted import SOURCE, Narrow, assert_same
 from tests.unit.scheduler.journeys import Step, go, steps
 from tests.unit.scheduler.random_worlds import clusters, namespaces
-from tests.unit.scheduler.worlds import Json, World
+from tests.unit.scheduler.worlds import Json, World, node, pod
 
 Cluster = tuple[list[Json], list[Json], Json]
 pytestmark = pytest.mark.skipif(not core.is_compiled(), reason="the core is not compiled here")
@@ -72,7 +72,54 @@ def test_clusters_of_which_the_scheduler_samples_the_nodes(seed: int, tmp_path: 
     model = SchedulerModel(snapshot, SchedulerProfile.for_version((1, 36)))
     for _ in range(2):
         pods = draw.sample(np.flatnonzero(state.node_of >= 0).tolist(), 6)
-        assert_same(model, state, {int(state.cls_of[pod]) for pod in pods})
-        for pod in pods:
-            state.evict(pod)
-            state.place(pod, int(state.cls_of[pod]), draw.randrange(len(snapshot.nodes)))
+        assert_same(model, state, {int(state.cls_of[row]) for row in pods})
+        for row in pods:
+            state.evict(row)
+            state.place(row, int(state.cls_of[row]), draw.randrange(len(snapshot.nodes)))
+
+
+def drawn_pod(draw: random.Random, name: str, on: str = "") -> Json:
+    """Return a pod that may use a host port, a disk, and claims of volumes that a driver attaches."""
+    ports = [{"hostPort": draw.choice((80, 81))}] if draw.random() < 0.4 else []
+    used = draw.sample(range(5), draw.randrange(3))
+    volumes: list[Json] = [
+        {"name": f"c{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in used
+    ]
+    if draw.random() < 0.4:
+        volumes.append({"name": "disk", "gcePersistentDisk": {"pdName": draw.choice("xy")}})
+    return pod(name, on=on, containers=[{"name": "main", "ports": ports}], volumes=volumes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ports_disks_volumes_and_supposed_changes_of_nodes(seed: int) -> None:
+    draw = random.Random(seed)
+    driver = {"name": "d", "allocatable": {"count": draw.randint(1, 3)}}
+    modes = ["ReadWriteOnce", "ReadWriteOncePod"]
+    world = World(
+        [node(name) for name in "abcd"],
+        [
+            *(drawn_pod(draw, f"old-{n}", draw.choice("abcd")) for n in range(8)),
+            *(drawn_pod(draw, f"new-{n}") for n in range(4)),
+        ],
+        claims=[
+            {
+                "metadata": {"name": f"c{n}", "namespace": "default"},
+                "spec": {"volumeName": f"v{n}", "accessModes": [draw.choice(modes)]},
+            }
+            for n in range(5)
+        ],
+        volumes=[
+            {
+                "metadata": {"name": f"v{n}"},
+                "spec": {"csi": {"driver": "d", "volumeHandle": f"h{n}"}},
+            }
+            for n in range(5)
+        ],
+        csi_nodes=[{"metadata": {"name": name}, "spec": {"drivers": [driver]}} for name in "ab"],
+    )
+    classes = set(range(len(world.snapshot.classes)))
+    assert_same(world.model, world.state, classes)
+    world.state.evict(world.row("old-0"))
+    with world.model.marking(world.rows("ab")), world.model.removing(world.rows("c")):
+        assert_same(world.model, world.state, classes)
+    assert_same(world.model, world.state, classes)

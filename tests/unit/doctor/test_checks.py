@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from rebalancer.base.plain_text import Paint
 from rebalancer.doctor.cluster import Seen, Started, check_cluster
-from rebalancer.doctor.report import Grade, check
+from rebalancer.doctor.report import Check, Finding, Grade, check, format_checks, not_judged
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
+from rebalancer.report.document import ReportDocument
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from rebalancer.wire.objects import ObjectMeta
 
@@ -292,3 +294,16 @@ def test_the_descheduler_is_seen_by_its_image_whatever_it_is_called(image, is_pe
         assert message == "the descheduler runs here, too (namespace night)"
     else:
         assert message.endswith("images of pods, Jobs, CronJobs")
+
+
+def test_a_problem_of_several_checks_is_written_out_once():
+    gone = "https://c is unreachable: refused"
+    checks = [
+        Check("rights", (Finding(Grade.PROBLEM, gone),)),
+        not_judged("lease", f"the release was not looked for: {gone}; --lease names one"),
+        Check("reading", (Finding(Grade.PROBLEM, gone),)),
+    ]
+    shown = ReportDocument(format_checks(checks), {}).show("table", 100, Paint(color=False))
+    assert shown.count("unreachable") == 1
+    assert "the release was not looked for: as above; --lease names one" in shown
+    assert "2 problems; 1 not judged." in shown

@@ -40,9 +40,17 @@ def test_every_protection_has_a_meaning():
     assert [name for name in NAMES if name.lower() not in known] == []
 
 
-def test_an_unknown_code_is_an_error_that_names_what_was_meant(capsys):
-    assert command(["explain", "code", "LowGian"]) == 2
-    assert "there is no code 'LowGian'; did you mean LowGain" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("LowGian", "'LowGian'; did you mean LowGain? `rebalancer explain code` lists all"),
+        ("lowgian", "'lowgian'; did you mean LowGain? `rebalancer explain code` lists all"),
+        ("Qux", "'Qux'; `rebalancer explain code` lists all"),
+    ],
+)
+def test_an_unknown_code_is_an_error_that_names_what_was_meant(code, said, capsys):
+    assert command(["explain", "code", code]) == 2
+    assert f"there is no code {said}" in capsys.readouterr().err
 
 
 def test_as_data_there_are_all_of_them(capsys):

@@ -302,7 +302,7 @@ def test_a_strategy_that_only_observes_is_said_to(explaining):
     assert pod["plan"]["move"]["outcome"] == "observed"
     assert "which only observes" in explanation.table
     words = " ".join(explanation.table.split())
-    assert "; observed: its strategy only observes, or its window is closed" in words
+    assert "; observed: observed now, by the policy or its windows" in words
 
 
 def test_where_no_plan_is_executed_it_says_why(explaining):

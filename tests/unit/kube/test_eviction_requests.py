@@ -6,7 +6,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.kube.eviction_requests import ASKED_AT, ask, list_requests, withdraw
 from rebalancer.snapshot.requests import REQUESTER
-from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of, list_body, status_body
 
 UID = "0b7e7c0e-7a3c-4a35-9a3e-2f0f6b0f7a11"
 NAME = f"rebalancer-{UID}"
@@ -109,6 +109,27 @@ def test_a_withdrawal_says_whether_the_request_had_its_time(tmp_path, at, noted)
 def test_each_answer_is_what_happened(tmp_path, answer, kind):
     said, _ = said_to(tmp_path, lambda client: ask(client, "shop", "web-1", UID, AT), answer)
     assert said.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        (listed(requester="acme.example/drains"), AnswerKind.DROPPED),
+        (listed(target={"pod": {"name": "db-0", "uid": "another"}}), AnswerKind.DROPPED),
+        (listed(), AnswerKind.FAILED),
+        (None, AnswerKind.FAILED),
+    ],
+    ids=["of-others", "for-another-pod", "ours", "none"],
+)
+def test_an_object_of_others_with_the_name_of_ours_keeps_its_pod_alone(tmp_path, other, kind):
+    with ScriptedServer() as server:
+        server.on("PATCH", PATH, Say(status_body(422, "spec: Invalid value: is immutable"), 422))
+        server.on("GET", PATH.rpartition("/")[0], Say(list_body([other] if other else [])))
+        said = ask(client_of(server.url, tmp_path), "shop", "web-1", UID, AT)
+    assert said.kind is kind
+    assert ("has the name of ours for it: delete it" in said.message) is (
+        kind is AnswerKind.DROPPED
+    )
 
 
 NOTED = {ASKED_AT: AT}

@@ -128,19 +128,32 @@ def test_or_to_a_directory_as_the_same_policy(source, tmp_path):
     (tmp_path / "whole.yaml").write_text(run(source).stdout)
     whole = load_policy(tmp_path / "whole.yaml", known)
     assert load_policy(target, known).policy_hash == whole.policy_hash
-    assert run(source, target).returncode == 0, "it may be written again"
 
 
-def test_a_directory_with_other_policies_is_refused(source, tmp_path):
+@pytest.mark.parametrize("name", ["taints.yaml", "duplicates.yaml"])
+def test_a_directory_with_policies_is_refused(source, tmp_path, name):
     target = tmp_path / "ours"
     target.mkdir()
-    (target / "taints.yaml").write_text("")
+    (target / name).write_text("")
     done = run(source, target)
     assert (done.returncode, done.stderr) == (
         2,
-        f"{target}: holds taints.yaml already; name an empty directory\n",
+        f"{target}: holds {name} already: name a new or an empty folder\n",
     )
-    assert [path.name for path in target.iterdir()] == ["taints.yaml"]
+    assert [path.name for path in target.iterdir()] == [name]
+
+
+def test_a_file_that_may_have_been_edited_is_not_replaced(source, tmp_path):
+    target = tmp_path / "ours.yaml"
+    target.write_text("# by hand\n")
+    done = run(source, target)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"{target}: exists already: name a new file, or remove this one\n",
+    )
+    assert target.read_text() == "# by hand\n"
+    target.write_text("")
+    assert run(source, target).returncode == 0, "an empty one of mktemp has nothing to lose"
 
 
 def test_what_cannot_be_read_or_written_is_said(source, tmp_path):

@@ -2,6 +2,10 @@
 
 import pytest
 
+from rebalancer.commands.policy import convert_policy
+from rebalancer.migrate.plugins import STRATEGIES
+from rebalancer.registry import Registry
+
 DUPLICATES = "strategies:\n  duplicates: {}\n"
 ARGS = "profiles[0].pluginConfig[0].args"
 OBSERVES = "; what it limited gets mode: observe, and moves nothing until you change that"
@@ -256,13 +260,18 @@ def test_with_other_options_or_pods_it_stands_twice(profiles):
     )
 
 
-def test_what_one_profile_protects_is_said_to_hold_for_all(profiles):
-    _, notes = profiles(
-        (SELF, "{}", "{minPodAge: 24h, minReplicas: 2, ignorePvcPods: true}"), (TAINTS, "{}", "{}")
-    )
-    assert sum("holds for the pods of all profiles" in note for note in notes) == 3
+@pytest.mark.parametrize("replicas", [2, 7])
+def test_what_one_profile_protects_is_said_to_protect_pods_of_the_others(profiles, replicas):
+    evictor = f"{{minPodAge: 24h, minReplicas: {replicas}, ignorePvcPods: true}}"
+    _, notes = profiles((SELF, "{}", evictor), (TAINTS, "{}", "{}"))
+    said = [note.partition("args.")[2] for note in notes if "of the other profiles" in note]
+    assert said == [
+        "minPodAge: differs: younger pods of the other profiles stay, too",
+        "minReplicas: differs: single replicas of the other profiles stay, too",
+        "ignorePvcPods: differs: pods with volumes of the other profiles stay, too",
+    ]
     _, alike = profiles((SELF, "{}", "{minPodAge: 1h}"), (TAINTS, "{}", "{minPodAge: 1h}"))
-    assert not any("of all profiles" in note for note in alike)
+    assert not any("of the other profiles" in note for note in alike)
 
 
 def test_pods_that_the_descheduler_evicts_last_are_said_to_stay(profiles):
@@ -271,6 +280,56 @@ def test_pods_that_the_descheduler_evicts_last_are_said_to_stay(profiles):
     assert sum(words in note for note in notes) == 1
     _, given = profiles((TAINTS, "{}", "{noEvictionPolicy: Mandatory}"))
     assert not any(words in note for note in given)
+
+
+@pytest.mark.parametrize(
+    ("top", "limits"),
+    [
+        ("", "inFlight 2%, perNode 5, perOwner 10%, perRun 10%, perHour 30%"),
+        ("maxNoOfPodsToEvictTotal: 4\n", "inFlight 2%, perNode 5, perOwner 10%, perHour 30%"),
+    ],
+)
+def test_budgets_that_the_file_leaves_open_are_named(top, limits):
+    profiles = "profiles: [{pluginConfig: [{name: RemoveDuplicates}], plugins: {balance: {enabled: [RemoveDuplicates]}}}]\n"
+    text = f"apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n{profiles}{top}"
+    notes = convert_policy(text.encode(), "p.yaml", Registry.installed()).notes
+    said = f"p.yaml: differs: limited by default here, though not there: {limits}; budgets of the policy changes that"
+    assert said in map(str, notes)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "evictor", "said"),
+    [
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}", "", "podRestartThreshold (line 4)"),
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9}", "", ""),
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9, includingInitContainers: false}", "", "includingInitContainers (line 4)"),
+        ("LowNodeUtilization, args: {thresholds: {cpu: 20, memory: 20, pods: 20}, targetThresholds: {cpu: 50, memory: 50, pods: 60}}", "", "thresholds (line 4)"),
+        ("RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, requiredDuringSchedulingIgnoredDuringExecution]}", "", "nodeAffinityType (line 4)"),
+        ("PodLifeTime, args: {states: [Failed, Running], maxPodLifeTimeSeconds: 60}", "", ""),
+        ("RemoveDuplicates", "evictLocalStoragePods: false, minReplicas: 2, minPodAge: 5m", "evictLocalStoragePods (line 5), minPodAge (line 5), minReplicas (line 5)"),
+        ("RemoveDuplicates", "podProtections: {extraEnabled: [PodsWithPVC]}", "extraEnabled (line 5)"),
+        ("RemoveDuplicates", "evictLocalStoragePods: true, minReplicas: 3, minPodAge: 1h", ""),
+    ],
+)  # fmt: skip
+def test_values_that_are_our_defaults_are_named_in_a_comment(plugin, evictor, said):
+    name = plugin.partition(",")[0]
+    point = STRATEGIES[name][0]
+    text = (
+        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles:\n"
+        f"- pluginConfig: [{{name: {plugin}}},\n  {{name: DefaultEvictor, args: {{{evictor}}}}}]\n"
+        f"  plugins: {{{point}: {{enabled: [{name}]}}}}\n"
+    )
+    head = convert_policy(text.encode(), "p.yaml", Registry.installed()).head
+    flowing = head.replace("\n#  ", "")
+    words = "our defaults, so not written (`rebalancer policy show` prints all): "
+    assert flowing.partition(words)[2].strip() == said
+
+
+def test_a_threshold_by_a_name_says_when_it_moves_nothing(profile):
+    _, notes = profile("{priorityThreshold: {name: gold}}")
+    assert any("while neither is there, nothing that it limits moves" in note for note in notes)
+    _, notes = profile("{priorityThreshold: {name: system-node-critical}}")
+    assert not any("PriorityClass" in note for note in notes)
 
 
 FOREIGN = (

@@ -1,11 +1,16 @@
 """Where the descheduler's policy stands: among other manifests, in the values of its chart, in a release or application."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.commands.policy import convert_policy
+from rebalancer.migrate.source import OUR_VALUES
 from rebalancer.registry import Registry
 
+ROOT = Path(__file__).parents[3]
 KNOWN = Registry.installed()
 
 PROFILES = (
@@ -59,15 +64,14 @@ TAGGED = "apiVersion: v1\nkind: Secret\nstringData: {a: !vault b}\n"
 def test_the_policy_is_found_and_notes_have_the_lines_of_the_file(text, line):
     migrated = convert_policy(text.encode(), "f.yaml", KNOWN)
     assert migrated.data["strategies"] == {"duplicates": {}}
-    assert f"f.yaml:{line}: profiles[0].pluginConfig[1].args.nodeFit: always so here" in str(
-        migrated.notes[0]
-    )
+    said = f"f.yaml:{line}: profiles[0].pluginConfig[1].args.nodeFit: always so here"
+    assert any(str(note).startswith(said) for note in migrated.notes)
 
 
 @pytest.mark.parametrize(
     ("text", "lost"),
     [
-        (VALUES, []),
+        (VALUES.replace("replicas: 1\n", "replicas:\n").removeprefix("kind: Deployment\n"), []),
         ("deschedulerPolicy: {maxNoOfPodsToEvictTotal: 5}\n", ["the chart's own profiles, which hold where the values have none; the ConfigMap in the cluster has all of it", "nothing is left to do: the policy has no strategy"]),
     ],
 )  # fmt: skip
@@ -77,6 +81,38 @@ def test_what_the_chart_adds_to_its_values_is_noted(text, lost):
     assert [note for note in notes if "not carried over" in note] == [
         f"f.yaml: not carried over: {text}" for text in lost
     ]
+
+
+OF_CHART = """schedule: "*/10 * * * *"
+leaderElection: {enabled: true}
+tolerations: []
+cmdOptions:
+  v: 3
+  dry-run: true
+"""
+
+
+@pytest.mark.parametrize(("wrap", "before"), [(0, ""), (4, RELEASE.partition("    kind")[0])])
+def test_values_beside_the_policy_are_named_with_their_lines(wrap, before):
+    text = f"{before}{indent(OF_CHART + VALUES, wrap)}"
+    first = before.count("\n")
+    said = [str(note) for note in convert_policy(text.encode(), "f.yaml", KNOWN).notes]
+    assert said[:6] == [
+        f"f.yaml:{first + line}: {text}"
+        for line, text in [
+            (1, "schedule: not carried over: a value of its chart; ours has its own schedule"),
+            (2, "leaderElection: not carried over: a value of its chart, which ours has not"),
+            (5, "cmdOptions.v: not carried over: a flag of the descheduler"),
+            (6, "cmdOptions.dry-run: differs: becomes mode: observe: it plans and moves nothing"),
+            (7, "kind: not carried over: a value of its chart; ours has its own kind"),
+            (8, "replicas: not carried over: a value of its chart, which ours has not"),
+        ]
+    ]
+
+
+def test_values_that_are_said_to_be_of_our_chart_are():
+    own = yaml.safe_load((ROOT / "chart" / "values.yaml").read_text())
+    assert OUR_VALUES.issubset(own)
 
 
 def started(args):
@@ -105,6 +141,8 @@ def started(args):
 def test_a_descheduler_that_evicts_nothing_becomes_a_policy_that_observes(text, mode):
     data = convert_policy(text.encode(), "f.yaml", KNOWN).data
     assert data.get("mode") == mode
+    notes = convert_policy(text.encode(), "f.yaml", KNOWN).notes
+    assert any("becomes mode: observe" in note.message for note in notes) == (mode is not None)
     assert data["strategies"] == {"duplicates": {}}
 
 

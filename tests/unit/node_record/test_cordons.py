@@ -8,10 +8,8 @@ import msgspec
 import pytest
 
 from rebalancer.kube.nodes import NodeView
-from rebalancer.machines.drain.cordon import order_of
-from rebalancer.machines.interruption.steps.cordon import Cordon
 from rebalancer.node_record.protocol import Claims
-from rebalancer.node_record.records import Order, is_handed_over
+from rebalancer.node_record.records import DRAINS, Order, is_handed_over
 from rebalancer.node_record.records import let_go as let_go_of
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
@@ -60,7 +58,7 @@ def node(*records, taints=(), unschedulable=True):
 def owner_of(there):
     """Return the annotations of those that say that the cordon is theirs."""
     scaled = scale_in_of(there.annotations)
-    order = order_of(there)
+    order = DRAINS.read(there)
     state = state_in(there.annotations, UID)
     kept = {} if state is None else state.steps
     owns = {
@@ -158,6 +156,4 @@ def test_an_interruption_undoes_the_cordon_that_was_handed_over_to_it():
     assert not is_handed_over(both, Claims(cordon=True))
     there = let_go(both, SCALE_IN)
     assert is_handed_over(there, Claims(cordon=True))
-    change = Cordon.reverse(there)
-    assert change is not None
-    assert change.unschedulable is False
+    assert open_or_hand_over(there, STATE).unschedulable is False

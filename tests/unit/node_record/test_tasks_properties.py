@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.machines.capacity.writing import change_state
-from rebalancer.machines.drain.cordon import cordon, enter, give_back, give_up, let_go, order_of
+from rebalancer.machines.drain.cordon import cordon, enter, give_back, give_up, let_go
 from rebalancer.node_record import protocol
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import DRAINS, SCALE_INS, Order, ReplacePhase, Stage
@@ -114,11 +114,11 @@ ACTS = {
 def settle(desk: Desk) -> None:
     """Let all go that are still there."""
     desk.scale_in(None)
-    if (order := order_of(desk.node)) is not None:
+    if (order := DRAINS.read(desk.node)) is not None:
         if order.stage is not None and order.stage.phase is ReplacePhase.REMOVING:
             desk.stage(ReplacePhase.EMPTY)
         desk.give_back()
-    if (order := order_of(desk.node)) is not None:
+    if (order := DRAINS.read(desk.node)) is not None:
         desk.go(order.by)
 
 

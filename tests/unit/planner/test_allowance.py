@@ -123,7 +123,7 @@ def test_where_moves_in_flight_use_up_a_budget_the_plan_says_so(plan, budgets, l
     going = ending(workload("slow", ["n1", "n2", "n3", "n0"]), 1, replaced=False)
     result = crowded(plan, *going, **budgets)
     assert result.stopped == (
-        f"Moves in flight use up a budget ({limit}): 1 rule is unmet. "
+        f"Moves in flight, or pods that are not Ready yet, use up a budget ({limit}): 1 rule is unmet. "
         "What waits takes at least 1 move in 1 further run, if all of it can be fixed."
     )
     assert (result.moves, result.backlog.moves) == ((), 1)
@@ -131,7 +131,9 @@ def test_where_moves_in_flight_use_up_a_budget_the_plan_says_so(plan, budgets, l
 
 def test_a_budget_of_nothing_is_not_used_up_by_moves_in_flight(plan):
     result = crowded(plan, per_node=0)
-    assert result.stopped == "Nothing can be gained: 1 rule stays unmet (2 Budget)."
+    assert (
+        result.stopped == "Nothing can be moved within the budgets: 1 rule stays unmet (1 Budget)."
+    )
 
 
 # -- between waves -----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_a_pod_is_moved_out_of_the_way_where_the_emptiest_node_holds_a_replica_a
     ]
     first, second = result.moves
     assert first.makes_way_for == second.uid
-    assert first.reason.startswith("frees room for default/web-0: ")
+    assert first.reason.startswith("goes first for default/web-0: ")
     assert not second.makes_way_for
     assert (first.wave, second.wave) == (1, 2)
     assert (first.gain.soft, second.gain.soft) == (0, 1)
@@ -73,7 +73,7 @@ def test_the_pod_in_the_way_stays_when_the_other_is_gone():
     first, second = moves_of(crowded())
     now = [o for o in crowded() if o["metadata"].get("uid") != second.uid]
     assert [why for _, why in rechecked(now, [first, second], **ONLY)] == [
-        "the pod that it frees room for is gone",
+        "the pod that it goes first for is gone",
         "the pod is gone",
     ]
 
@@ -84,7 +84,7 @@ def test_the_pod_in_the_way_stays_when_the_other_is_protected_now():
     [other] = [o for o in now if o["metadata"].get("uid") == moves[1].uid]
     other["metadata"]["annotations"] = {"rebalancer/evict": "false"}
     assert [why for _, why in rechecked(now, moves, **ONLY)] == [
-        "the pod that it frees room for is protected now: optedOut",
+        "the pod that it goes first for is protected now: optedOut",
         "protected now: optedOut",
     ]
 
@@ -94,7 +94,7 @@ def test_the_pod_in_the_way_stays_when_the_other_can_go_by_itself():
     # Other pods filled n1 meanwhile.
     now = [*crowded(), *workload("late", ["n1", "n1"], cpu="1")]
     assert [why for _, why in rechecked(now, moves, **ONLY)] == [
-        "the pod that it frees room for can go by itself",
+        "the pod that it goes first for can go by itself",
         None,
     ]
 
@@ -104,7 +104,7 @@ def test_the_pod_in_the_way_stays_when_that_would_be_in_vain():
     # Other pods filled n2, where the other was to land, meanwhile: n1 draws it still.
     now = [*crowded(), *workload("late", ["n2"], cpu="2")]
     verdicts = rechecked(now, moves, **ONLY)
-    assert verdicts[0][1] == "the pod that it frees room for could not go even then"
+    assert verdicts[0][1] == "the pod that it goes first for could not go even then"
     assert verdicts[1][1] is not None
 
 

@@ -93,10 +93,15 @@ def test_a_refusal_names_the_nodes_that_the_scheduler_may_pick_in_vain():
 
 
 def test_what_no_rule_of_the_model_covers_is_not_judged():
-    unknown = Prediction(np.zeros(0, np.int32), np.zeros(0), unmodelled=("volumes",))
-    draft, judge = judged()
-    verdict = judge.judge_landing(0, 0, 1.0, unknown)
-    assert said(verdict.refused, draft.snapshot) == (Code.UNPREDICTED, "not predictable: volumes")
+    draft = draft_of(
+        [node("n0"), node("n1"), *workload("web", ["n0"], spec={"schedulerName": "own"})]
+    )
+    judge = Judge(draft.view, draft.terms, guard_term(draft.view), draft.settings.threshold)
+    verdict = judge.judge(0, 0, 1.0)
+    assert said(verdict.refused, draft.snapshot) == (
+        Code.UNPREDICTED,
+        "not predictable: scheduled by own",
+    )
 
 
 def test_a_pod_may_go_for_another_where_no_rule_gets_worse():

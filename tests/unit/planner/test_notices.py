@@ -41,10 +41,13 @@ def test_pods_on_unknown_nodes_count_nowhere():
 @pytest.mark.parametrize(
     ("missing", "line"),
     [
-        (("Job: none in the file",), "not in the snapshot: Job (none in the file)"),
+        (
+            ("Job: none in the file",),
+            "not in the snapshot: Job (none in the file); `rebalancer snapshot` reads all kinds",
+        ),
         (
             ("Job: none in the file", "Service: forbidden", "Namespace: none in the file"),
-            "not in the snapshot: Job, Namespace (none in the file); Service (forbidden)",
+            "not in the snapshot: Job, Namespace (none in the file); Service (forbidden); `rebalancer snapshot` reads all kinds",
         ),
         (("Job",), "not in the snapshot: Job"),
     ],

@@ -12,6 +12,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import NO_HISTORY
+from rebalancer.snapshot.marks import with_lasting_marks
 from rebalancer.snapshot.prices import node_prices
 from rebalancer.testing.snapshots import (
     HOSTNAME,
@@ -21,6 +22,7 @@ from rebalancer.testing.snapshots import (
     snapshot_of,
     workload,
 )
+from rebalancer.wire.marks import PINS
 from tests.support.worlds import read_rules
 
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -262,3 +264,124 @@ def test_the_plan_says_it_where_nodes_would_be_emptied():
         "3 nodes are held by 3 pods (safe-to-evict false 2, single replica 1)"
     )
     assert plans[1].pinned == ""
+
+
+# -- marks, so that pods that restart by themselves stand together -----------------------------------------
+
+EMPTIES = "steer: marks\nstrategies: {consolidation: {minNodeAge: 0s}}"
+
+
+def plan_of(on, marked=(), policy=EMPTIES, **more):
+    """The plan where a pod of ``cron`` holds each of these nodes, and of a busy node that stays."""
+    objects = [*six(), node("busy", "z0", cpu="4"), *workload("web", ["busy"] * 7, cpu="500m")]
+    objects += workload("cron", on, annotations=SAFE, cpu="200m", **more)
+    snapshot = snapshot_of(objects)
+    mask = np.array([name in marked for name in snapshot.nodes.names], bool)
+    snapshot = with_lasting_marks(snapshot, mask, PINS)
+    return make_plan(read_rules(policy), snapshot, Timings(SystemClock())).plan
+
+
+@pytest.mark.parametrize(
+    ("on", "marked"),
+    [
+        (["n0", "n1", "n2"], ("n1", "n2")),
+        (["n0", "n0", "n0"], ()),
+        (["n3"], ()),
+        (["n2", "n4", "n4"], ("n2",)),
+        # What is hardest to empty stays.
+        (["n1", "busy", "n2"], ("n1", "n2")),
+    ],
+)
+def test_the_nodes_that_pods_would_not_need_together_are_marked(on, marked):
+    plan = plan_of(on)
+    assert plan.pinned_nodes == marked
+    assert set(marked).isdisjoint(plan.emptied)
+    # With these marks nothing else is planned: they are no reason to move what stands there.
+    again = plan_of(on, marked)
+    assert (again.pinned_nodes, again.emptied, again.moves) == (marked, plan.emptied, ())
+
+
+@pytest.mark.parametrize(
+    ("others", "cpu", "eagerness", "marked"),
+    [
+        (0, "1", "timid", ("n1", "n2")),
+        (1, "1", "careful", ("n1", "n2")),
+        # No other node has room for what stands on n1; or it would disturb too much: it stays anyway.
+        (1, "3", "careful", ("n2",)),
+        (15, "10m", "careful", ("n1", "n2")),
+        (15, "10m", "timid", ("n2",)),
+    ],
+)
+def test_a_node_that_would_not_be_emptied_anyway_carries_no_mark(others, cpu, eagerness, marked):
+    objects = [
+        *(node(f"n{i}", "z0", cpu="4") for i in range(3)),
+        *workload("cron", ["n0", "n1", "n2"], annotations=SAFE, cpu="200m"),
+        *workload("keeps", ["n0"] * 3, annotations=SAFE, cpu="200m"),
+        *workload("web", ["n0", "n1"] * others, cpu=cpu),
+    ]
+    rules = read_rules(f"{EMPTIES}\neagerness: {eagerness}")
+    plan = make_plan(rules, snapshot_of(objects), Timings(SystemClock())).plan
+    assert plan.pinned_nodes == marked
+
+
+def test_marks_stand_from_run_to_run_where_other_pods_are_there():
+    """Each of the other nodes has other pods, and one is marked as empty: with or without its mark a node is judged alike."""
+    objects = [node(f"n{i}", f"z{i % 3}", cpu="4") for i in range(5)]
+    objects += workload("cron", ["n0", "n1", "n2", "n3"], annotations=SAFE, cpu="200m")
+    objects += workload("web", ["n0", "n0", "n1", "n1", "n2", "n3"], cpu="100m")
+    snapshot = snapshot_of(objects)
+    names = snapshot.nodes.names
+    snapshot = with_lasting_marks(snapshot, np.array([name == "n4" for name in names]))
+    rules, marked = read_rules(EMPTIES), ()
+    for _ in range(3):
+        mask = np.array([name in marked for name in names], bool)
+        of_run = with_lasting_marks(snapshot, mask, PINS)
+        plan = make_plan(rules, of_run, Timings(SystemClock())).plan
+        marked = plan.pinned_nodes
+        assert (marked, plan.emptied, plan.moves) == (("n1", "n2", "n3"), ("n4",), ())
+
+
+def test_what_ends_by_itself_takes_no_mark_back():
+    """A rollout of the other pods is under way: they stay for now, and the nodes are marked as before."""
+    objects = [
+        *(node(f"n{i}", "z0", cpu="4") for i in range(3)),
+        *workload("cron", ["n0", "n1", "n2"], annotations=SAFE, cpu="200m"),
+        *workload("web", ["n0", "n0", "n1"], cpu="100m", replicas=4),
+    ]
+    snapshot = snapshot_of(objects)
+    plan = make_plan(read_rules(EMPTIES), snapshot, Timings(SystemClock())).plan
+    assert plan.pinned_nodes == ("n1", "n2")
+
+
+def test_a_pod_that_restarts_lands_beside_its_like_and_its_node_becomes_empty():
+    on, marked = ["n0", "n1", "n2"], ("n1", "n2")
+    while marked:
+        snapshot = snapshot_of([*six(), *workload("cron", on, annotations=SAFE, cpu="200m")])
+        # The other nodes are marked as empty.
+        names = snapshot.nodes.names
+        free = np.array([name not in on for name in names], bool)
+        snapshot = with_lasting_marks(snapshot, free)
+        mask = np.array([name in marked for name in names], bool)
+        rules = read_rules(EMPTIES)
+        problem = rules.problem(with_lasting_marks(snapshot, mask, PINS), NO_HISTORY)
+        draft = Draft(problem, rules.settings(NO_HISTORY))
+        pod = problem.snapshot.pods.name.index(f"cron-{on.index(marked[-1])}")
+        (landing,) = draft.view.scheduler.pending.foresee(draft.state, pod).nodes
+        assert names[landing] == "n0"
+        on[on.index(marked[-1])] = "n0"
+        before, plan = marked, plan_of(on, marked[:-1])
+        marked = plan.pinned_nodes
+        assert marked == before[:-1]
+        assert before[-1] in plan.emptied
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "strategies: {consolidation: {minNodeAge: 0s}}",
+        "steer: marks\nstrategies: {consolidation: {minNodeAge: 0s, mode: observe}}",
+        "steer: marks\nstrategies: {topology-spread: {}}",
+    ],
+)
+def test_without_marks_of_consolidation_none_are_set_for_pins(policy):
+    assert plan_of(["n0", "n1"], policy=policy).pinned_nodes is None

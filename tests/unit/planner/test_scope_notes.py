@@ -2,7 +2,13 @@
 
 import pytest
 
-from rebalancer.planner.notices import closed_windows, pods_selected, scope_notes, selects_of
+from rebalancer.planner.notices import (
+    closed_windows,
+    list_flag_notes,
+    pods_selected,
+    scope_notes,
+    selects_of,
+)
 from rebalancer.policy.load import load_text
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
@@ -43,7 +49,12 @@ def policy(text):
         (
             "strategies: {}",
             Scope(namespace="shop"),
-            ["-n shop: there is no such namespace, so that nothing may move"],
+            ["-n shop: there is no such namespace; known here: default"],
+        ),
+        (
+            "strategies: {}",
+            Scope(namespace="defualt"),
+            ["-n defualt: there is no such namespace; did you mean default?"],
         ),
         ("strategies: {}", Scope(selector=LabelSelector(match_labels={"app": "web"})), []),
         (
@@ -62,7 +73,23 @@ def policy(text):
     ],
 )
 def test_what_has_no_effect_is_named(text, scope, notes):
-    assert scope_notes(policy(text), SNAPSHOT, scope) == notes
+    said = [*list_flag_notes(SNAPSHOT, scope), *scope_notes(policy(text), SNAPSHOT, scope)]
+    assert said == notes
+
+
+@pytest.mark.parametrize(("value", "matched"), [(10, 2), (0, 0), (-5, 0)])
+def test_a_file_that_has_the_priority_class_says_its_value(value, matched):
+    gold = {
+        "kind": "PriorityClass",
+        "apiVersion": "scheduling.k8s.io/v1",
+        "metadata": {"name": "gold"},
+        "value": value,
+    }
+    snapshot = snapshot_of([NAMESPACE, gold, node("n0"), *workload("web", ["n0", "n0"])])
+    select = Select.model_validate({"priority": {"below": "gold"}})
+    assert pods_selected(snapshot, select).sum() == matched
+    notes = scope_notes(policy("select: {priority: {below: gold}}"), snapshot)
+    assert notes == ([] if matched else ["select matches no pod"])
 
 
 def test_every_select_of_a_policy_has_its_key():

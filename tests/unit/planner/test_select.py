@@ -180,6 +180,32 @@ def test_a_select_that_matches_nothing_is_a_warning():
     assert "strategies.topology-spread.select matches no pod" in warnings
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "strategies: {topology-spread: {select: {namespaces: [nowhere]}}}\n",
+            "Nothing could be judged: select matches no pod.",
+        ),
+        (
+            "strategies: {duplicates: {}, topology-spread: {select: {namespaces: [nowhere]}}}\n",
+            (
+                "After these moves every rule that could be judged holds. "
+                "Not judged: topology-spread (select matches no pod)."
+            ),
+        ),
+        (
+            "strategies: {topology-spread: {select: {labels: {app: two}}}}\n",
+            "Nothing to do: every rule of the pods that its strategy selects holds.",
+        ),
+    ],
+)
+def test_no_rule_is_said_to_hold_that_select_leaves_out(text, line):
+    spread_out = workload("two", ["a1", "b1"], spec=spread("two", hard=True))
+    plan = planned([*NODES, *crowded("one"), *spread_out], text)
+    assert plan.stopped == line
+
+
 def test_protected_pods_are_named_by_the_same_words():
     objects = [*NODES, *crowded("one"), *crowded("two", "shop")]
     text = "protect: {pods: [{namespaces: [shop]}]}\nstrategies: {topology-spread: {}}"
@@ -253,9 +279,9 @@ def test_no_pod_is_moved_out_of_the_way_unless_a_strategy_selects_it_and_the_oth
     }
     text = f"strategies: {strategies!r}".replace("'", '"')
     [(_, why)] = rechecked(objects, text, [first])
-    assert why == "no strategy selects it and the pod that it frees room for"
+    assert why == "no strategy selects it and the pod that it goes first for"
     [(_, why)] = rechecked(objects, "strategies: {topology-spread: {}}", [first])
-    assert why != "no strategy selects it and the pod that it frees room for"
+    assert why != "no strategy selects it and the pod that it goes first for"
 
 
 def test_no_pod_is_moved_out_of_the_way_by_the_select_of_a_strategy_that_only_observes():
@@ -271,7 +297,7 @@ strategies:
   watched: {{strategy: topology-spread, mode: observe}}
 """
     [(_, why)] = rechecked(objects, text, [first])
-    assert why == "no strategy selects it and the pod that it frees room for"
+    assert why == "no strategy selects it and the pod that it goes first for"
 
 
 def test_no_pod_is_moved_by_the_select_of_a_strategy_that_only_observes():

@@ -4,11 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from rebalancer.plan.plan import Backlog, Code, Cost, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Cost, Score, Skip, UnmetRule
 from rebalancer.planner.reasons import stopped
 from rebalancer.policy.model import Eagerness
 
 MOVE = SimpleNamespace()
+
+
+UNJUDGED = {"spread": Score(Cost(), 0), "room": Score(Cost(), 0, not_judged=("no usage",))}
+
+
+def rules(*codes):
+    return [UnmetRule("spread", f"r{i}", "", {code: 9}) for i, code in enumerate(codes)]
 
 
 def after(violated, *unsatisfiable):
@@ -75,8 +82,45 @@ def skips(*codes):
         (
             ([], [], after(1), Backlog(1, 1), None, "perNode 1"),
             (
-                "Moves in flight use up a budget (perNode 1): 1 rule is unmet. "
+                "Moves in flight, or pods that are not Ready yet, use up a budget (perNode 1): 1 rule is unmet. "
                 "What waits takes 1 move in 1 further run, if all of it can be fixed."
+            ),
+        ),
+        (
+            ([MOVE], [], UNJUDGED, Backlog()),
+            "After these moves every rule that could be judged holds. Not judged: room (no usage).",
+        ),
+        # Rules are counted, not the pods that stay for them.
+        (
+            (
+                [MOVE],
+                skips(Code.PDB, Code.PDB),
+                after(2),
+                Backlog(),
+                None,
+                None,
+                Eagerness.CAREFUL,
+                rules("PodDisruptionBudget", "MovedNow"),
+            ),
+            (
+                "Nothing more can be gained yet: 2 rules stay unmet "
+                "(1 MovedNow, 1 PodDisruptionBudget)."
+            ),
+        ),
+        (
+            (
+                [MOVE],
+                skips(Code.BUDGET),
+                after(1),
+                Backlog(),
+                None,
+                None,
+                Eagerness.CAREFUL,
+                rules("Budget"),
+            ),
+            (
+                "Nothing more can be moved within the budgets of one run: 1 rule stays unmet "
+                "(1 Budget)."
             ),
         ),
         (

@@ -12,7 +12,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.policy.model import Eagerness
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.marks import to_be_empty, with_empty_marks
+from rebalancer.snapshot.marks import to_be_empty, with_lasting_marks
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.planner.conftest import problem_of
 
@@ -41,7 +41,9 @@ class Scene:
         return np.array([name in names for name in NAMES], bool)
 
     def make(self, marked):
-        snapshot = with_empty_marks(self._base.snapshot, self._marked if marked is None else marked)
+        snapshot = with_lasting_marks(
+            self._base.snapshot, self._marked if marked is None else marked
+        )
         every = np.ones(len(NAMES), bool)
         of = replace(
             self._base.contributions[0],

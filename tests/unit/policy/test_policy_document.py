@@ -99,6 +99,23 @@ def test_everything_but_plain_yaml_is_a_problem_with_its_line(text, message):
     assert wrong(text) == [message]
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a:\n  b: 1\n c: 2\n", "is line 3 indented as line 2?"),
+        ("a:\n   b: 1\n\n  # of c\n  c: 2\n", "is line 5 indented as line 2?"),
+        ("a: {}\n   b: 1\n", "is line 2 indented as line 1?"),
+        ("a:\n  - x\n - y\n", "is line 3 indented as line 2?"),
+        ("a: b: c\n", ""),
+        ("b: 1\na: b: c\n", ""),
+    ],
+)
+def test_a_line_that_is_indented_otherwise_is_asked_about(text, hint):
+    (problem,) = wrong(text)
+    assert "is not YAML" in problem
+    assert problem.endswith(f"; {hint}" if hint else ")")
+
+
 def test_all_duplicate_keys_are_located_at_once():
     assert len(wrong("a: 1\na: 2\nb: {c: 1, c: 2}\n")) == 2
 

@@ -284,6 +284,18 @@ strategies:
             '3: strategies: ["spread"] should be a mapping of strategies to their options',
         ),
         ("mode: on", '3: mode: "on" is none of off, observe, enforce'),
+        (
+            "mode: dry-run",
+            '3: mode: "dry-run" is none of off, observe, enforce; did you mean observe?',
+        ),
+        (
+            "strategies: {spread: {constraints: [ScheduleAnyway]}}",
+            '3: strategies.spread.constraints[0]: "ScheduleAnyway" is none of hard, soft; did you mean soft?',
+        ),
+        (
+            "strategies: {spread: {constraints: [hard, DoNotSchedule]}}",
+            '3: strategies.spread.constraints[1]: "DoNotSchedule" is none of hard, soft; did you mean hard?',
+        ),
         ("mode: true", "3: mode: true is none of off, observe, enforce"),
         ("budgets: 5", "3: budgets: 5 should be a mapping of keys to values"),
         ("windows: {allow: x}", '3: windows: {"allow": "x"} should be a list'),

@@ -425,10 +425,10 @@ def test_what_is_unmet_only_after_a_run_is_no_reason_to_call_nothing_fixed(repor
 
 
 def test_a_move_for_another_one_says_for_which(report):
-    reason = "frees room for shop/web-1: Deployment/shop/web (2 pods): 2 on one node"
+    reason = "goes first for shop/web-1: Deployment/shop/web (2 pods): 2 on one node"
     helper = move(reason=reason, makes_way_for="uid-web-1", gain=Cost(imbalance=0.2))
     text = " ".join(as_table(report(moves=[helper])).split())
-    assert "anti-affinity, 0.2 imbalance; frees room for shop/web-1 " in text
+    assert "anti-affinity, 0.2 imbalance; goes first for shop/web-1 " in text
 
 
 def test_wide_names_each_pod_and_each_rule_on_a_line_of_its_own(report):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.scheduler.profile import SchedulerProfile
 from tests.unit.scheduler.worlds import HOSTNAME, Json, World, node, pod
 
 DRIVER = "gpu.example.com"
@@ -150,7 +151,14 @@ def feasible(of: World, name: str = "p") -> list[str]:
     return of.feasible(name)
 
 
+def first(*alternatives: Json) -> Json:
+    """Return a request for the first of several alternatives that a node has."""
+    of = [{"name": one["name"], **one["exactly"]} for one in alternatives]
+    return {"name": "any", "firstAvailable": of}
+
+
 MODEL = f'device.attributes["{DRIVER}"].model'
+BIG, SMALL = f'{MODEL} == "big"', f'{MODEL} == "small"'
 MEMORY = f'device.capacity["{DRIVER}"].memory'
 
 
@@ -263,6 +271,40 @@ def test_what_pods_have_is_in_use_until_they_are_gone():
     assert feasible(made) == ["a", "b"]
     state.place(made.row("old"), made.cls("p"), 1)
     assert feasible(made) == ["a"]
+
+
+@pytest.mark.parametrize("weights", [{}, {"NodeAffinity": 3}], ids=["default", "others"])
+@pytest.mark.parametrize("prefers", [False, True])
+@pytest.mark.parametrize(
+    ("order", "best"),
+    [
+        ((BIG, SMALL), "a"),
+        ((SMALL, BIG), "b"),
+        ((BIG, f'{MODEL} != "other"'), "a"),
+        ((SMALL, SMALL, f'{MODEL} in ["big", "small"]'), "b"),
+    ],
+    ids=["big-first", "small-first", "big-or-any", "twice"],
+)
+def test_the_best_alternative_that_a_node_has_decides(order, best, prefers, weights):
+    of = [request(1, one, name=f"r{number}") for number, one in enumerate(order)]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": HOSTNAME, "operator": "Exists"}]}}
+    ]}}  # fmt: skip
+    made = world(
+        [gpus("a", 1, model="big"), gpus("b", 1, model="small"), gpus("c", 1, model="other")],
+        [wanting("p", **({"affinity": affinity} if prefers else {}))],
+        templates=(template("one", first(*of)),),
+        nodes=("a", "b", "c"),
+        profile=SchedulerProfile.for_version((1, 36), weights=weights),
+    )
+    if prefers or weights:
+        assert "alternatives" in made.model.find_unmodelled(made.cls("p"))[0]
+        return
+    assert feasible(made) == ["a", "b"]
+    prediction = made.model.predict(made.state, made.cls("p"))
+    assert [made.snapshot.nodes.names[node] for node in prediction.nodes.tolist()] == [best]
+    made.state.place(made.row("p"), made.cls("p"), NODES.index(best))
+    assert feasible(made) == [name for name in NODES if name != best]
 
 
 @pytest.mark.parametrize(
@@ -423,9 +465,21 @@ def shared(where: Json) -> Json:
         pytest.param([gpus("a", 1)], request(adminAccess=True), "adminAccess", id="administrator"),
         pytest.param(
             [gpus("a", 1)],
-            {"name": "r", "firstAvailable": [{"name": "x", "deviceClassName": "gpu"}]},
-            "has alternatives (firstAvailable)",
-            id="alternatives",
+            first(request(1, name="x"), request(2, name="y")),
+            "of different numbers, or of all devices",
+            id="alternatives-of-different-numbers",
+        ),
+        pytest.param(
+            [gpus("a", 1)],
+            first(request(allocationMode="All")),
+            "of different numbers, or of all devices",
+            id="alternative-of-all",
+        ),
+        pytest.param(
+            [on("a", device("x", model="big"), device("y", model="small"))],
+            first(request(1, BIG), request(1, SMALL, name="y")),
+            "a node has more devices for a later alternative",
+            id="alternatives-on-one-node",
         ),
         pytest.param(
             [gpus("a", 1)],
@@ -484,19 +538,17 @@ def test_requests_for_parts_of_the_same_devices_are_named():
     assert made.model.find_unmodelled(made.cls("p")) == ()
 
 
-def test_pods_that_have_other_devices_than_they_ask_for_are_named():
+def test_a_pod_gives_back_what_it_has_and_not_what_it_asked_for():
     made = world(
         [gpus("a", 4)],
-        [wanting("old", on="a"), wanting("p")],
+        [wanting("old", on="a"), wanting("p"), wanting("q", "three")],
+        templates=(ONE, template("three", request(3))),
         claims=[claim("c", claims_of(request()), of="old", node="a", devices=("gpu-0", "gpu-1"))],
     )
-    assert "pods have other devices of gpu" in made.model.find_unmodelled(made.cls("p"))[0]
-
-
-def unlike(made: World, name: str = "p") -> bool:
-    return any(
-        "pods have other devices" in why for why in made.model.find_unmodelled(made.cls(name))
-    )
+    assert (feasible(made), feasible(made, "q")) == (["a"], [])
+    made.state.evict(made.row("old"))
+    made.state.reap()
+    assert feasible(made, "q") == ["a"]
 
 
 HUGE = template("huge", request(32))
@@ -509,7 +561,6 @@ def test_a_pod_bound_without_devices_takes_none_from_others(node_of):
         [wanting("bound", "huge", on=node_of), wanting("p")],
         templates=(ONE, HUGE),
     )
-    assert unlike(made, "bound")
     assert feasible(made) == ["a", "b"]
     made.state.evict(made.row("bound"))
     made.state.reap()
@@ -527,9 +578,11 @@ def test_what_pods_have_beside_what_they_ask_for_is_in_use_for_others():
             claim("c-other", claims_of(request()), of="other", node="b", devices=("gpu-1",)),
         ],
     )
-    assert unlike(made, "old")
     assert feasible(made) == ["a", "b"]
-    made.state.evict(made.row("old"))
+    old = made.row("old")
+    prediction = made.model.predict_replacement(made.state, old)
+    assert (prediction.unmodelled, sorted(prediction.nodes.tolist())) == ((), [0, 1])
+    made.state.evict(old)
     made.state.reap()
     made.state.place(made.row("p"), made.cls("p"), 0)
     assert feasible(made) == ["b"]

@@ -63,7 +63,7 @@ def test_a_status_that_says_three_of_three_does_not_make_up_for_pods(
         ({}, None),
         # A rollout: of the pods that were counted one is new, whatever those look like that were listed.
         ({"replicas": 3, "updatedReplicas": 1}, "rollout: 1 of 3 updated"),
-        ({"replicas": 4, "updatedReplicas": 2}, "scaling: 4 pods, 3 wanted"),
+        ({"replicas": 4, "updatedReplicas": 2}, "rollout: 2 of 3 updated"),
         ({"replicas": 3}, "rollout: 0 of 3 updated"),
         # After an eviction: the replacement is seen, and not counted yet.
         ({"replicas": 2, "updatedReplicas": 2}, None),

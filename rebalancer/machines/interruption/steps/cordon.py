@@ -18,31 +18,31 @@ class NodeChangeStep:
 
     Params: ClassVar[type[StepParams]]
     claims: ClassVar[Claims]
-    """What the change makes: another one of ours may have made it, and left it to this step."""
+    """The one thing that the change makes: another one of ours may have made it, and left it to this step."""
 
-    @staticmethod
-    def change(node: NodeView) -> NodeChange | None:
-        """Return the change to make; None if others have made it."""
-        raise NotImplementedError
-
-    @staticmethod
-    def reverse(node: NodeView) -> NodeChange | None:
-        """Return the change that undoes it; None if that is done already."""
-        raise NotImplementedError
+    def _change(self, node: NodeView) -> NodeChange | None:
+        if _stands(node, self.claims):
+            return None
+        labels = {EXCLUDE: "true"} if self.claims.exclude else {}
+        return NodeChange(unschedulable=self.claims.cordon or None, labels=labels)
 
     def act(self, context: StepContext, params: StepParams) -> StepOutcome:  # noqa: ARG002  # the contract's
         """Change the node, unless others have done so."""
-        return (
-            DONE if context.change(self.change, OURS) is not None else skip_step("the node is gone")
-        )
+        changed = context.change(self._change, OURS)
+        return skip_step("the node is gone") if changed is None else DONE
 
     def undo(self, context: StepContext, params: StepParams) -> None:  # noqa: ARG002  # the contract's
         """Undo the change if it was ours."""
-        ours = context.left == OURS
-        context.change(
-            lambda node: self.reverse(node) if ours or is_handed_over(node, self.claims) else None,
-            "",
-        )
+
+        def reverse(node: NodeView) -> NodeChange | None:
+            ours = context.left == OURS or is_handed_over(node, self.claims)
+            return let_go(node, STATE, self.claims) if ours and _stands(node, self.claims) else None
+
+        context.change(reverse, "")
+
+
+def _stands(node: NodeView, claims: Claims) -> bool:
+    return node.unschedulable if claims.cordon else EXCLUDE in node.labels
 
 
 class CordonParams(StepParams):
@@ -57,16 +57,6 @@ class Cordon(NodeChangeStep):
     Params = CordonParams
     claims = Claims(cordon=True)
 
-    @staticmethod
-    def change(node: NodeView) -> NodeChange | None:
-        """Return the change that cordons the node; None if it is cordoned already."""
-        return None if node.unschedulable else NodeChange(unschedulable=True)
-
-    @staticmethod
-    def reverse(node: NodeView) -> NodeChange | None:
-        """Return the change that uncordons the node; None if it is not cordoned."""
-        return let_go(node, STATE, Cordon.claims) if node.unschedulable else None
-
 
 class ExcludeParams(StepParams):
     """The step exclude has no options."""
@@ -79,13 +69,3 @@ class Exclude(NodeChangeStep):
 
     Params = ExcludeParams
     claims = Claims(exclude=True)
-
-    @staticmethod
-    def change(node: NodeView) -> NodeChange | None:
-        """Return the change that adds the label; None if the node has it."""
-        return None if EXCLUDE in node.labels else NodeChange(labels={EXCLUDE: "true"})
-
-    @staticmethod
-    def reverse(node: NodeView) -> NodeChange | None:
-        """Return the change that removes the label; None if the node does not have it."""
-        return let_go(node, STATE, Exclude.claims) if EXCLUDE in node.labels else None

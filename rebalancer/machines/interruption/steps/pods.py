@@ -110,7 +110,7 @@ class LeaveParams(StepParams):
     changes_node: ClassVar[bool] = True
 
     def part(self) -> timedelta | float | None:
-        """Return None: this step has all the time that the other steps do not need."""
+        """Return None, which stands for all the time that the other steps leave."""
         return None
 
 

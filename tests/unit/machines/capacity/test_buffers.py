@@ -15,7 +15,7 @@ from rebalancer.providers.contract import NodeTemplate
 from rebalancer.snapshot.buffers import find_chunks, fold_buffers, with_buffers
 from rebalancer.snapshot.model import Buffer, Usage
 from rebalancer.snapshot.nodes import pod_requests
-from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.testing.snapshots import ZONE, node, snapshot_of, workload
 from rebalancer.wire import objects as o
 from tests.unit.machines.capacity.conftest import Given, Judged, group
 
@@ -178,6 +178,18 @@ def test_groups_grow_for_chunks_that_fit_nowhere(machines, chunks, cpu, increase
     objects = [*_full("a"), node("b")]
     seen = _look(machines, objects, [group("pool", "a", "b")], [_buffer(chunks, cpu)])
     assert seen.scale_out.increase_of("pool") == increase
+
+
+@pytest.mark.parametrize(("zone", "increase"), [("turku", 1), ("oslo", 0), ("visby", 0)])
+def test_a_buffer_in_a_zone_without_nodes_grows_the_group_of_that_zone(machines, zone, increase):
+    """So scale-out gives an empty zone its nodes back, although no pod waits: oslo has room, visby no group."""
+    amounts = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    templates = {"turku": NodeTemplate({ZONE: "turku"}, (), amounts)}
+    groups = [group("turku", zones=("turku",)), group("oslo", "o1")]
+    buffers = [_buffer(2, "1", nodeSelector={ZONE: zone})]
+    seen = _look(machines, [node("o1", "oslo")], groups, buffers, "", templates)
+    assert seen.scale_out.increase_of("turku") == increase
+    assert seen.scale_out.increase_of("oslo") == 0
 
 
 def test_pods_that_exist_take_their_room_before_chunks(machines):

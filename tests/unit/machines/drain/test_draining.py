@@ -10,6 +10,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain.draining import empty
 from rebalancer.machines.drain.remaining import RemainingPods, list_remaining
 from rebalancer.machines.drain.triage import Orders
+from rebalancer.node_record.tasks import carry_out
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import HandClock
@@ -59,7 +60,7 @@ class Steps:
 
 def run(steps, batch_until=1e9, deadline=float("inf")):
     stop = Waiting(HandClock(), deadline)
-    return empty(steps, stop, batch_until), stop
+    return carry_out(empty(steps, stop, batch_until), stop), stop
 
 
 def test_it_evicts_until_nothing_is_left():

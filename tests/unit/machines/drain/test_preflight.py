@@ -60,6 +60,24 @@ def test_a_node_whose_pods_all_land_elsewhere_is_drainable():
     assert {one.move.landings[0].node for one in n1.pods} <= {"n2", "n3"}
 
 
+@pytest.mark.parametrize(
+    ("busy", "verdict"), [("n3", DrainVerdict.NO_ROOM), ("n2", DrainVerdict.DRAINABLE)]
+)
+def test_a_landing_on_a_node_that_karpenter_removes_is_no_room(busy, verdict):
+    pool = {"karpenter.sh/nodepool": "p"}
+    condition = {"type": "DisruptionReason", "status": "True", "reason": "Underutilized"}
+    claim = {
+        "kind": "NodeClaim",
+        "metadata": {"name": "c", "labels": pool},
+        "spec": {},
+        "status": {"nodeName": "n2", "conditions": [condition]},
+    }
+    nodes = [node(name, labels=pool) for name in ("n1", "n2", "n3")]
+    pods = [*workload("web", ["n1"], cpu="1"), *workload("busy", [busy], cpu="1")]
+    _, (n1,) = looked([*nodes, *pods, claim], "n1")
+    assert n1.verdict is verdict
+
+
 def test_an_empty_node_is_drainable():
     assert [of.verdict for of in looked(NODES, "n1")[1]] == [DrainVerdict.DRAINABLE]
 

@@ -9,6 +9,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.drain import replacing
 from rebalancer.machines.drain.replacing import ReplacementPace, replace_each
 from rebalancer.node_record.records import ReplacePhase, Stage
+from rebalancer.node_record.tasks import carry_out
 from tests.support.killing import Killed
 
 NODES = ("n1", "n2", "n3")
@@ -72,6 +73,7 @@ class Process:
     def empty(self, names):
         self.step()
         self.world.take_away(names)
+        yield 0.0
         self.step()
 
     def remove(self, name):
@@ -85,6 +87,10 @@ class Process:
     def why_not(self, name):
         return None
 
+    def is_removed_elsewhere(self, stage):
+        elsewhere = stage.phase is ReplacePhase.REMOVING and stage.by != self.by
+        return elsewhere and self.world.now - stage.at < replacing.SECONDS
+
     def leave_rest(self, begun):
         self.step()
         self.world.stages = {name: self.world.stages[name] for name in begun}
@@ -96,15 +102,15 @@ class Process:
         self.step()
 
 
-def run_alone(process: Any, pace, stop, world):
-    return replace_each(process, pace, stop, "a", lambda: world.now)
+def run_alone(process: Any, pace, stop):
+    return carry_out(replace_each(process, pace, stop), stop)
 
 
 def run(world, **process):
     made: Any = Process(world, **process)
     stop = Stop(SystemClock())
     pace = ReplacementPace(world.most, 0.0, float("inf"))
-    return replace_each(made, pace, stop, made.by, lambda: world.now), made.calls
+    return carry_out(replace_each(made, pace, stop), stop), made.calls
 
 
 def kill():
@@ -187,7 +193,7 @@ def test_a_machine_that_another_process_removes_is_waited_for():
 
     process.waits = waits
     pace = ReplacementPace(1, 0.0, float("inf"))
-    assert replace_each(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert run_alone(process, pace, Stop(SystemClock())) is None
     assert said == ["another replacement"] * 3
     assert world.removed == list(NODES)
 
@@ -196,9 +202,7 @@ def test_a_machine_that_cannot_be_removed_ends_it_and_the_node_is_known_to_be_em
     world = World(1)
     process: Any = Process(world)
     process.remove = lambda name: f"no such machine {name}"
-    why = replace_each(
-        process, ReplacementPace(1, 0.0, 0.0), Stop(SystemClock()), "a", lambda: world.now
-    )
+    why = run_alone(process, ReplacementPace(1, 0.0, 0.0), Stop(SystemClock()))
     assert why == "n1 is empty, but not removed: no such machine n1"
     assert world.stages["n1"].phase is ReplacePhase.EMPTY
     assert run(world)[0] is None
@@ -212,14 +216,14 @@ def test_nothing_is_begun_while_the_window_is_closed():
     said: list[str] = []
     process.waits = said.append
     pace = ReplacementPace(1, 0.0, float("inf"))
-    assert replace_each(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert run_alone(process, pace, Stop(SystemClock())) is None
     assert said == ["the window is closed"] * 2
 
 
 def test_work_that_does_not_end_in_time_is_named():
     world = World(1, {"n1": 99, "n2": 99, "n3": 99})
     stop = Stop(SystemClock())
-    why = run_alone(Process(world), ReplacementPace(1, 0.0, 0.0), stop, world)
+    why = run_alone(Process(world), ReplacementPace(1, 0.0, 0.0), stop)
     assert why == "work did not end in time: n1: a Job"
     assert world.removed == []
 
@@ -228,6 +232,6 @@ def test_work_that_does_not_end_in_time_is_named():
 def test_after_so_many_nodes_the_rest_is_left(most):
     world = World(most)
     pace = ReplacementPace(most, 0.0, float("inf"), pause_after=2)
-    assert run_alone(Process(world), pace, Stop(SystemClock()), world) is None
+    assert run_alone(Process(world), pace, Stop(SystemClock())) is None
     assert world.removed == ["n1", "n2"]
     assert set(world.stages) == {"n1", "n2"}

@@ -15,6 +15,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.node_record.marks import list_marks, set_mark
 from rebalancer.plan.plan import Status
 from rebalancer.run.execution.marks import LASTS, Marker
+from rebalancer.wire import marks
 from rebalancer.wire.marks import Mark
 from tests.support.clocks import HandClock
 from tests.unit.kube.scripted import ScriptedServer, client_of
@@ -279,7 +280,7 @@ OLD = "empty.20261122T110000Z.ours"
 
 def keep_empty(marker: Marker, nodes: Nodes, *names: str) -> None:
     standing = [(node, value) for node, values in nodes.marks.items() for value in values]
-    marker.keep_empty(names, DAY, standing, "ours")
+    marker.keep_marked(marks.EMPTY, names, DAY, standing, "ours")
 
 
 def test_exactly_the_nodes_that_are_to_be_empty_carry_our_mark_for_it(made: Make) -> None:
@@ -320,6 +321,28 @@ def test_the_end_of_a_run_leaves_them_and_the_next_one_removes_those_that_have_e
     assert nodes.marks == {"a": [EMPTY], "b": [OLD]}
     assert marker.clear_stale([("a", EMPTY), ("b", OLD)]) == []
     assert nodes.marks == {"a": [EMPTY]}
+
+
+@pytest.mark.parametrize(
+    ("stands", "names", "then"),
+    [
+        ([], "a", ["pins.20261123T120000Z.ours"]),
+        (["pins.20261123T110000Z.ours"], "a", ["pins.20261123T110000Z.ours"]),
+        (["pins.20261123T110000Z.ours"], "", []),
+        # A node that is to be emptied now has that mark only; it stays where nothing is pinned any more.
+        ([FRESH], "", [FRESH]),
+        ([FRESH], "a", ["pins.20261123T120000Z.ours"]),
+        ([ANOTHERS], "a", [ANOTHERS]),
+    ],
+)
+def test_the_nodes_that_pods_hold_carry_a_mark_of_their_own(
+    made: Make, stands: list[str], names: str, then: list[str]
+) -> None:
+    marker, nodes = made(a=[mark(value) for value in stands])
+    standing = [("a", value) for value in stands]
+    marker.keep_marked(marks.PINS, names, DAY, standing, "ours")
+    assert nodes.marks.get("a", []) == then
+    assert not any(marker.is_stale(value) for value in then)
 
 
 def test_before_anything_moves_a_node_that_cannot_be_marked_ends_the_run(made: Make) -> None:

@@ -63,7 +63,8 @@ def test_json_and_yaml_hold_the_same_with_all_fields():
 
 
 def test_what_was_seen_on_nodes_is_reported_with_its_runs():
-    seen = {"low-utilisation": StreakMemory(NOW, {"n1": 2, "n0": 3}), "none": StreakMemory(NOW)}
+    streaks = StreakMemory(NOW, {"n1": 2, "n0": 3}, {"n2": 0b1010})
+    seen = {"low-utilisation": streaks, "none": StreakMemory(NOW)}
     document = Document(streaks=seen)
     assert document_of(document, NOW).show("table").splitlines() == [
         "0 evictions in the last hour. Nothing is remembered of any workload.",
@@ -71,13 +72,15 @@ def test_what_was_seen_on_nodes_is_reported_with_its_runs():
         "low-utilisation: nodes, and in how many runs in a row it applied; last 2027-01-15T08:00:00Z",
         "  n0: 3",
         "  n1: 2",
+        "  n2: the last runs, newest last, 1 where it applied: 1010",
     ]
     data = json.loads(document_of(document, NOW).show("json"))
     assert data == yaml.safe_load(document_of(document, NOW).show("yaml"))
     at = "2027-01-15T08:00:00Z"
     assert data["streaks"] == [
-        {"strategy": "low-utilisation", "node": "n0", "runs": 3, "at": at},
-        {"strategy": "low-utilisation", "node": "n1", "runs": 2, "at": at},
+        {"strategy": "low-utilisation", "node": "n0", "runs": 3, "recent": None, "at": at},
+        {"strategy": "low-utilisation", "node": "n1", "runs": 2, "recent": None, "at": at},
+        {"strategy": "low-utilisation", "node": "n2", "runs": 0, "recent": "1010", "at": at},
     ]
 
 
