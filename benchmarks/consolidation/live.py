@@ -22,6 +22,7 @@ from benchmarks.decisions.contenders import Contender, Ours, Peer, process
 from benchmarks.decisions.convergence import settle
 from benchmarks.decisions.watcher import Watcher
 from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.model import Snapshot
 from tests.controlplane import ControlPlane, objects, operations
 
 _POLICY = """
@@ -135,17 +136,21 @@ def _deployment(one: Workload, replicas: int) -> dict[str, object]:
     return objects.deployment(one.name, replicas, cpu=one.cpu, memory=one.memory, **one.spec)
 
 
-def _possible(plane: ControlPlane, of: Cluster, folder: Path) -> str:
-    """Return how many nodes can be without pods, by the integer programme."""
+def read(plane: ControlPlane, folder: Path) -> Snapshot:
+    """Return the cluster as a snapshot of a day later: its pods are minutes old, which no contender asks about."""
     path = folder / "start.zip"
     command = [sys.executable, "-m", "rebalancer", "snapshot", f"--kubeconfig={plane.kubeconfig}"]
+    path.unlink(missing_ok=True)
     done = process([*command, "-o", str(path)])
     if done.code:
         raise RuntimeError(done.err)
     snapshot = load_snapshot(path)
-    # The pods are minutes old, which no contender asks about.
-    of = replace(of, snapshot=replace(snapshot, captured_at=snapshot.captured_at + 86_400.0))
-    possible, at_most = most_emptied(of)
+    return replace(snapshot, captured_at=snapshot.captured_at + 86_400.0)
+
+
+def _possible(plane: ControlPlane, of: Cluster, folder: Path) -> str:
+    """Return how many nodes can be without pods, by the integer programme."""
+    possible, at_most = most_emptied(replace(of, snapshot=read(plane, folder)))
     return f"{possible}" if possible == at_most else f"{possible} to {at_most}"
 
 

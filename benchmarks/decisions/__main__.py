@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decisions.scenarios import OF_ANY_SHAPE, SCENARIOS
+from benchmarks.decisions.tables import as_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,6 +126,7 @@ def _run(options: argparse.Namespace) -> int:
                     failed += 1
                     continue
                 path.write_text(json.dumps(played, indent=1) + "\n")
+                _say(as_line(played))
     return 1 if failed else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,31 @@ def markdown(results: Sequence[Result], *, timed: bool = True) -> str:
         ),
     ]
     return "\n\n".join(parts)
+
+
+def as_line(result: Result) -> str:
+    """Return what counts of one cluster as JSON."""
+    plan, best = result["plan"], result["optimum"]
+    ends = {name: _end(done) for name, done in result["contenders"].items()}
+    fewest = {"moves": best["moves"], "hard": best["hard"], "soft": best["soft"]}
+    proven = best["status"] == "proven"
+    name = f"{plan['scenario']}/{plan['seed']}"
+    return json.dumps(
+        {"cluster": name, "contenders": ends, "optimum": fewest, "proven": proven}, sort_keys=True
+    )
+
+
+def _end(done: Mapping[str, Any]) -> dict[str, Any]:
+    violations = done["runs"][-1]["violations"]
+    return {
+        "evictions": done["evictions"],
+        "after_silence": done["after_silence"],
+        "silent": done["first_silent"] is not None,
+        "twice": done["twice"],
+        "hard": hard(violations),
+        "soft": soft(violations),
+        "breaches": len(done["breaches"]),
+    }
 
 
 _WALL_TIME = "wall time / peer's"

@@ -45,9 +45,13 @@ def _measure(one: Experiment, kept: Path, end: float) -> int:
     for part in one.parts:
         if part in results or time.monotonic() > end:
             continue
+        expanded = os.path.expandvars(part)
+        if "$" in expanded:
+            print(f"{one.name}: skipped, for a variable is not set: {part}", flush=True)
+            break
         print(f"{one.name}: {part}", flush=True)
         load = os.getloadavg()[0]
-        command = [sys.executable, "-m", *part.split()]
+        command = [sys.executable, "-m", *expanded.split()]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             print(f"{one.name}: FAILED: {done.stderr.strip()[-300:]}", flush=True)

@@ -16,8 +16,8 @@ _HEAD = """\
 # Evidence
 
 Written by `make evidence`, which goes on where it was stopped. Each number has its command, its seeds, the machine, an interval of 95 %
-(the median by the order of values, shares by Wilson), and the case where kube-rebalancer loses. What was not measured says so. Earlier
-studies, with their methods: [Limits and numbers](limits.md), `benchmarks/*/RESULTS.md`.
+(the median by the order of values, of fewer than six the least and the most; shares by Wilson), and the case where kube-rebalancer
+loses. What was not measured says so. Earlier studies, with their methods: [Limits and numbers](limits.md), `benchmarks/*/RESULTS.md`.
 """
 
 
@@ -41,9 +41,10 @@ def written() -> str:
 def _describe(one: Experiment) -> list[str]:
     lines = [f"### {one.name}\n", f"{one.question[:1].upper()}{one.question[1:]}.\n"]
     done = results_of(one)
-    if one.read is None or not done:
-        why = "there is no program for it yet" if one.read is None else "`make evidence` runs it"
-        lines.append(f"| what | number |\n|---|---|\n| {one.question} | not run: {why} |\n")
+    if not done:
+        lines.append(
+            f"| what | number |\n|---|---|\n| {one.question} | not run: `make evidence` runs it |\n"
+        )
     else:
         rows = one.read([part["output"] for part in done])
         tables = [row.number for row in rows if row.what == "table"]
@@ -53,11 +54,15 @@ def _describe(one: Experiment) -> list[str]:
         if len(done) < len(one.parts):
             lines.append(f"{len(done)} of {len(one.parts)} parts; the others were not run.\n")
         lines.append(f"Commit {done[-1]['commit']}, {done[-1]['machine']}, load {_loads(done)}.\n")
-    if one.parts:
-        commands = "\n".join(f"python -m {part}" for part in one.parts)
-        lines.append(f"```\n{commands}\n```\n")
+    lines.append(f"```\n{_shown(one)}\n```\n")
     lines.append(f"Where it loses: {one.loses}.\n")
     return lines
+
+
+def _shown(one: Experiment) -> str:
+    """Return the command, with what its names stand for."""
+    values = (f"{name}: {', '.join(map(str, of))}" for name, of in one.values.items())
+    return "\n".join([f"python -m {one.command}", *(f"# {line}" for line in values)])
 
 
 def _loads(done: list[dict[str, Any]]) -> str:

@@ -19,8 +19,8 @@ ZONES = ("test-zone-a", "test-zone-b", "test-zone-c")
 
 
 @contextmanager
-def running(plane: ControlPlane, folder: Path) -> Iterator[None]:
-    """Install the CRDs, and run Karpenter until the end; ``folder`` gets its log."""
+def running(plane: ControlPlane, folder: Path, types: Path | None = None) -> Iterator[None]:
+    """Install the CRDs, and run Karpenter until the end; ``folder`` gets its log, and ``types`` holds other instance types than the provider's."""
     folder.mkdir(parents=True, exist_ok=True)
     module = build.module_files("karpenter", MODULE)
     files = sorted(file for of in _DEFINITIONS for file in (module / of).glob("*.yaml"))
@@ -35,6 +35,7 @@ def running(plane: ControlPlane, folder: Path) -> Iterator[None]:
         "--disable-leader-election=true",
         "--batch-idle-duration=500ms",
         "--batch-max-duration=2s",
+        *([] if types is None else [f"--instance-types-file-path={types}"]),
     ]
     with managers.running("karpenter", command, port["health"], folder / "karpenter.log"):
         yield

@@ -34,8 +34,8 @@ class Containerd:
             raise TimeoutError(f"{error}; its last words:\n{containerd.tail()}") from None
 
     def load(self, archive: Path) -> None:
-        """Import an image."""
-        self.ctr("images", "import", "--all-platforms", str(archive))
+        """Import an image: hundreds of megabytes, which a busy disk writes slowly."""
+        self.ctr("images", "import", "--all-platforms", str(archive), timeout=900)
 
     def ctr(self, *arguments: str, timeout: float = 120.0) -> str:
         """Run its own client on the pods' containers and return what it printed.

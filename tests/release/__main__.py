@@ -26,7 +26,7 @@ def main() -> int:
             made = _made(Path(scratch), key)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(made.folder, folder)
-    except (ReleaseError, subprocess.CalledProcessError) as error:
+    except (ReleaseError, RuntimeError, subprocess.SubprocessError) as error:
         _say(f"no release: {error}")
         return 1
     _say(f"{made.version} is in {folder}:")

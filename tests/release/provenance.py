@@ -85,7 +85,7 @@ def signing_key(environment: Mapping[str, str]) -> Ed25519PrivateKey | None:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ReleaseError(
-            f"{KEY_VARIABLE} is no Ed25519 key in PEM: openssl genpkey -algorithm ed25519"
+            f"{KEY_VARIABLE} is no Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` prints it; it holds the key, not the path of a file"
         )
     return key
 
