@@ -1,6 +1,7 @@
 """Consolidation on a real scheduler: whole nodes are emptied, stay empty while pods come, and then nothing moves."""
 
 import json
+from functools import partial
 
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
 from tests.controlplane import objects, operations, wait_until
@@ -168,9 +169,11 @@ def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themsel
         pods = operations.pods(cluster.api, selector="app=job")
         return sorted(pod["spec"].get("nodeName", "") for pod in pods)
 
+    def has_left(apart):
+        return set(on()) & apart < apart
+
     settle()
-    assert len(set(on())) == 4
-    assert len(pinned(cluster)) == 3
+    assert (len(set(on())), len(pinned(cluster))) == (4, 3)
     # A person ends them, and then a rollout the last of them.
     while apart := pinned(cluster):
         pods = operations.pods(cluster.api, selector="app=job")
@@ -181,7 +184,7 @@ def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themsel
             stamp = {"metadata": {"annotations": {**kept, "rolled": "out"}}}
             path = "/apis/apps/v1/namespaces/default/deployments/job"
             cluster.api.patch(path, {"spec": {"template": stamp}})
-        wait_until(lambda apart=apart: set(on()) & apart < apart, 60, "it has left its node")
+        wait_until(partial(has_left, frozenset(apart)), 60, "it has left its node")
         operations.wait_pods_ready(cluster.api, 10, 60)
         assert pod["spec"]["nodeName"] not in on()
         settle()

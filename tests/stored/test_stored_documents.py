@@ -130,7 +130,9 @@ def test_the_programs_own_readers_take_what_the_version_before_wrote():
 def test_streaks_of_another_version_count_as_runs_in_a_row():
     """The version before reads ``runs`` only, and writes without ``recent``."""
     streaks = Streaks(100.0, {"a": 1}, {"a": 0b101, "b": 0b10})
-    state = memory.Document(streaks={"low": memory.StreakMemory(100.0, {"a": 1}, streaks.recent)})
+    state = memory.Document(
+        streaks={"low": memory.StreakMemory(100.0, {"a": 1}, dict(streaks.recent))}
+    )
     assert recall_streaks(memory.decode(memory.encode(state))[0])["low"] == streaks
     written = msgspec.json.decode(memory.encode(state)[memory.KEY])
     del written["streaks"]["low"]["recent"]

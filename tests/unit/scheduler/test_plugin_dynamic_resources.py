@@ -287,12 +287,12 @@ def test_what_pods_have_is_in_use_until_they_are_gone():
 )
 def test_the_best_alternative_that_a_node_has_decides(order, best, prefers, weights):
     of = [request(1, one, name=f"r{number}") for number, one in enumerate(order)]
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+    affinity: Json = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [{"key": HOSTNAME, "operator": "Exists"}]}}
     ]}}  # fmt: skip
     made = world(
         [gpus("a", 1, model="big"), gpus("b", 1, model="small"), gpus("c", 1, model="other")],
-        [wanting("p", **({"affinity": affinity} if prefers else {}))],
+        [wanting("p", affinity=affinity if prefers else {})],
         templates=(template("one", first(*of)),),
         nodes=("a", "b", "c"),
         profile=SchedulerProfile.for_version((1, 36), weights=weights),
