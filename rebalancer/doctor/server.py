@@ -51,7 +51,7 @@ def list_cron_jobs(client: Client) -> Sequence[Started] | None:
     try:
         while True:
             page = _cron_jobs.decode(client.get(path, query=query).body)
-            found += [one.describe() for one in page.items if not one.spec.suspend]
+            found += [one.describe() for one in page.items or () if not one.spec.suspend]
             if not page.metadata.next:
                 return found
             query["continue"] = page.metadata.next
@@ -89,7 +89,7 @@ class _CronJob(msgspec.Struct):
 
 
 class _CronJobList(msgspec.Struct):
-    items: list[_CronJob]
+    items: list[_CronJob] | None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 

@@ -208,7 +208,8 @@ class _Item(msgspec.Struct):
 
 
 class _Items(msgspec.Struct):
-    items: list[_Item]
+    items: list[_Item] | None
+    """An API server answers null for an empty list of metadata."""
 
 
 def list_memories(client: Client) -> list[Reference]:
@@ -230,7 +231,7 @@ def _list(client: Client, namespace: str) -> list[Reference]:
     response = client.get(path, query={"labelSelector": LABEL}, accept=_METADATA)
     rule = AccessRule.of("list", CONFIG_MAPS, namespace)
     try:
-        items = msgspec.json.decode(client.expect(response, rule).body, type=_Items).items
+        items = msgspec.json.decode(client.expect(response, rule).body, type=_Items).items or ()
     except (ValueError, RecursionError):
         raise ClusterReadError("what was answered for a list of ConfigMaps is none") from None
     every = ((one.metadata.namespace, one.metadata.name) for one in items)
