@@ -235,7 +235,7 @@ def _list(client: Client, namespace: str) -> list[Reference]:
     except (ValueError, RecursionError):
         raise ClusterReadError("what was answered for a list of ConfigMaps is none") from None
     every = ((one.metadata.namespace, one.metadata.name) for one in items)
-    return sorted(ref for ref in every if ref[1].endswith(_OF_MEMORY))
+    return sorted(ref for ref in every if is_memory(ref))
 
 
 def find_memory(client: Client) -> Reference:
@@ -264,6 +264,11 @@ def find_memory(client: Client) -> Reference:
 def list_flags(memories: Sequence[Reference]) -> str:
     """Return the flags that name each of these ConfigMaps."""
     return " or ".join(f"--memory {'/'.join(one)}" for one in memories)
+
+
+def is_memory(reference: Reference) -> bool:
+    """Return whether a ConfigMap has the name that the chart gives a memory."""
+    return reference[1].endswith(_OF_MEMORY)
 
 
 def lease_of(memory: Reference) -> Reference:
