@@ -191,6 +191,12 @@ annotations:
 {{- end -}}
 
 {{- /* NAMESPACE/NAME of the Lease; the memory is NAMESPACE/NAME-memory. */ -}}
+{{- /* The job of the metrics: that of the Service of a Deployment, which Prometheus names after it, or the Pushgateway's. */ -}}
+{{- define "rebalancer.job" -}}
+{{- $scraped := and (eq (include "rebalancer.kind" .) "Deployment") ((.Values.serve).service).enabled -}}
+{{- (.Values.metrics).job | default (ternary (include "rebalancer.fullname" .) "kube-rebalancer" (not (empty $scraped))) -}}
+{{- end -}}
+
 {{- define "rebalancer.state" -}}
 {{- default (printf "%s/%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .)) .Values.sharedState -}}
 {{- end -}}

@@ -177,7 +177,7 @@ _OWN: dict[str, Schema] = {
     "sharedState": {"type": "string", "pattern": "^([-a-z0-9]+/[-a-z0-9.]+)?$"},
     "metrics": _closed(
         {
-            "job": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$"},
+            "job": {"type": "string", "pattern": "^[A-Za-z0-9_./-]*$"},
             "push": _closed(
                 {"url": {"type": "string", "pattern": "^(https?://.+)?$"}, "secretName": _NAME}
             ),
