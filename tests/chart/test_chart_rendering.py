@@ -277,7 +277,6 @@ def test_values_of_a_place_are_valid_and_work_against_nothing_there(place, tmp_p
     if place == "eks":
         assert one(manifests, "DaemonSet")
         assert one(manifests, "Deployment")
-        return
     # The built-in policy would spread over nodes that an autoscaler packs.
     there = snapshot_of([PLACES[place], *PACKING])
     built_in = load_policy(None, Registry.installed()).policy
