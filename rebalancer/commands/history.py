@@ -192,11 +192,11 @@ def _runs(document: Document) -> Iterator[Block]:
     for run in reversed(document.history):
         by = f" by {run.by}" if run.by else ""
         at = rfc3339(run.at)[:19].replace("T", " ")
-        yield Passage(f"{at}  {_tried(run)}{by}, run {run.run}", "  ", "    ", WIDTH)
+        yield Passage(f"{at}  {_count_tries(run)}{by}, run {run.run}", "  ", "    ", WIDTH)
         yield from _moves(run)
 
 
-def _tried(run: ActingRun) -> str:
+def _count_tries(run: ActingRun) -> str:
     """Return how many moves a run has tried, and how they ended: ``24 tried: 23 failed, 1 dropped``."""
     ended = Counter(move.outcome for move in run.moves)
     words = [f"{number:,} {outcome}" for outcome, number in ended.most_common()]

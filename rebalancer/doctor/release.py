@@ -251,18 +251,18 @@ def _load(
             if Path(key).name == key:
                 Path(folder, key).write_text(text, encoding="utf-8")
 
-        def named(texts: Any) -> tuple[str, ...]:
+        def relabel(texts: Any) -> tuple[str, ...]:
             return tuple(text.replace(folder, label) for text in texts)
 
         try:
             loaded = replace(flags, policy_path=folder).load(registry)
         except PolicyError as error:
-            raise PolicyError(list(named(error.problems))) from None
+            raise PolicyError(list(relabel(error.problems))) from None
         return replace(
             loaded,
             source=label,
-            files=named(loaded.files),
-            warnings=named(loaded.warnings),
-            of_strategies=named(loaded.of_strategies),
-            served=named(loaded.served),
+            files=relabel(loaded.files),
+            warnings=relabel(loaded.warnings),
+            of_strategies=relabel(loaded.of_strategies),
+            served=relabel(loaded.served),
         )

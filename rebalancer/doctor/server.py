@@ -162,7 +162,7 @@ def check_server(
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
         document, findings = _read_memory(client, kept)
         now = run.environment.clock.unix()
-        memory = check("memory", (*findings, *_remembered(document, now)), ok)
+        memory = check("memory", (*findings, *_judge_memory(document, now)), ok)
     return (known.check_release(run), rights, metrics, lease, memory), document
 
 
@@ -280,7 +280,7 @@ def _read_memory(
     return document, (Finding(Grade.WARNING, flaw.message, advice),)
 
 
-def _remembered(document: Document | None, now: float) -> Iterator[Finding]:
+def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
     """Yield what the memory says of the last run, and of those to come."""
     if document is None:
         return
