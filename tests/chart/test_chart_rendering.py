@@ -255,7 +255,7 @@ def test_on_openshift_pods_ask_for_nothing_that_restricted_v2_refuses():
 
 
 PLACES: dict[str, Any] = {
-    "eks": None,
+    "eks": node("n", labels={"eks.amazonaws.com/nodegroup": "main"}),
     "gke": node("n", labels={"cloud.google.com/gke-nodepool": "p"}),
     "aks": node("n", labels={"kubernetes.azure.com/agentpool": "p"}),
     "karpenter": node("n", labels={"karpenter.sh/nodepool": "p"}),
