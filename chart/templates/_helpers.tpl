@@ -115,14 +115,18 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- /* An unknown zone is UTC to dateInZone, as every zone is where Helm finds no database of them. */ -}}
-{{- $day := toDate "2006-01-02" "2026-01-15" -}}
-{{- if eq (dateInZone "MST" $day "Asia/Tokyo") "JST" -}}
 {{- range $of.windows -}}
-{{- $zone := default "UTC" .timeZone -}}
-{{- if and (eq (dateInZone "MST" $day $zone) "UTC") (not (has (trimPrefix "Etc/" $zone) (list "UTC" "UCT" "Zulu" "Universal"))) -}}
-{{- fail (printf "%s: windows: %q is no time zone of the IANA database; write for example Asia/Tokyo, or UTC" $name $zone) -}}
+{{- include "rebalancer.checkZone" (dict "where" (printf "%s: windows" $name) "zone" .timeZone) -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* That a zone exists: (dict "where" WORDS "zone" ZONE). An unknown one is UTC to dateInZone, as every zone is where Helm finds no database of them. */ -}}
+{{- define "rebalancer.checkZone" -}}
+{{- $day := toDate "2006-01-02" "2026-01-15" -}}
+{{- $zone := default "UTC" .zone -}}
+{{- if eq (dateInZone "MST" $day "Asia/Tokyo") "JST" -}}
+{{- if and (eq (dateInZone "MST" $day $zone) "UTC") (not (has (trimPrefix "Etc/" $zone) (list "UTC" "UCT" "Zulu" "Universal"))) -}}
+{{- fail (printf "%s: %q is no time zone of the IANA database; write for example Asia/Tokyo, or UTC" .where $zone) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -191,6 +195,12 @@ annotations:
 {{- end -}}
 
 {{- /* NAMESPACE/NAME of the Lease; the memory is NAMESPACE/NAME-memory. */ -}}
+{{- /* The job of the metrics: that of the Service of a Deployment, which Prometheus names after it, or the Pushgateway's. */ -}}
+{{- define "rebalancer.job" -}}
+{{- $scraped := and (eq (include "rebalancer.kind" .) "Deployment") ((.Values.serve).service).enabled -}}
+{{- (.Values.metrics).job | default (ternary (include "rebalancer.fullname" .) "kube-rebalancer" (not (empty $scraped))) -}}
+{{- end -}}
+
 {{- define "rebalancer.state" -}}
 {{- default (printf "%s/%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .)) .Values.sharedState -}}
 {{- end -}}

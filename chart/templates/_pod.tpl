@@ -240,7 +240,7 @@ spec:
 - --output={{ .Values.output }}
 - --log-format={{ .Values.logFormat }}
 {{- if and ((.Values.metrics).push).url (not ((.Values.metrics).push).secretName) }}
-- --metrics-push={{ trimSuffix "/" ((.Values.metrics).push).url }}/metrics/job/{{ .Values.metrics.job }}
+- --metrics-push={{ trimSuffix "/" ((.Values.metrics).push).url }}/metrics/job/{{ include "rebalancer.job" . }}
 {{- end }}
 {{- with (.Values.metrics).file }}
 - --metrics-file={{ . }}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.policy.forms import schema as policy_schema
+from rebalancer.policy.windows import CRON_PATTERN
 from rebalancer.registry import Registry
 
 FILE = Path(__file__).resolve().parents[1] / "values.schema.json"
@@ -31,6 +32,13 @@ _SCHEDULE: Schema = {
     "pattern": "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([0-9A-Za-z*/,?-]+ +){4}[0-9A-Za-z*/,?-]+)$",
 }
 """A schedule in cron's five fields, or by name."""
+_DURATION: Schema = {
+    "type": "string",
+    # At least one part, each once and in this order, or a plain number of seconds.
+    "pattern": "^([0-9]+([.][0-9]+)?|([0-9]+d)?([0-9]+h)?([0-9]+m)?[0-9]+([.][0-9]+)?s|([0-9]+d)?([0-9]+h)?[0-9]+m|([0-9]+d)?[0-9]+h|[0-9]+d)$",
+}
+_EVERY: Schema = {"anyOf": [_DURATION, {"type": "string", "pattern": CRON_PATTERN}]}
+"""When a process plans."""
 _QUANTITIES: Schema = {
     "type": "object",
     "additionalProperties": {
@@ -177,7 +185,7 @@ _OWN: dict[str, Schema] = {
     "sharedState": {"type": "string", "pattern": "^([-a-z0-9]+/[-a-z0-9.]+)?$"},
     "metrics": _closed(
         {
-            "job": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$"},
+            "job": {"type": "string", "pattern": "^[A-Za-z0-9_./-]*$"},
             "push": _closed(
                 {"url": {"type": "string", "pattern": "^(https?://.+)?$"}, "secretName": _NAME}
             ),
@@ -198,7 +206,7 @@ _OWN: dict[str, Schema] = {
     "kind": {"enum": ["CronJob", "Deployment"]},
     "serve": _closed(
         {
-            "every": {"type": "string", "minLength": 1},
+            "every": _EVERY,
             "replicas": _number(1),
             "port": _PORT,
             "showReport": _FLAG,
@@ -265,7 +273,7 @@ _OWN: dict[str, Schema] = {
     "nodeAgent": _closed(
         {
             "enabled": _FLAG,
-            "every": {"type": "string", "minLength": 1},
+            "every": _DURATION,
             "imds": {"type": "string", "pattern": "^https?://.+$"},
             "admissionPolicy": _FLAG,
             "resources": _RESOURCES,

@@ -14,7 +14,14 @@ from rebalancer.base.plain_text import WIDE, Paint
 from rebalancer.commands.flags import ACCESS, POLICY, examples, output_flag, takes
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.doctor.cluster import Seen, check_cluster
-from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, format_checks, not_judged
+from rebalancer.doctor.report import (
+    Check,
+    Finding,
+    Grade,
+    doctor_data,
+    format_checks,
+    not_judged,
+)
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS, ReportDocument
 from rebalancer.run.context import run_context
@@ -22,6 +29,7 @@ from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 
 if TYPE_CHECKING:
+    from rebalancer.doctor.server import Known
     from rebalancer.wire.objects import ObjectMeta
 
 _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
@@ -73,9 +81,18 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
         PolicyError: the policy, a flag or the file is wrong.
         ClusterReadError: there is no cluster to talk to.
     """
-    run = run_context(options, environment)
-    with open_source(run, options.cluster) as source:
-        checks, readable = _checks(source)
+    run, known = run_context(options, environment), None
+    if options.cluster.snapshot_path is None:
+        from rebalancer.doctor.server import read_known  # noqa: PLC0415  # only a cluster needs it
+
+        client = options.cluster.client(environment, run.stop)
+        known = read_known(run, client)
+        if options.policy.policy_path is None and known.release is not None:
+            own = known.release.load(options.policy, run.rules.registry)
+            run = run if own is None else run_context(options, environment, loaded=own)
+    connected = None if known is None else lambda: client
+    with open_source(run, options.cluster, connected) as source:
+        checks, readable = _checks(source, known)
     form = options.ending.output
     head = {"apiVersion": API_VERSION, "kind": "Doctor", "source": source.name}
     document = ReportDocument(
@@ -93,26 +110,29 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
     )
 
 
-def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
-    """Return all checks, and whether the cluster could be read."""
+def _checks(source: Source, known: Known | None) -> tuple[tuple[Check, ...], bool]:
+    """Return all checks, and whether the cluster could be read. ``known``: what is known of the release; None for a file."""
     run, client = source.run, source.client
-    cron_jobs = None
+    cron_jobs = memory = None
     of_server: tuple[Check, ...] = (
         not_judged("rights", "a snapshot file does not say what a user may do"),
     )
-    if client is not None:
+    if client is not None and known is not None:
         from rebalancer.doctor.server import check_server, list_cron_jobs  # noqa: PLC0415  # only a cluster needs it
 
-        of_server = check_server(run, client, source.usage)
+        of_server, memory = check_server(run, client, source.usage, known)
         cron_jobs = list_cron_jobs(client)
     jobs: list[ObjectMeta] | None = None if client is None else []
     try:
         reading = source.read(jobs)
     except ClusterReadError as error:
-        return (*of_server, Check("reading", (Finding(Grade.PROBLEM, str(error)),))), False
+        failed = Check("reading", (Finding(Grade.PROBLEM, str(error)),))
+        return (*of_server, failed), False
     skew = None if client is None else reading.clock_skew
     loaded = reading.run.loaded
     checks = check_cluster(
-        reading.snapshot, loaded, Registry.installed(), skew, Seen(jobs, cron_jobs)
+        reading.snapshot, loaded, Registry.installed(), skew, Seen(jobs, cron_jobs), memory
     )
+    if known is not None:
+        checks = known.without_policy(checks, built_in=loaded.is_built_in)
     return (*of_server, *checks), True

@@ -270,7 +270,7 @@ def _names(context: click.Context, path: str) -> list[str]:
         answer = client.get(
             path, query={"limit": str(_MAX_NAMES)}, accept=_NAMES_ONLY, seconds=_SECONDS
         )
-        items = json.loads(answer.body)["items"]
+        items = json.loads(answer.body)["items"] or ()
         return sorted(item["metadata"]["name"] for item in items)
     except (RebalancerError, ValueError, KeyError, TypeError):
         # A prompt is no place for messages.

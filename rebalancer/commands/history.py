@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import (
     WIDTH,
+    and_more,
     count,
 )
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, takes
@@ -28,7 +30,12 @@ from rebalancer.run.memory.document import (
     count_last_hour,
     decode,
 )
-from rebalancer.run.memory.remember import describe_result, is_resting, state_words
+from rebalancer.run.memory.remember import (
+    describe_result,
+    group_failures,
+    is_resting,
+    state_words,
+)
 from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.wire.times import rfc3339
 
@@ -137,8 +144,9 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
 
 def _blocks(document: Document, now: float) -> list[Block]:
     lines: list[Block] = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
-    if not document.owners:
+    if not document.owners and not document.history:
         lines = [f"{lines[0]} Nothing is remembered of any workload."]
+    lines += _unwritten(document)
     lines += _runs(document)
     lines += _times(document, now)
     for ref, owner in sorted(document.owners.items()):
@@ -165,19 +173,51 @@ _MAX_MOVES = 20
 """Of one run in the table."""
 
 
+def _unwritten(document: Document) -> Iterator[Block]:
+    """Yield the runs whose evictions count though they have not written what came of them."""
+    for part in document.parts:
+        if part.reserved and not part.ended:
+            evictions = count(part.reserved, "eviction")
+            yield Passage(
+                f"Of run {part.run} {evictions} {'counts' if part.reserved == 1 else 'count'} since {rfc3339(part.at)[:19]}Z"
+                " without a result: it is under way, or was cut off before it could write it.",
+                width=WIDTH,
+            )
+
+
 def _runs(document: Document) -> Iterator[Block]:
     """Yield the runs that tried moves, newest first."""
     if document.history:
         yield from ("", "Runs that tried moves, newest first (UTC)")
     for run in reversed(document.history):
         by = f" by {run.by}" if run.by else ""
-        tried = count(len(run.moves) + run.more, "move")
-        yield f"  {rfc3339(run.at)[:19].replace('T', ' ')}  {tried}{by}, run {run.run}"
-        for move in run.moves[:_MAX_MOVES]:
-            yield f"    {move.pod}: {move.node} -> {describe_result(move)}"
-            yield Passage(f"{move.strategy}: {move.reason}", "      ", "      ", WIDTH)
-        if left := len(run.moves[_MAX_MOVES:]) + run.more:
-            yield f"    ... and {left:,} more (-o json shows up to 100)"
+        at = rfc3339(run.at)[:19].replace("T", " ")
+        yield Passage(f"{at}  {_count_tries(run)}{by}, run {run.run}", "  ", "    ", WIDTH)
+        yield from _moves(run)
+
+
+def _count_tries(run: ActingRun) -> str:
+    """Return how many moves a run has tried, and how they ended: ``24 tried: 23 failed, 1 dropped``."""
+    ended = Counter(move.outcome for move in run.moves)
+    words = [f"{number:,} {outcome}" for outcome, number in ended.most_common()]
+    words += [f"{run.more:,} more"] if run.more else []
+    return f"{len(run.moves) + run.more:,} tried: {', '.join(words)}"
+
+
+def _moves(run: ActingRun) -> Iterator[Block]:
+    """Yield the moves of a run; those that were refused with one message in one line."""
+    together = {name: of for name, of in group_failures(run.moves).items() if len(of) > 1}
+    refused = {move.pod for of in together.values() for move in of}
+    for message, of in together.items():
+        pods = and_more([move.pod for move in of], 3)
+        yield Passage(f"{pods}: {of[0].outcome}: {message}", "    ", "      ", WIDTH)
+    alone = [move for move in run.moves if move.pod not in refused]
+    for move in alone[:_MAX_MOVES]:
+        text = f"{move.pod}: {move.node} -> {describe_result(move)}"
+        yield Passage(text, "    ", "      ", WIDTH)
+        yield Passage(f"{move.strategy}: {move.reason}", "      ", "      ", WIDTH)
+    if left := len(alone[_MAX_MOVES:]) + run.more:
+        yield f"    ... and {left:,} more (-o json shows up to 100)"
 
 
 _DAY = 86_400

@@ -108,12 +108,13 @@ def command(
     """
     from rebalancer.serve.loop import ServeLoop  # noqa: PLC0415
     from rebalancer.serve.page import LivePage  # noqa: PLC0415
-    from rebalancer.serve.triggers import parse_schedule  # noqa: PLC0415
+    from rebalancer.serve.triggers import TimeZoneError, parse_schedule  # noqa: PLC0415
 
     try:
         schedule = parse_schedule(every, time_zone)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--every") from None
+        flag = "--time-zone" if isinstance(error, TimeZoneError) else "--every"
+        raise click.BadParameter(str(error), param_hint=flag) from None
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
     page = LivePage(stop_command=_stop_command(environment)) if show_page else None
     health = Health(environment.clock, options.deadline, keeps_report=show_report, page=page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.doctor.report import Check, Finding, Grade, check
 from rebalancer.doctor.report import not_judged as not_made
 from rebalancer.kube.access import list_pod_groups
+from rebalancer.planner.allowance import STARTING_SECONDS, find_starting
 from rebalancer.planner.findings import (
     SELECTS_NONE,
     against_autoscalers,
@@ -25,9 +27,12 @@ from rebalancer.planner.findings import (
 from rebalancer.planner.quota import QuotaClaims
 from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.policy.cluster import Safety
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.model import Budgets, Mode, Policy
 from rebalancer.registry import Registry
+from rebalancer.run.memory.document import Document
+from rebalancer.run.memory.remember import count_in_use, describe_fall, see_nodes
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.autoscalers import autoscalers
@@ -38,6 +43,7 @@ from rebalancer.snapshot.protect import NAMES, Scope, bits_of, not_understood, p
 from rebalancer.snapshot.zones import ZoneState, closed_zones, list_zones
 from rebalancer.wire.kinds import ALL_POD_GROUPS, BUDGETS, POD_GROUPS, QUOTAS, Resource
 from rebalancer.wire.objects import ObjectMeta
+from rebalancer.wire.times import rfc3339
 
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _OURS, _PEER = "kube-rebalancer", "descheduler"
@@ -127,18 +133,19 @@ def check_cluster(
     registry: Registry,
     clock_skew: float | None,
     seen: Seen | None = None,
+    memory: Document | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of ``snapshot``, the most urgent first.
 
     ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file. ``seen``: Jobs, of
-    which a snapshot keeps those with pods only, and CronJobs, of which it has none.
+    which a snapshot keeps those with pods only, and CronJobs, of which it has none. ``memory``: what earlier runs left.
     """
     policy, seen = loaded.policy, seen or Seen()
     protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
     movable = int(np.count_nonzero(protected == 0))
     nodes = f"{count(len(snapshot.nodes), 'node')}, nothing that makes a run stand still"
     return (
-        check("nodes", _nodes(snapshot, loaded, clock_skew), nodes),
+        check("nodes", _nodes(snapshot, loaded, clock_skew, memory), nodes),
         check("scheduler", _scheduler(snapshot, loaded), _version_text(snapshot)),
         check(
             "policy",
@@ -147,7 +154,7 @@ def check_cluster(
         ),
         check(
             "pods",
-            _pods(snapshot, protected),
+            _pods(snapshot, protected, policy.budgets),
             f"{movable:,} of {count(len(snapshot.pods), 'pod')} may move",
         ),
         _unless_missing(snapshot, BUDGETS, "podDisruptionBudgets")
@@ -159,7 +166,7 @@ def check_cluster(
         _unless_missing(snapshot, QUOTAS, "quotas")
         or check(
             "quotas",
-            _quotas(snapshot, protected),
+            _quotas(snapshot),
             "every ResourceQuota has room for a replacement beside its victim",
         ),
         check(
@@ -178,16 +185,21 @@ def _unless_missing(snapshot: Snapshot, kind: Resource, name: str) -> Check | No
     return not_made(name, why)
 
 
-def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -> Iterator[Finding]:
+def _nodes(
+    snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None, memory: Document | None
+) -> Iterator[Finding]:
     for why in not_judged(snapshot):
         yield Finding(Grade.PROBLEM, why, "look at another cluster, or read it with more rights")
     profile = partial(scheduler_profile, loaded.policy, snapshot)
-    for why in standstill(snapshot, loaded.policy.safety, clock_skew or 0.0, profile):
+    still = standstill(snapshot, loaded.policy.safety, clock_skew or 0.0, profile)
+    for why in (*still, *_fall(snapshot, loaded.policy.safety, memory)):
         yield Finding(
             Grade.PROBLEM,
             why,
             "runs stand still until that is mended; `safety` in the policy sets the limits",
         )
+    yield from _not_ready(snapshot, loaded.policy.safety)
+    yield from _younger(snapshot, loaded.policy.safety)
     if why := closed_zones(snapshot):
         yield Finding(
             Grade.PROBLEM, why, "that ends once its nodes are open again, or have no pods any more"
@@ -207,6 +219,41 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
         )
     elif len(np.unique(zones)) < 2:
         yield Finding(Grade.NOTE, "all nodes are in one zone: rules over zones have nothing to do")
+
+
+def _fall(snapshot: Snapshot, safety: Safety, memory: Document | None) -> Iterator[str]:
+    """Yield that the number of nodes fell at once, as the next run will see it."""
+    if memory is None:
+        return
+    nodes, now = len(snapshot.nodes), snapshot.captured_at
+    seen = see_nodes(memory.nodes, nodes, count_in_use(snapshot), safety, now)
+    if (why := describe_fall(seen, nodes, safety, now)) is not None:
+        yield why
+
+
+def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[Finding]:
+    """Yield the nodes that are NotReady, fewer than make a run stand still."""
+    nodes = snapshot.nodes
+    names = [nodes.names[node] for node in np.flatnonzero(~nodes.ready & ~nodes.leaving).tolist()]
+    most = safety.not_ready_nodes_of(len(nodes) + len(snapshot.pods.lost_nodes))
+    if names and len(names) <= most:
+        yield Finding(
+            Grade.NOTE,
+            f"{count(len(names), 'node')} NotReady (safety.maxNotReadyNodes allows {most}): {and_more(names, _SHOWN)}",
+        )
+
+
+def _younger(snapshot: Snapshot, safety: Safety) -> Iterator[Finding]:
+    """Yield that pods are younger than the moment at which they were read: the clocks that wrote both differ."""
+    newest = float(snapshot.pods.created.max(initial=-math.inf))
+    ahead = newest - snapshot.captured_at
+    if ahead > safety.max_clock_skew.total_seconds():
+        yield Finding(
+            Grade.WARNING,
+            f"the newest pod was created {ahead:,.0f} s after the state was read, {rfc3339(snapshot.captured_at)}:"
+            " ages of pods, and what depends on them, are not right",
+            "take a new snapshot where the clock is right, or correct `capturedAt`",
+        )
 
 
 _OF_STATE = {
@@ -289,7 +336,29 @@ def _pod_groups(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
+def _in_flight(snapshot: Snapshot, budgets: Budgets, movable: int) -> Iterator[Finding]:
+    """Yield that pods that start use up ``budgets.inFlight``, whoever created them, and until when they do."""
+    starting = np.flatnonzero(find_starting(snapshot)).tolist()
+    most, pods = budgets.in_flight_of(movable), snapshot.pods
+    if not starting or len(starting) < most:
+        return
+    of = Counter(
+        snapshot.owners[snapshot.classes[int(pods.cls[pod])].owner].ref for pod in starting
+    )
+    names = [
+        f"{ref} ({number})" for ref, number in sorted(of.items(), key=lambda it: (-it[1], it[0]))
+    ]
+    until = max(float(pods.created[pod]) for pod in starting) + STARTING_SECONDS
+    yield Finding(
+        Grade.WARNING,
+        f"{count(len(starting), 'pod')} that {'starts or waits' if len(starting) == 1 else 'start or wait'} for a node"
+        f" count as moves in flight (budgets.inFlight {most}), until they are Ready or {rfc3339(until)}:"
+        f" {and_more(names, _SHOWN)}; they hold back moves",
+        "`rebalancer capacity` says what they wait for; a larger `budgets.inFlight` lets others move",
+    )
+
+
+def _pods(snapshot: Snapshot, protected: Int32s, budgets: Budgets) -> Iterator[Finding]:
     young = int(np.count_nonzero(protected == bits_of("young")))
     if young and not (protected == 0).any():
         yield Finding(
@@ -323,6 +392,7 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
             f"{count(waiting, 'pod')} without a node",
             "`rebalancer capacity` says why, and which machines would help",
         )
+    yield from _in_flight(snapshot, budgets, movable=int(np.count_nonzero(protected == 0)))
     if lost := lost_pods(snapshot):
         yield Finding(Grade.WARNING, f"{lost}: they stay", "read the nodes again, with these")
     for text in not_understood(snapshot):
@@ -339,14 +409,16 @@ def _budgets(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(Grade.WARNING, text, remedy)
 
 
-def _quotas(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
+def _quotas(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield the quotas without room. Pods that are protected count, too: most are so for a time only."""
     quotas = QuotaClaims(snapshot)
     held: dict[str, int] = {}
-    movable = np.bincount(snapshot.pods.cls[protected == 0], minlength=len(snapshot.classes))
-    for cls in np.flatnonzero(movable).tolist():
+    living = snapshot.pods.living & ~snapshot.per_node
+    pods_of = np.bincount(snapshot.pods.cls[living], minlength=len(snapshot.classes))
+    for cls in np.flatnonzero(pods_of).tolist():
         if not snapshot.waits(cls) and (lack := quotas.lacks(cls)) is not None:
             quota = lack.partition(" has ")[0]
-            held[quota] = held.get(quota, 0) + int(movable[cls])
+            held[quota] = held.get(quota, 0) + int(pods_of[cls])
     for quota, pods in sorted(held.items()):
         yield Finding(
             Grade.WARNING,

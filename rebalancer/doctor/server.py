@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.cluster import Started
+from rebalancer.doctor.release import Release, read_release
 from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
 from rebalancer.kube.access import (
     ATTACHMENT_RULES,
@@ -35,11 +37,13 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
-from rebalancer.run.memory.document import decode
-from rebalancer.run.memory.remember import list_resting
-from rebalancer.run.source import find_state
+from rebalancer.run.memory.document import ActingRun, Document, decode
+from rebalancer.run.memory.remember import group_failures, list_resting
+from rebalancer.run.options import StateFlags
+from rebalancer.run.source import NO_RELEASE, find_state
 from rebalancer.wire.kinds import CRON_JOBS, METRICS
 from rebalancer.wire.objects import ObjectMeta, PodTemplate
+from rebalancer.wire.times import rfc3339
 
 _SHOWN = 3
 _GRANT = "the chart grants what its values ask for{values}; by hand, add to a role:"
@@ -51,7 +55,7 @@ def list_cron_jobs(client: Client) -> Sequence[Started] | None:
     try:
         while True:
             page = _cron_jobs.decode(client.get(path, query=query).body)
-            found += [one.describe() for one in page.items if not one.spec.suspend]
+            found += [one.describe() for one in page.items or () if not one.spec.suspend]
             if not page.metadata.next:
                 return found
             query["continue"] = page.metadata.next
@@ -89,7 +93,7 @@ class _CronJob(msgspec.Struct):
 
 
 class _CronJobList(msgspec.Struct):
-    items: list[_CronJob]
+    items: list[_CronJob] | None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
@@ -97,26 +101,69 @@ _cron_jobs = msgspec.json.Decoder(_CronJobList)
 _PAGE = 500
 
 
-def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> tuple[Check, ...]:
-    """Return the checks that need the server. A check without an answer does not prevent the others.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the release in a cluster before its state is read."""
+
+    state: StateFlags
+    """Its Lease and its memory."""
+    unknown: str
+    """Why these are not known; empty if they are."""
+    release: Release | None
+    failed: Check
+    """The check of the release where it is not known."""
+
+    def check_release(self, run: RunContext) -> Check:
+        """Return the check of the release, of which ``run`` has the policy that is judged."""
+        return self.failed if self.release is None else self.release.judge(run.loaded)
+
+    def without_policy(self, checks: tuple[Check, ...], *, built_in: bool) -> tuple[Check, ...]:
+        """Return the checks without that of the policy, if there is a release and its policy is not the one that was judged."""
+        if self.release is None or self.release.loaded is not None or not built_in:
+            return checks
+        why = "the policy of the release is not known; the other checks go by the built-in default"
+        return tuple(not_judged(of.name, why) if of.name == "policy" else of for of in checks)
+
+
+def read_known(run: RunContext, client: Client) -> Known:
+    """Return what is known of the release."""
+    state, unknown = find_state(run.state, client)
+    if state.memory is None:
+        text = "no release is installed here" if unknown == NO_RELEASE else unknown
+        grade = Grade.OK if unknown == NO_RELEASE else Grade.NOT_JUDGED
+        return Known(state, unknown, None, Check("release", (Finding(grade, text),)))
+    try:
+        release = read_release(client, state.memory, run.rules.registry)
+    except ClusterReadError as error:
+        failed = Check("release", (Finding(Grade.PROBLEM, str(error)),))
+        return Known(state, unknown, None, failed)
+    return Known(state, unknown, release, not_judged("release", unknown))
+
+
+def check_server(
+    run: RunContext, client: Client, usage: UsageSource | None, known: Known
+) -> tuple[tuple[Check, ...], Document | None]:
+    """Return the checks that need the server, and the memory if it can be read. A check without an answer does not prevent the others.
 
     ``usage``: the source of measured usage; None if no strategy needs it.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
     metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
-    state, unknown = find_state(run.state, client)
-    where, kept = state.lease, state.memory
+    where, kept, unknown = known.state.lease, known.state.memory, known.unknown
     if where is None:
-        lease = not_judged("lease", f"{unknown}; --lease NAMESPACE/NAME names one")
+        why = unknown or "only the memory is named"
+        lease = not_judged("lease", f"{why}; --lease NAMESPACE/NAME names one")
     else:
-        ok = f"Lease {'/'.join(where)} is there and free"
-        lease = _ask("lease", lambda: _lease(run, client, where), ok)
+        lease = _ask("lease", lambda: _lease(run, client, where), "")
+    document = None
     if kept is None:
         memory = not_judged("memory", f"{unknown}; --memory NAMESPACE/NAME names one")
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
-        memory = _ask("memory", lambda: _memory(run, client, kept), ok)
-    return rights, metrics, lease, memory
+        document, findings = _read_memory(client, kept)
+        now = run.environment.clock.unix()
+        memory = check("memory", (*findings, *_judge_memory(document, now)), ok)
+    return (known.check_release(run), rights, metrics, lease, memory), document
 
 
 def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check:
@@ -205,30 +252,54 @@ def _metrics(usage: UsageSource | None) -> Iterator[Finding]:
 
 def _lease(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator[Finding]:
     lease = Lease(client, *where, identity="", clock=run.environment.clock.unix)
-    if holder := holder_of(lease.read(client)[0]):
+    holder, name = holder_of(lease.read(client)[0]), f"Lease {'/'.join(where)}"
+    yield Finding(Grade.OK, f"{name} is there" if holder else f"{name} is there and free")
+    if holder:
         yield Finding(
             Grade.NOTE,
             f"{holder} holds it: a run is under way, or was killed less than a minute ago",
         )
 
 
-def _memory(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator[Finding]:
-    stored = ConfigMapStore(client, *where).read()
+def _read_memory(
+    client: Client, where: tuple[str, str]
+) -> tuple[Document | None, tuple[Finding, ...]]:
+    """Return the memory, and what is wrong with it; None if it cannot be read."""
+    try:
+        stored = ConfigMapStore(client, *where).read()
+    except ClusterReadError as error:
+        return None, (Finding(Grade.PROBLEM, str(error)),)
     if stored is None:
-        yield Finding(
-            Grade.PROBLEM,
-            f"there is no ConfigMap {'/'.join(where)}",
-            "create it, as the chart does: `kubectl create configmap`; runs never create it",
-        )
-        return
+        why = f"there is no ConfigMap {'/'.join(where)}"
+        advice = "create it, as the chart does: `kubectl create configmap`; runs never create it"
+        return None, (Finding(Grade.PROBLEM, why, advice),)
     document, flaw = decode(stored.data)
-    if flaw is not None:
-        yield Finding(
-            Grade.WARNING, flaw.message, "the next run writes it anew, or remove its data"
-        )
-    if resting := list_resting(document, run.environment.clock.unix()):
+    if flaw is None:
+        return document, ()
+    advice = "the next run writes it anew, or remove its data"
+    return document, (Finding(Grade.WARNING, flaw.message, advice),)
+
+
+def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
+    """Yield what the memory says of the last run, and of those to come."""
+    if document is None:
+        return
+    if document.history:
+        yield from _refusals(document.history[-1])
+    if resting := list_resting(document, now):
         yield Finding(
             Grade.NOTE,
             f"{count(len(resting), 'workload')} in a cool-down: {and_more(resting, _SHOWN)}",
             "`rebalancer history` says why, and until when",
+        )
+
+
+def _refusals(run: ActingRun) -> Iterator[Finding]:
+    """Yield what was refused in the last run that tried moves, by what the API server said."""
+    for message, moves in group_failures(run.moves).items():
+        pods = and_more([move.pod for move in moves], _SHOWN)
+        yield Finding(
+            Grade.WARNING,
+            f"{count(len(moves), 'eviction')} refused in the last run that tried some, at {rfc3339(run.at)}: {message} ({pods})",
+            "an admission policy or webhook, or a missing right, refuses them to each run until that is mended",
         )

@@ -264,7 +264,7 @@ class _Namespace(msgspec.Struct, frozen=True):
 
 
 class _Namespaces(msgspec.Struct, frozen=True):
-    items: list[_Namespace]
+    items: list[_Namespace] | None
 
 
 def read_cluster_uid(client: Client) -> str:
@@ -279,7 +279,7 @@ def read_cluster_uid(client: Client) -> str:
     query = {"fieldSelector": f"metadata.name={_SYSTEM}"}
     response = client.expect(client.get(NAMESPACES.path(), query=query), _RULE)
     try:
-        found = msgspec.json.decode(response.body, type=_Namespaces).items
+        found = msgspec.json.decode(response.body, type=_Namespaces).items or ()
     except msgspec.MsgspecError as error:
         raise ClusterReadError(f"the namespace {_SYSTEM} cannot be read: {error}") from None
     uid = next((one.metadata.uid for one in found if one.metadata.name == _SYSTEM), "")

@@ -144,7 +144,8 @@ def write_cluster_snapshot(
         return restarting(attempt)
     except ForbiddenError as error:
         also = (*(usage.rules if usage else ()), *BUFFER_RULES * buffers)
-        raise ForbiddenError({*error.missing, *missing_lists(client, kinds, also=also)}) from None
+        missing = {*error.missing, *missing_lists(client, kinds, also=also)}
+        raise ForbiddenError(missing, account=error.account) from None
 
 
 def _by_kind(listings: Sequence[Listing]) -> list[Sequence[Listing]]:

@@ -208,7 +208,8 @@ class _Item(msgspec.Struct):
 
 
 class _Items(msgspec.Struct):
-    items: list[_Item]
+    items: list[_Item] | None
+    """An API server answers null for an empty list of metadata."""
 
 
 def list_memories(client: Client) -> list[Reference]:
@@ -230,11 +231,11 @@ def _list(client: Client, namespace: str) -> list[Reference]:
     response = client.get(path, query={"labelSelector": LABEL}, accept=_METADATA)
     rule = AccessRule.of("list", CONFIG_MAPS, namespace)
     try:
-        items = msgspec.json.decode(client.expect(response, rule).body, type=_Items).items
+        items = msgspec.json.decode(client.expect(response, rule).body, type=_Items).items or ()
     except (ValueError, RecursionError):
         raise ClusterReadError("what was answered for a list of ConfigMaps is none") from None
     every = ((one.metadata.namespace, one.metadata.name) for one in items)
-    return sorted(ref for ref in every if ref[1].endswith(_OF_MEMORY))
+    return sorted(ref for ref in every if is_memory(ref))
 
 
 def find_memory(client: Client) -> Reference:
@@ -263,6 +264,11 @@ def find_memory(client: Client) -> Reference:
 def list_flags(memories: Sequence[Reference]) -> str:
     """Return the flags that name each of these ConfigMaps."""
     return " or ".join(f"--memory {'/'.join(one)}" for one in memories)
+
+
+def is_memory(reference: Reference) -> bool:
+    """Return whether a ConfigMap has the name that the chart gives a memory."""
+    return reference[1].endswith(_OF_MEMORY)
 
 
 def lease_of(memory: Reference) -> Reference:

@@ -95,7 +95,7 @@ def list_move_events(client: Client, namespace: str, pod: str) -> list[MoveEvent
     response = client.get(EVENTS.path(namespace), query={"fieldSelector": selector})
     rule = AccessRule.of("list", EVENTS, namespace)
     try:
-        items = msgspec.json.decode(client.expect(response, rule).body, type=_Events).items
+        items = msgspec.json.decode(client.expect(response, rule).body, type=_Events).items or ()
     except (ValueError, RecursionError):
         raise ClusterReadError("what was answered for a list of events is none") from None
     return [
@@ -131,7 +131,7 @@ class _Event(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Events(msgspec.Struct):
-    items: list[_Event] = []
+    items: list[_Event] | None = None
 
 
 class EventWriter:

@@ -153,7 +153,7 @@ def read_pod(
 
 class _Budgets(msgspec.Struct):
     # Required: of an answer without them, no budget is known to be gone.
-    items: tuple[o.PodDisruptionBudget, ...]
+    items: tuple[o.PodDisruptionBudget, ...] | None
 
 
 def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int | None:
@@ -169,8 +169,8 @@ def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int
     response = client.get(BUDGETS.path(namespace), query=query, seconds=seconds)
     rule = AccessRule.of("list", BUDGETS)
     listed = _decode(client.expect(response, rule).body, _Budgets, "PodDisruptionBudgetList")
-    allowed = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
-    return next(allowed, None)
+    found = (one for one in listed.items or () if one.metadata.name == name)
+    return next((one.status.disruptions_allowed for one in found), None)
 
 
 class _WorkerTemplate(msgspec.Struct, rename="camel"):
@@ -351,7 +351,7 @@ class _OwnedPod(msgspec.Struct):
 
 
 class _ReplicaSets(msgspec.Struct):
-    items: tuple[o.Workload, ...]
+    items: tuple[o.Workload, ...] | None
 
 
 @dataclass(slots=True)
@@ -419,7 +419,7 @@ class Restart:
         )
         rule = AccessRule.of("list", REPLICA_SETS)
         sets = _decode(self.client.expect(response, rule).body, _ReplicaSets, "ReplicaSetList")
-        for one in sets.items:
+        for one in sets.items or ():
             of = _controller(one.metadata)
             if of is not None and of.uid == self.deployment and _read_restart_time(one) == self.at:
                 return one.metadata.uid

@@ -75,7 +75,7 @@ class _Request(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    items: tuple[_Request, ...]
+    items: tuple[_Request, ...] | None
     metadata: ListMeta
 
 
@@ -106,7 +106,7 @@ def list_requests(
 
 def _decode_page(response: Response) -> tuple[tuple[_Request, ...], ListMeta]:
     page = msgspec.json.decode(response.body, type=_Page)
-    return page.items, page.metadata
+    return page.items or (), page.metadata
 
 
 def _fold(one: _Request, target: _Target) -> EvictionRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -23,7 +24,6 @@ _VALUES = {
     ("get", "apps", "deployments"): "rbac.restarts: true",
     ("patch", "apps", "deployments"): "rbac.restarts: true",
     ("list", "events.k8s.io", "events"): "rbac.events: true",
-    ("list", "", "configmaps"): "rbac.namespacePolicies: true",
 }
 """(verb, group, resource) -> the value, where it depends on the verb; rights that the chart always grants have none."""
 _OF_KINDS = {(one.group, one.plural): one.chart_value for one in ALL if one.chart_value}
@@ -36,6 +36,9 @@ def name_values(rules: Iterable[AccessRule]) -> tuple[str, ...]:
 
 
 def _value_of(rule: AccessRule) -> str | None:
+    if (rule.verb, rule.group, rule.resource) == ("list", "", "configmaps"):
+        # The policies of namespaces have one name; people list others, to find a release.
+        return "rbac.namespacePolicies: true" if rule.name else None
     if rule.group == "cluster.x-k8s.io":
         return f"rbac.clusterApi: {rule.namespace}"
     by_verb = _VALUES.get((rule.verb, rule.group, rule.resource))
@@ -58,18 +61,39 @@ class TransportError(ClusterReadError):
         self.final = final
 
 
-class ForbiddenError(ClusterReadError):
-    """RBAC denied the request; ``missing`` holds the rules to add."""
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+_USER = re.compile(r'\bUser "([^"]+)"')
 
-    def __init__(self, missing: Iterable[AccessRule], said: str = "") -> None:
+
+def _account_in(said: str) -> str:
+    """Return the user that an answer of the API server names; empty if it names none."""
+    match = _USER.search(said)
+    return "" if match is None else match[1]
+
+
+class ForbiddenError(ClusterReadError):
+    """RBAC denied the request; ``missing`` holds the rules to add.
+
+    ``account``: who was denied; empty where neither the caller nor the API server, by ``said``, names it.
+    """
+
+    def __init__(self, missing: Iterable[AccessRule], said: str = "", account: str = "") -> None:
         self.missing = tuple(sorted(set(missing)))
         listed = "\n".join(f"  {rule.as_yaml()}" for rule in self.missing)
         verbs = "; ".join(str(rule) for rule in self.missing)
         answer = f"\nThe API server says: {said}" if said else ""
+        self.account = account or _account_in(said)
         values = ", ".join(name_values(self.missing))
-        chart = f"\nWith the chart, set instead: {values}" if values else ""
+        # The values of a chart give a person nothing.
+        of_chart = values and (not self.account or self.account.startswith(_SERVICE_ACCOUNT))
+        chart = (
+            f"\nIf it is the account of the chart's release, set instead: {values}"
+            if of_chart
+            else ""
+        )
+        who = f"our account {self.account}" if self.account else "our account"
         super().__init__(
-            f"forbidden: our account may not {verbs}.{answer}\nAdd to its role:\n{listed}{chart}"
+            f"forbidden: {who} may not {verbs}.{answer}\nAdd to its role:\n{listed}{chart}"
         )
 
 

@@ -106,7 +106,7 @@ def _read(client: Client, name: str, may_restart: bool) -> _Pods:
         # It is when the pod's grace period ends ("deletionTimestamp" in the API reference).
         pods.ends |= {
             f"{pod.metadata.namespace}/{pod.metadata.name}": unix_seconds(end)
-            for pod in page.items
+            for pod in page.items or ()
             if (end := pod.metadata.deletion_timestamp)
         }
     pods.date = listing.server_date
@@ -159,7 +159,7 @@ class _Pod(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    items: tuple[_Pod, ...]
+    items: tuple[_Pod, ...] | None
     kind: str = ""
 
 
@@ -169,7 +169,7 @@ _pages = msgspec.json.Decoder(_Page)
 def _list_finished(page: _Page, node: str) -> list[Finished]:
     return [
         Finished(pod.metadata.namespace, pod.metadata.name, node, _unread(pod.metadata))
-        for pod in page.items
+        for pod in page.items or ()
         if pod.status.phase in FINISHED
     ]
 

@@ -141,7 +141,7 @@ def read_cluster(
             threads=threads,
             also=usage.rules if usage else (),
         )
-        raise ForbiddenError({*error.missing, *every}) from None
+        raise ForbiddenError({*error.missing, *every}, account=error.account) from None
     pods = listings[0]
     received = pods.local_date + ahead
     finish = fold.settle().snapshot if keep else fold.finish

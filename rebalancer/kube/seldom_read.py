@@ -89,7 +89,7 @@ class _Attachment(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    items: tuple[_Attachment, ...]
+    items: tuple[_Attachment, ...] | None
     metadata: ListMeta
 
 
@@ -98,7 +98,7 @@ _pages = JsonDecoder(_Page)
 
 def _decode_attachment(body: bytes) -> tuple[tuple[_Attachment, ...], ListMeta]:
     page = _pages.decode(body)
-    return page.items, page.metadata
+    return page.items or (), page.metadata
 
 
 def _in_served_version(groups: Resource, version: tuple[int, int]) -> Resource:
@@ -321,7 +321,7 @@ class _PolicyConfigMap(msgspec.Struct):
 
 class _PolicyConfigMaps(msgspec.Struct):
     metadata: ListMeta
-    items: tuple[_PolicyConfigMap, ...] = ()
+    items: tuple[_PolicyConfigMap, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +339,11 @@ _POLICIES_AT_ONCE = 20
 
 def _decode_policies(response: Response) -> tuple[list[ListedPolicy], ListMeta]:
     page = msgspec.json.decode(response.body, type=_PolicyConfigMaps)
-    texts = ((one.data or {}).get(KEY) for one in page.items)
+    found = page.items or ()
+    texts = ((one.data or {}).get(KEY) for one in found)
     cut = (text if text is None else text[: MAX_TEXT + 1] for text in texts)
     return [
-        ListedPolicy(one.metadata, text) for one, text in zip(page.items, cut, strict=True)
+        ListedPolicy(one.metadata, text) for one, text in zip(found, cut, strict=True)
     ], page.metadata
 
 

@@ -21,7 +21,7 @@ from rebalancer.planner.limit_table import (
 )
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.in_flight import pods_asked_for
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
@@ -107,6 +107,24 @@ def _perhaps_restarted(snapshot: Snapshot) -> list[int]:
     )
 
 
+def _serving_owners(snapshot: Snapshot) -> Int32s:
+    """Return the owner of each pod (P,), see :func:`_serving_owner`."""
+    owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
+    return owner[snapshot.pods.cls] if len(owner) else np.zeros(0, np.int32)
+
+
+def find_starting(snapshot: Snapshot) -> Bools:
+    """Return the pods (P,) that count as moves in flight because they are young and not Ready, but for those of rollouts."""
+    pods, owner_of = snapshot.pods, _serving_owners(snapshot)
+    young = snapshot.captured_at - pods.created < STARTING_SECONDS
+    settling = (pods.flags & (PodFlag.TERMINATING | PodFlag.READY)) == 0
+    starting: Bools = settling & young & (owner_of >= 0)
+    of_rollout = np.array([of.rollout for of in snapshot.owners], bool)
+    of_rollout[_perhaps_restarted(snapshot)] = False
+    starting[starting] = ~of_rollout[owner_of[starting]]
+    return starting
+
+
 class Allowance:
     """Counts the limits that a plan uses. Pods in flight in the snapshot count as used in the first wave."""
 
@@ -187,17 +205,12 @@ class Allowance:
         may be in flight, none would ever leave for them.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
-        owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
-        owner_of = owner[pods.cls] if len(owner) else np.zeros(0, np.int32)
+        owner_of = _serving_owners(snapshot)
         going = (pods.flags & PodFlag.TERMINATING) != 0
         stuck = pods.where(
             lambda state: 0 < state.gone_by < snapshot.captured_at - STARTING_SECONDS
         )
-        young = snapshot.captured_at - pods.created < STARTING_SECONDS
-        starting = ~going & young & ((pods.flags & PodFlag.READY) == 0) & (owner_of >= 0)
-        of_rollout = np.array([of.rollout for of in snapshot.owners], bool)
-        of_rollout[_perhaps_restarted(snapshot)] = False
-        starting[starting] = ~of_rollout[owner_of[starting]]
+        starting = find_starting(snapshot)
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
             self._starting_in[snapshot.owners[of].namespace] += count

@@ -77,13 +77,13 @@ def _list_of(value: str) -> str:
     return f"{part}(,{part})*"
 
 
-_CRON_PATTERN = r"^\s*" + r"\s+".join([_list_of(_MINUTE), _list_of(_HOUR), *[_OTHER] * 3]) + r"\s*$"
+CRON_PATTERN = r"^\s*" + r"\s+".join([_list_of(_MINUTE), _list_of(_HOUR), *[_OTHER] * 3]) + r"\s*$"
 """What an editor and Helm check before a run does: five fields, minutes below 60 and hours below 24."""
 
 Cron = Annotated[
     str,
     AfterValidator(_valid_cron),
-    WithJsonSchema({"type": "string", "pattern": _CRON_PATTERN, "examples": ["0 22 * * *"]}),
+    WithJsonSchema({"type": "string", "pattern": CRON_PATTERN, "examples": ["0 22 * * *"]}),
 ]
 
 

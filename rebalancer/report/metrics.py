@@ -125,6 +125,11 @@ SILENCE = Metric(
     (),
     "Seconds since the API server has last said something to each watch; the longest. Of serve only.",
 )
+POLICY_INVALID = Metric(
+    "rebalancer_policy_invalid",
+    (),
+    "1 while the policy's files are invalid, so that the last valid policy stays in force, otherwise 0. Of serve only.",
+)
 REFUSED = Metric(
     "rebalancer_watches_refused",
     (),
@@ -194,6 +199,7 @@ TABLE = (
     AGAIN,
     LEADS,
     SILENCE,
+    POLICY_INVALID,
     REFUSED,
     RUNS_TOTAL,
     MOVES_TOTAL,
@@ -284,12 +290,15 @@ def of_totals(totals: Totals) -> dict[Metric, Values]:
     }
 
 
-def of_serving(*, leads: bool, silence: float, refused: int) -> dict[Metric, Values]:
+def of_serving(
+    *, leads: bool, silence: float, refused: int, policy_invalid: bool = False
+) -> dict[Metric, Values]:
     """Return the metrics of a serving process that exist before its first run. ``silence`` is in seconds."""
     return {
         BUILD: {(__version__,): 1},
         LEADS: {(): leads},
         SILENCE: {(): silence},
+        POLICY_INVALID: {(): policy_invalid},
         REFUSED: {(): refused},
     }
 

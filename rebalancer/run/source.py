@@ -389,10 +389,11 @@ def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, str]:
 
     The text says why they are not known; empty if they are.
     """
-    from rebalancer.kube.config_map import lease_of, list_flags, list_memories  # noqa: PLC0415
+    from rebalancer.kube.config_map import is_memory, lease_of, list_flags, list_memories  # noqa: PLC0415
 
-    if state.memory is not None:
-        return state, ""
+    if (named := state.memory) is not None:
+        lease = lease_of(named) if is_memory(named) else None
+        return replace(state, lease=state.lease or lease), ""
     try:
         memories = list_memories(client)
     except ClusterReadError as error:

@@ -215,7 +215,7 @@ def _handler(
 
 class _State(TypedDict):
     stands_by: bool
-    troubles: str
+    troubles: tuple[str, ...]
 
 
 MAX_SILENCE = 300.0
@@ -240,6 +240,10 @@ class Health:
     """Whether it has the Lease, or needs none, and has read the cluster."""
     stands_by: bool = False
     """Whether it waits for the Lease of another, which it has read."""
+    lease_flaw: str = ""
+    """Why the Lease could not be had at the last attempt; empty if it could, or another has it."""
+    policy_flaw: str = ""
+    """Why the policy's files are not in force, but what was read before them; empty if they are."""
     cache: ClusterCache | None = None
     runs: int = 0
     """How many runs are over."""
@@ -291,8 +295,17 @@ class Health:
             self.page.keep_failure(code, str(error), now)
 
     def end_term(self) -> None:
-        """Record that this process leads no longer: another one counts the cluster now."""
-        self.leads, self._values = False, {}
+        """Record that this process leads no longer: another one counts the cluster now, or nobody does.
+
+        When its last run ended stays: if nobody leads, that is how long there was none.
+        """
+        from rebalancer.report.metrics import LAST_RUN  # noqa: PLC0415
+        from rebalancer.serve.page import Outlook  # noqa: PLC0415
+
+        self.leads = False
+        self._values = {of: values for of, values in self._values.items() if of is LAST_RUN}
+        if self.page is not None:
+            self.page.outlook = Outlook()
 
     def _totals(self) -> Totals:
         from rebalancer.plan.plan import Totals  # noqa: PLC0415
@@ -336,12 +349,16 @@ class Health:
         return 0.0 if cache is None else cache.silent_for()
 
     def _state(self) -> _State:
-        troubles = "" if self.cache is None else self.cache.describe_troubles()
-        return {"stands_by": self.stands_by, "troubles": troubles}
+        flaws = (self.lease_flaw, self.policy_flaw, self._unheard())
+        return {"stands_by": self.stands_by, "troubles": tuple(filter(None, flaws))}
+
+    def _unheard(self) -> str:
+        """Return which changes of the cluster are not received; empty if all are."""
+        return "" if self.cache is None else self.cache.describe_troubles()
 
     def _with_troubles(self, text: str) -> bytes:
         """Return ``text`` with what is not received now: the process tries again, and a restart would not help."""
-        troubles = self._state()["troubles"]
+        troubles = self._unheard()
         return f"{text}, but {troubles}\n".encode() if troubles else f"{text}\n".encode()
 
     def _health(self) -> Answer:
@@ -355,7 +372,8 @@ class Health:
             return Answer(200, self._with_troubles("leads"))
         if self.stands_by:
             return Answer(200, b"stands by\n")
-        return Answer(503, b"has neither read the cluster nor the Lease\n")
+        why = f": {self.lease_flaw}" if self.lease_flaw else ""
+        return Answer(503, f"has neither read the cluster nor the Lease{why}\n".encode())
 
     def _metrics(self) -> Answer:
         from prometheus_client import generate_latest  # noqa: PLC0415
@@ -371,7 +389,12 @@ class Health:
         refused = 0 if self.cache is None else len(self.cache.troubles())
         values = {
             **self._values,
-            **of_serving(leads=self.leads, silence=self._silence(), refused=refused),
+            **of_serving(
+                leads=self.leads,
+                silence=self._silence(),
+                refused=refused,
+                policy_invalid=bool(self.policy_flaw),
+            ),
             **of_totals(self._totals()),
         }
         counts = None if self.interruptions is None else self.interruptions.counts()

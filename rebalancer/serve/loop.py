@@ -108,6 +108,7 @@ class Leading:
         def note_look() -> None:
             nonlocal stands_by
             health.beat()
+            health.lease_flaw = ""
             if not stands_by:
                 stands_by = health.stands_by = True
                 say(err, "rebalancer: another run has the Lease: standing by")
@@ -129,12 +130,16 @@ class Leading:
             if is_final(error) and not self._follows():
                 raise
             if self._stop.reason() is None:
+                health.lease_flaw = (
+                    f"the Lease {namespace}/{name} cannot be had: {str(error).splitlines()[0]}"
+                )
                 say(err, f"rebalancer: {error}; it is tried again")
             self._stop.wait(_TRY_AGAIN)
             return None
         finally:
             health.stands_by = False
         health.beat()
+        health.lease_flaw = ""
         return None if isinstance(taken, LeaseTaken) else taken
 
 
@@ -398,6 +403,7 @@ class ServeLoop:
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
+        self._health.policy_flaw = flaw or ""
         run = self._context(self._environment)
         run.notes.extend([] if flaw is None else [flaw])
         run.progress.number_run(self._runs + 1)

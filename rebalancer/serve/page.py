@@ -163,18 +163,18 @@ class LivePage:
 
     # -- what is answered --------------------------------------------------------------------------
 
-    def state(self, *, stands_by: bool, troubles: str = "") -> bytes:
+    def state(self, *, stands_by: bool, troubles: tuple[str, ...] = ()) -> bytes:
         """Return the current state as JSON.
 
-        ``stands_by``: another process is the leader. ``troubles``: which changes of the cluster are not received.
+        ``stands_by``: another process is the leader. ``troubles``: what is wrong beside failed runs.
         """
         return json.dumps({"last": self._number, **self._current(stands_by, troubles)}).encode()
 
-    def _current(self, stands_by: bool, troubles: str) -> dict[str, Any]:
+    def _current(self, stands_by: bool, troubles: tuple[str, ...]) -> dict[str, Any]:
         return {
             "now": self._now(stands_by=stands_by),
             "steps": self._steps,
-            "troubles": [text for text in (self._failing(), _sentence(troubles)) if text],
+            "troubles": [text for text in (self._failing(), *map(_sentence, troubles)) if text],
             "mode": self.outlook.mode,
             "next": self._next(stands_by=stands_by),
         }
@@ -196,7 +196,7 @@ class LivePage:
         which = "The last run" if self._failed == 1 else f"The last {self._failed:,} runs"
         return f"{which} failed, since {rfc3339(self._failing_since)}: {self._runs[-1].failure}"
 
-    def last_page(self, *, stands_by: bool, troubles: str = "") -> bytes:
+    def last_page(self, *, stands_by: bool, troubles: tuple[str, ...] = ()) -> bytes:
         """Return the page of the last run that has one."""
         current = self._current(stands_by, troubles)
         pages = [run for run in self._runs if run.page]
@@ -206,7 +206,9 @@ class LivePage:
 
         return self._with_runs(plain_page("No run has a report yet."), None, "", current)
 
-    def page_of(self, name: str, *, stands_by: bool, troubles: str = "") -> bytes | None:
+    def page_of(
+        self, name: str, *, stands_by: bool, troubles: tuple[str, ...] = ()
+    ) -> bytes | None:
         """Return the page of the run with this number; None if it is not kept."""
         for run in self._runs:
             if str(run.number) == name and (run.page or run.failure):

@@ -266,19 +266,28 @@ def _offers(node: Node) -> object:
 # -- the schedule ----------------------------------------------------------------------------------
 
 
+class TimeZoneError(ValueError):
+    """The time zone of a schedule does not exist, or says nothing of it."""
+
+
 def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:
     """Parse a schedule: a duration (``2m``, ``90``), or a cron expression of five fields.
 
     ``time_zone`` (IANA) is that of the cron expression; changes of the clock are treated as in a policy's windows.
 
     Raises:
-        ValueError: it is neither, or the time zone does not exist.
+        TimeZoneError: the time zone does not exist, or the schedule is a duration.
+        ValueError: it is neither.
     """
     if len(text.split()) == 5:
         return _parse_cron(text, time_zone)
     if time_zone != "UTC":
-        raise ValueError(
+        raise TimeZoneError(
             f"a time zone ({time_zone}) says nothing of {text!r}: it is no cron expression"
+        )
+    if len(fields := text.split()) > 1:
+        raise ValueError(
+            f"{text!r} has {len(fields)} fields; cron has five, minute hour day month weekday: '0 22 * * *' is daily at 22:00"
         )
     seconds = at_least_a_second(text)
     return lambda _: seconds
@@ -293,7 +302,9 @@ def _parse_cron(text: str, time_zone: str) -> Schedule:
     try:
         window = Window.model_validate({"allow": text, "for": "1m", "timeZone": time_zone})
     except ValidationError as error:
-        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        (first, *_) = error.errors()
+        kind = TimeZoneError if first["loc"] == ("timeZone",) else ValueError
+        raise kind(first["msg"].removeprefix("Value error, ")) from None
 
     def rest(begun: float) -> float:
         at = window.next_opening(begun)

@@ -255,7 +255,7 @@ def test_on_openshift_pods_ask_for_nothing_that_restricted_v2_refuses():
 
 
 PLACES: dict[str, Any] = {
-    "eks": None,
+    "eks": node("n", labels={"eks.amazonaws.com/nodegroup": "main"}),
     "gke": node("n", labels={"cloud.google.com/gke-nodepool": "p"}),
     "aks": node("n", labels={"kubernetes.azure.com/agentpool": "p"}),
     "karpenter": node("n", labels={"karpenter.sh/nodepool": "p"}),
@@ -277,7 +277,6 @@ def test_values_of_a_place_are_valid_and_work_against_nothing_there(place, tmp_p
     if place == "eks":
         assert one(manifests, "DaemonSet")
         assert one(manifests, "Deployment")
-        return
     # The built-in policy would spread over nodes that an autoscaler packs.
     there = snapshot_of([PLACES[place], *PACKING])
     built_in = load_policy(None, Registry.installed()).policy
@@ -1133,6 +1132,11 @@ _NIGHT = {"allow": "0 1 * * *", "for": "1h"}
             {"strategies": {"duplicates": {"windows": [{**_NIGHT, "timeZone": "Berlin"}]}}},
             'duplicates: windows: "Berlin" is no time zone',
         ),
+        ({"timeZone": "Asia/Tokio"}, 'timeZone: "Asia/Tokio" is no time zone'),
+        ({"kind": "Deployment", "timeZone": "Asia/Tokio"}, '"Asia/Tokio" is no time zone'),
+        ({"kind": "Deployment", "serve": {"every": "2x"}}, "every"),
+        ({"kind": "Deployment", "serve": {"every": "0 22 * *"}}, "every"),
+        ({"kind": "Deployment", "serve": {"every": "61 * * * *"}}, "every"),
         ({"strategies": {"scale-in": {}}}, "scale-in needs policy.provider"),
         ({"strategies": {"more": {"strategy": "scale-out"}}}, "scale-out needs policy.provider"),
     ],

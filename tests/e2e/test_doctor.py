@@ -51,6 +51,28 @@ def test_the_account_of_a_release_lacks_nothing(cluster, tmp_path):
     assert {name: seen[name]["findings"] for name in looked_at if seen[name]["grade"] != "ok"} == {}
 
 
+def test_a_release_that_is_stopped_and_has_an_invalid_policy_is_in_the_way(cluster, tmp_path):
+    cluster.apply([objects.node("n-0", zone="a"), objects.node("n-1", zone="b")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    installed = Installed(cluster, tmp_path)
+    whole = checks(examine(cluster.kubeconfig))
+    (said,) = whole["release"]["findings"]
+    assert said["message"].startswith(f"CronJob {NAMESPACE}/{installed.name}, schedule ")
+    policy = f"{installed.name}-policy"
+    assert whole["policy"]["findings"][0]["message"].startswith(f"ConfigMap {NAMESPACE}/{policy}: ")
+    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/{installed.name}"
+    cluster.api.patch(path, {"spec": {"suspend": True}})
+    broken = "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: many}\n"
+    map_path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{policy}"
+    cluster.api.patch(map_path, {"data": {"rebalancer.yaml": broken}})
+    ran = examine(cluster.kubeconfig, "--fail-on", "problem")
+    assert ran.code == 11, ran.err
+    found = checks(ran)["release"]["findings"]
+    assert [one["grade"] for one in found] == ["ok", "warning", "problem"]
+    assert "is suspended: no run starts" in found[1]["message"]
+    assert found[2]["lines"][0].startswith(f"ConfigMap {NAMESPACE}/{policy}/rebalancer.yaml:3")
+
+
 def test_an_account_that_may_only_read_sees_the_rules_to_add(cluster):
     cluster.apply([objects.node("n-0", zone="a")])
     operations.wait_nodes_ready(cluster.api, 1)

@@ -62,6 +62,13 @@ def person(cluster, tmp_path):
     return f"--kubeconfig={file}", move["pod"]
 
 
+def test_without_a_release_history_says_so(cluster):
+    """The API server answers null for an empty list of metadata."""
+    done = rebalancer("history", f"--kubeconfig={cluster.kubeconfig}")
+    assert done.code == 3
+    assert "no release has a memory here" in done.err
+
+
 def test_history_and_explain_find_the_memory_and_know_the_pod_that_is_gone(person):
     access, pod = person
     said = rebalancer("history", access).out

@@ -113,6 +113,6 @@ def test_what_is_wrong_in_the_cluster_or_with_the_order_is_said(cluster, fleet, 
     for arguments in (surge, ["drain", *fleet.machines("pool"), at], ["uncordon", "nope", at]):
         done = rebalancer(*arguments)
         assert (done.code, done.out) == (3, ""), (arguments, done.err)
-        assert "forbidden: our account may not" in done.err
+        assert "forbidden: our account" in done.err
         assert "Add to its role:" in done.err
     assert state(cluster, fleet) == before

@@ -77,7 +77,13 @@ def test_what_was_stopped_in_the_night_can_be_upgraded_rolled_back_and_removed(
     assert is_stopped(cluster.api)
 
     # The morning: only look, go back, look again. What was stopped stays so.
-    release.upgrade({"mode": "observe"}, "--reuse-values")
+    morning = release.upgrade({"mode": "observe"}, "--reuse-values")
+    assert (
+        "It was stopped by kubectl, and this upgrade leaves it stopped: nothing runs until"
+        in morning
+    )
+    assert "What happens next" not in morning
+    assert "Stop it now" not in morning
     wait_until(lambda: may_write(cluster.api) == [False, False], 30, "no right to write")
     release.rollback(1)
     wait_until(lambda: may_write(cluster.api) == [True, True], 30, "the rights of before")

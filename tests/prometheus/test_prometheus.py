@@ -23,11 +23,12 @@ from tests.unit.report.test_metrics import move, report
 pytestmark = pytest.mark.prometheus
 
 ENABLED = {
+    "kind": "Deployment",
     "metrics": {
         "push": {"url": "http://pushgateway:9091"},
         "rules": {"enabled": True},
         "dashboard": {"enabled": True},
-    }
+    },
 }
 JOB = 'job="kube-rebalancer"'
 # Alert -> time series (a sample a minute), a minute at which it fires, one at which it has resolved, its labels.
@@ -36,6 +37,28 @@ FIRING = {
         {f"rebalancer_last_run_timestamp_seconds{{{JOB}}}": "0+0x20 1200+60x40"},
         10,
         25,
+        {},
+    ),
+    "RebalancerIsNotSeen": (
+        {f"rebalancer_last_run_timestamp_seconds{{{JOB}}}": "_x20 1200+60x40"},
+        10,
+        25,
+        {},
+    ),
+    "RebalancerNobodyLeads": (
+        # Of two processes the one that led lost the Lease, and the other gets it later.
+        {
+            f'rebalancer_leads{{{JOB},pod="a"}}': "1+0x5 0+0x40",
+            f'rebalancer_leads{{{JOB},pod="b"}}': "0+0x20 1+0x25",
+        },
+        15,
+        25,
+        {},
+    ),
+    "RebalancerPolicyIsInvalid": (
+        {f"rebalancer_policy_invalid{{{JOB}}}": "0+0x5 1+0x20 0+0x20"},
+        18,
+        30,
         {},
     ),
     "RebalancerFails": (

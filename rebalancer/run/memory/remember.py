@@ -447,6 +447,17 @@ def _record(outcome: Outcome) -> MoveRecord:
 
 
 _CARRIED_OUT = frozenset(one for one in Status if one.is_carried_out)
+_REFUSED = (Status.REFUSED, Status.FAILED, Status.MISCONFIGURED)
+
+
+def group_failures(moves: Iterable[MoveRecord]) -> dict[str, list[MoveRecord]]:
+    """Return message -> the moves that the API server refused with it, whatever the name of their pod."""
+    found: dict[str, list[MoveRecord]] = {}
+    for move in moves:
+        if move.outcome in _REFUSED:
+            name = move.pod.rpartition("/")[2]
+            found.setdefault(move.message.replace(name, "POD"), []).append(move)
+    return found
 
 
 def describe_result(move: MoveRecord) -> str:

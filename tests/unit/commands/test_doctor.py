@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 
@@ -10,8 +11,10 @@ from rebalancer.cli import command
 from rebalancer.commands.doctor import doctor
 from rebalancer.doctor.report import Grade
 from rebalancer.embedded.apiserver.http import Fault
+from rebalancer.run.memory.document import ActingRun, Document, MoveRecord, encode
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import job
+from rebalancer.wire.times import rfc3339
 from tests.unit.commands.embedded import third_zone_joined
 
 FILE = "docs/examples/zone-back.zip"
@@ -119,3 +122,143 @@ def test_the_exit_code_follows_the_worst_finding(red, code, capsys):
     arguments = ["doctor", "--snapshot", FILE, "--set", "budgets.perRun=0", *flags]
     assert command(arguments) == code
     assert "budgets.perRun is 0: nothing is ever moved" in capsys.readouterr().out
+
+
+# -- an installed release ----------------------------------------------------------------------------
+
+LABELS = {"app.kubernetes.io/name": "kube-rebalancer"}
+POLICY = "apiVersion: rebalancer/v1\nkind: Policy\nmode: observe\nstrategies: {duplicates: {}}\n"
+
+
+def config_map(name, **data):
+    metadata = {"name": name, "namespace": "ops", "labels": LABELS}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def release_of(*, suspended=False, args=(), policy=POLICY):
+    """Return the objects of a release ``ops/mover``, as far as doctor looks at them."""
+    pod = {
+        "spec": {
+            "containers": [{"name": "rebalancer", "image": "r", "args": ["run", *args]}],
+            "volumes": [{"name": "policy", "configMap": {"name": "mover-policy"}}],
+        }
+    }
+    pod["metadata"] = {"labels": {"app": "mover"}}
+    selector = {"matchLabels": {"app": "mover"}}
+    spec = {"replicas": 0 if suspended else 1, "selector": selector, "template": pod}
+    metadata = {"name": "mover", "namespace": "ops", "labels": LABELS}
+    maps = [] if policy is None else [config_map("mover-policy", **{"rebalancer.yaml": policy})]
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}},
+        config_map("mover-memory"),
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "mover", "namespace": "ops", "labels": LABELS},
+        },
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec},
+        *maps,
+    ]
+
+
+def findings(text, name):
+    (of,) = (of for of in json.loads(text)["checks"] if of["check"] == name)
+    return {(one["grade"], one["message"]): one.get("lines", []) for one in of["findings"]}
+
+
+def examined(flags=None, denied=(), **release):
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of(**release))
+        cluster.access.denied.update(denied)
+        return examine(cluster, Grade.WARNING, **(flags or {}))
+
+
+def test_the_release_is_judged_by_its_own_policy():
+    _, text = examined()
+    said = "Deployment ops/mover, mode observe, policy ConfigMap ops/mover-policy"
+    assert findings(text, "release") == {("ok", said): []}
+    assert messages(text, "policy")[0] == "ConfigMap ops/mover-policy: mode observe, duplicates"
+
+
+def test_the_flags_of_its_runs_and_those_of_the_command_change_the_policy():
+    _, text = examined(args=["--mode=enforce", "--set=budgets.perRun=0"])
+    assert "mode enforce" in messages(text, "release")[0]
+    assert any("budgets.perRun is 0" in message for message in messages(text, "policy"))
+    _, text = examined(flags={"settings": ("budgets.perRun=0",)})
+    assert any("budgets.perRun is 0" in message for message in messages(text, "policy"))
+    assert any("not the policy of the release" in message for message in messages(text, "release"))
+
+
+def test_a_release_that_is_suspended_is_in_the_way():
+    code, text = examined(suspended=True)
+    assert code == 11
+    assert "Deployment ops/mover is suspended: no run starts" in messages(text, "release")
+
+
+def test_a_policy_that_ends_each_run_is_named_with_file_and_line():
+    code, text = examined(policy=POLICY.replace("mode: observe", "mod: observe"))
+    assert code == 11
+    ((_, wrong),) = [one for one in findings(text, "release").items() if one[0][0] == "problem"]
+    assert wrong
+    assert wrong[0].startswith("ConfigMap ops/mover-policy/rebalancer.yaml:3")
+    assert grades(text)["policy"] == "notJudged"
+
+
+def test_a_policy_that_is_not_there_keeps_pods_from_starting():
+    code, text = examined(policy=None)
+    assert code == 11
+    assert any("does not exist" in message for message in messages(text, "release"))
+
+
+def test_a_given_policy_is_judged_and_said_not_to_be_that_of_the_release(tmp_path):
+    file = tmp_path / "other.yaml"
+    file.write_text(POLICY.replace("duplicates", "taints"))
+    _, text = examined(flags={"policy_path": str(file)})
+    assert "taints" in messages(text, "policy")[0]
+    assert any("not the policy of the release" in message for message in messages(text, "release"))
+
+
+@pytest.mark.parametrize(
+    ("denied", "said"),
+    [
+        ({("get", "configmaps")}, "its policy is not judged: our account may not get ConfigMap"),
+        ({("list", "deployments.apps")}, "Deployments may not be listed in namespace ops"),
+    ],
+)
+def test_what_the_account_may_not_read_of_the_release_is_not_judged(denied, said):
+    _, text = examined(denied=denied)
+    assert grades(text)["release"] == "notJudged"
+    assert any(said in message for message in messages(text, "release"))
+    assert grades(text).get("policy", "notJudged") == "notJudged"
+
+
+def test_what_was_refused_in_the_last_run_is_said_by_message():
+    """Three pods and one webhook: one finding."""
+    now = int(time.time())
+    moves = tuple(
+        MoveRecord(
+            pod=f"shop/web-{n}",
+            owner="Deployment/shop/web",
+            node="n-a",
+            strategy="duplicates",
+            reason="r",
+            outcome="failed",
+            message=f'webhook "no.moves" denied the eviction of web-{n}',
+        )
+        for n in range(3)
+    )
+    document = Document(
+        history=(ActingRun("a", now - 60, moves=moves[:1]), ActingRun("b", now, moves=moves))
+    )
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of())
+        cluster.apply(config_map("other-memory", **encode(document)))
+        code, text = examine(cluster, Grade.WARNING, memory=("ops", "other-memory"))
+    assert code == 11
+    (refused,) = messages(text, "memory")
+    assert refused.startswith(
+        f"3 evictions refused in the last run that tried some, at {rfc3339(now)}"
+    )
+    assert 'webhook "no.moves" denied the eviction of POD' in refused
+    # The Lease that belongs to this memory by its name is not there.
+    assert messages(text, "lease")[0].startswith("there is no Lease ops/other")

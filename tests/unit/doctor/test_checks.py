@@ -11,6 +11,7 @@ from rebalancer.doctor.report import Check, Finding, Grade, check, format_checks
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.report.document import ReportDocument
+from rebalancer.run.memory.document import Document, NodeCountMemory
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from rebalancer.wire.objects import ObjectMeta
 
@@ -307,3 +308,65 @@ def test_a_problem_of_several_checks_is_written_out_once():
     assert shown.count("unreachable") == 1
     assert "the release was not looked for: as above; --lease names one" in shown
     assert "2 problems; 1 not judged." in shown
+
+
+# -- what a run would see that a look at the nodes alone does not show --------------------------------
+
+
+def check_with(objects, memory=None, **changed):
+    snapshot = replace(snapshot_of(objects), **changed)
+    loaded = load_text((HEAD + "strategies: {duplicates: {}}").encode(), "policy", REGISTRY)
+    made = check_cluster(snapshot, loaded, REGISTRY, 0.0, memory=memory)
+    return {of.name: [(one.grade, one.message) for one in of.findings] for of in made}
+
+
+@pytest.mark.parametrize(("before", "stands_still"), [(30, True), (2, False), (None, False)])
+def test_a_fall_in_the_number_of_nodes_is_judged_as_by_the_next_run(before, stands_still):
+    memory = Document(nodes=None if before is None else NodeCountMemory(before))
+    said = check_with([*NODES, *WEB], memory)["nodes"]
+    fell = [text for grade, text in said if grade is Grade.PROBLEM]
+    assert bool(fell) is stands_still
+    if stands_still:
+        assert fell[0].startswith("2 nodes are left of 30")
+
+
+def test_nodes_that_are_not_ready_are_named_though_runs_go_on():
+    many = [node(f"n{n}", labels={ZONE: "ab"[n % 2]}) for n in range(2, 12)]
+    ill = node("ill", labels={ZONE: "a"}, ready=False)
+    said = check_with([*NODES, *many, ill, *WEB])["nodes"]
+    assert said[0][0] is Grade.OK
+    (note,) = [text for grade, text in said if "NotReady" in text]
+    assert note.startswith("1 node NotReady (safety.maxNotReadyNodes allows ")
+    assert note.endswith(": ill")
+
+
+def test_pods_that_are_younger_than_the_file_are_said():
+    snapshot = snapshot_of([*NODES, *WEB])
+    behind = float(snapshot.pods.created.max()) - 3 * 3600
+    said = check_with([*NODES, *WEB], captured_at=behind)["nodes"]
+    assert any("10,800 s after the state was read" in text for _, text in said)
+    assert not any(
+        "after the state was read" in text for _, text in check_with([*NODES, *WEB])["nodes"]
+    )
+
+
+@pytest.mark.parametrize(("pods", "warns"), [(12, True), (2, False)])
+def test_pods_of_a_new_workload_that_fill_the_budget_are_named(pods, warns):
+    waiting = workload("fresh", [""] * pods)
+    for pod in waiting:
+        if pod["kind"] == "Pod":
+            pod["status"] = {"phase": "Pending"}
+    snapshot = snapshot_of([*NODES, *WEB, *waiting])
+    said = check_with([*NODES, *WEB, *waiting], captured_at=float(snapshot.pods.created.max()) + 60)
+    held = [text for grade, text in said["pods"] if grade is Grade.WARNING and "in flight" in text]
+    assert bool(held) is warns
+    if warns:
+        assert "12 pods that start or wait for a node count as moves in flight" in held[0]
+        assert "/default/fresh (12)" in held[0]
+
+
+def test_a_quota_without_room_counts_though_its_pods_are_young():
+    head = HEAD.replace("minPodAge: 0s", "minPodAge: 100000d")
+    loaded = load_text(f"{head}strategies: {{duplicates: {{}}}}".encode(), "policy", REGISTRY)
+    made = check_cluster(snapshot_of([*NODES, *WEB, quota(3)]), loaded, REGISTRY, 0.0)
+    assert worse_than_notes({of.name: of for of in made})["quotas"][0] == "warning"

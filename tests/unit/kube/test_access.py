@@ -26,7 +26,7 @@ def test_the_uid_of_the_system_namespace_is_read():
     ("answer", "error"),
     [
         ({}, "cannot be read"),
-        ({"items": None}, "cannot be read"),
+        ({"items": None}, "no namespace kube-system"),
         (listed(), "no namespace kube-system"),
         (listed(("default", "u1")), "no namespace kube-system"),
         (listed(("kube-system", "")), "no namespace kube-system"),

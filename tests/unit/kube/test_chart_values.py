@@ -55,6 +55,21 @@ def test_an_error_names_the_rules_and_the_values():
     text = str(ForbiddenError(USAGE_RULES))
     assert text.endswith(
         '- {apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"]}\n'
-        "With the chart, set instead: rbac.usage: true"
+        "If it is the account of the chart's release, set instead: rbac.usage: true"
     )
     assert "chart" not in str(ForbiddenError(READ_RULES))
+
+
+@pytest.mark.parametrize(
+    ("user", "named"),
+    [("jane@example.com", False), ("system:serviceaccount:ops:mover", True)],
+)
+def test_who_was_denied_is_named_and_a_person_gets_no_values_of_a_chart(user, named):
+    said = f'pods.metrics.k8s.io is forbidden: User "{user}" cannot list resource "pods"'
+    text = str(ForbiddenError(USAGE_RULES, said))
+    assert text.startswith(f"forbidden: our account {user} may not list")
+    assert ("rbac.usage: true" in text) is named
+
+
+def test_a_list_of_config_maps_by_label_is_not_what_policies_of_namespaces_need():
+    assert name_values([AccessRule("list", "", "configmaps")]) == ()

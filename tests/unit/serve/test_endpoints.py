@@ -289,6 +289,31 @@ def test_a_process_that_has_just_begun_shows_the_moves_that_are_remembered(repor
     assert f"{moved[-1].landed}, as predicted" in head
 
 
+def test_why_the_lease_cannot_be_had_and_a_policy_that_is_invalid_are_said():
+    page = LivePage()
+    page.outlook = Outlook("enforce", 1_800_000_240.0)
+    health = Health(HandClock(1000.0), deadline=120, page=page)
+    health.leads, answers = True, health.paths()
+    health.policy_flaw = "the policy is wrong: rebalancer.yaml:3: mod"
+    assert json.loads(answers["/state"]().body)["troubles"] == [
+        "The policy is wrong: rebalancer.yaml:3: mod"
+    ]
+    values = read_metrics(answers["/metrics"]().body.decode())
+    assert values["rebalancer_policy_invalid",] == 1
+    assert json.loads(answers["/state"]().body)["next"]
+    health.end_term()
+    health.policy_flaw, health.lease_flaw = "", "the Lease ops/mover cannot be had: forbidden"
+    state = json.loads(answers["/state"]().body)
+    assert (state["next"], state["troubles"]) == (
+        "",
+        ["The Lease ops/mover cannot be had: forbidden"],
+    )
+    assert answers["/readyz"]().status == 503
+    assert b"cannot be had: forbidden" in answers["/readyz"]().body
+    values = read_metrics(answers["/metrics"]().body.decode())
+    assert values["rebalancer_policy_invalid",] == values["rebalancer_leads",] == 0
+
+
 def test_what_led_before_shows_no_numbers_of_its_last_run(report):
     health = Health(HandClock(1000.0), deadline=120)
     health.note_report(report, None, 5.0)
@@ -298,6 +323,8 @@ def test_what_led_before_shows_no_numbers_of_its_last_run(report):
     health.end_term()
     values = read_metrics(health.paths()["/metrics"]().body.decode())
     assert ("rebalancer_last_run_exit_code",) not in values
+    # If nobody leads, it is how long there was no run.
+    assert values["rebalancer_last_run_timestamp_seconds",] == 5
     # What was counted by this process goes on being counted.
     assert values["rebalancer_runs_total", "0"] == 1
 

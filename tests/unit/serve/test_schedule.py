@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rebalancer.serve.triggers import parse_schedule
+from rebalancer.serve.triggers import TimeZoneError, parse_schedule
 
 AT = datetime(2026, 11, 20, 10, 1, 30, tzinfo=UTC).timestamp()
 
@@ -35,13 +35,18 @@ def test_cron_is_in_its_time_zone_as_windows_are():
     ("text", "zone"), [("2m", "Asia/Tokyo"), ("0 22 * * *", "Mars"), ("0 22 * * *", "")]
 )
 def test_time_zones_that_say_nothing_are_refused(text, zone):
-    with pytest.raises(ValueError, match="time zone"):
+    with pytest.raises(TimeZoneError, match="time zone"):
         parse_schedule(text, zone)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "0.5", "soon", "* * *", "61 * * * *", "0 0 31 2 *", "@daily"]
+    "text", ["", "0", "0.5", "soon", "* * *", "61 * * * *", "0 0 31 2 *", "@daily", "2x"]
 )
 def test_other_texts_are_refused(text):
     with pytest.raises(ValueError):
         parse_schedule(text)
+
+
+def test_cron_with_too_few_fields_is_shown_its_five():
+    with pytest.raises(ValueError, match="has 4 fields; cron has five, minute hour day month"):
+        parse_schedule("0 22 * *")

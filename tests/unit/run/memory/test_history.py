@@ -1,11 +1,13 @@
 """What ``history`` prints."""
 
 import json
+from dataclasses import replace
 
 import yaml
 
 from rebalancer.commands.history import document_of
-from rebalancer.run.memory.document import Document, StreakMemory
+from rebalancer.plan.plan import Status
+from rebalancer.run.memory.document import Document, RunPart, StreakMemory
 from rebalancer.run.memory.remember import remember, with_history
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 
@@ -92,10 +94,10 @@ def test_runs_that_tried_moves_are_first_with_pod_landing_and_reason():
     start = lines.index("Runs that tried moves, newest first (UTC)")
     api, web = well(owner=API, pod="api-0").move, badly().move
     assert lines[start + 1 : start + 7] == [
-        "  2027-01-15 09:00:00  1 move by mover-1, run run1",
+        "  2027-01-15 09:00:00  1 tried: 1 evicted by mover-1, run run1",
         f"    {web.ref}: n0 -> n0, where it came from",
         f"      {web.strategy}: {web.reason}",
-        "  2027-01-15 08:00:00  1 move by mover-1, run run0",
+        "  2027-01-15 08:00:00  1 tried: 1 evicted by mover-1, run run0",
         f"    {api.ref}: n0 -> n1, as predicted",
         f"      {api.strategy}: {api.reason}",
     ]
@@ -110,5 +112,30 @@ def test_a_long_run_is_cut_in_the_table_and_says_how_many_are_left():
     document = with_history(Document(), "run", "", outcomes, NOW)
     assert (len(document.history[0].moves), document.history[0].more) == (100, 20)
     text = document_of(document, NOW).show("table")
-    assert "120 moves, run run" in text
+    assert "120 tried: 100 evicted, 20 more, run run" in text
     assert "... and 100 more" in text
+
+
+def test_refusals_with_one_message_are_one_line_and_no_line_says_that_nothing_is_remembered():
+    refused = [
+        replace(
+            well(owner=API, pod=f"api-{n}"),
+            status=Status.FAILED,
+            landed=None,
+            message=f"no for api-{n}",
+        )
+        for n in range(23)
+    ]
+    document = Document(history=with_history(Document(), "run", "", refused, NOW).history)
+    text = " ".join(document_of(document, NOW).show("table").split())
+    assert "23 tried: 23 failed, run run" in text
+    assert "and 20 more: failed: no for POD" in text
+    assert "Nothing is remembered" not in text
+
+
+def test_evictions_that_count_without_a_result_are_said():
+    part = RunPart("lost", reserved=1, at=NOW)
+    text = " ".join(document_of(Document(parts=(part,)), NOW).show("table").split())
+    assert "Of run lost 1 eviction counts since 2027-01-15T08:00:00Z without a result" in text
+    ended = RunPart("lost", reserved=1, at=NOW, ended=True)
+    assert "without a result" not in document_of(Document(parts=(ended,)), NOW).show("table")
