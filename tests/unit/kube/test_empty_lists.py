@@ -1,9 +1,13 @@
 """An empty list may be ``null``: API servers write it so for metadata, and proxies for anything."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.doctor.server import list_cron_jobs
+from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import find_memory, list_memories
 from rebalancer.kube.events import list_move_events
 from rebalancer.kube.evict import read_disruptions_allowed
@@ -18,7 +22,7 @@ def _pods_on(client, node):
     return len(read.living.pods)
 
 
-READERS = {
+READERS: dict[str, tuple[Callable[[Client], Any], Any]] = {
     "ConfigMaps of releases": (list_memories, []),
     "CronJobs": (list_cron_jobs, []),
     "budgets": (lambda client: read_disruptions_allowed(client, "shop/b", seconds=5), None),
