@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.zones import closed_zones
 
 
 @click.command(
@@ -67,8 +69,15 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         run, _ = recall(reading.run, source, reading)
         report = judge_machines(run, source, reading.snapshot)
         report = replace(report, moves=_moves(run, reading.snapshot))
+    troubles = list(_troubles(run, reading.snapshot, reading.clock_skew))
+    run.notes.extend(troubles)
     data = {**_head(run, source, reading.snapshot), **capacity_data(report)}
-    ReportDocument(format_capacity(report), data).print_to(environment, options.ending.output)
+    blocks = [
+        *(f"Note: {one}" for one in troubles),
+        *[""] * bool(troubles),
+        *format_capacity(report),
+    ]
+    ReportDocument(blocks, data).print_to(environment, options.ending.output)
     return ExitCode.DONE
 
 
@@ -78,6 +87,14 @@ def _moves(run: RunContext, snapshot: Snapshot) -> dict[str, int]:
         return {}
     plan = make_plan(run.rules, snapshot, run.timings, history=run.history).plan
     return Counter(move.makes_way_for for move in plan.moves if move.room is not None)
+
+
+def _troubles(run: RunContext, snapshot: Snapshot, clock_skew: float) -> Iterator[str]:
+    """Yield why nothing is moved or removed now, whatever the report says of each node."""
+    for why in run.rules.standstill(snapshot, clock_skew, run.history):
+        yield f"a run stands still now, and no machine is removed: {why}"
+    if why := closed_zones(snapshot):
+        yield why
 
 
 def _head(run: RunContext, source: Source, snapshot: Snapshot) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from rebalancer.machines.drain.preflight import (
     check,
     refuses,
     unforeseen,
+    warn_of_outage,
     with_refusals,
     without_budgets,
 )
@@ -474,6 +475,7 @@ class NodeCommand:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             snapshot = choice.expect(reading.snapshot)
             checks = self._checks(run, snapshot, names)
+            self._keep_notes(list(warn_of_outage(snapshot, names)))
             if self.options.dry_run == "server" and source.client is not None:
                 checks = ask_server(source.client, snapshot, checks)
             return Preflight(source.name, snapshot, names, checks)

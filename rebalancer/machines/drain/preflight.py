@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, Restart, evict
 from rebalancer.machines.drain.triage import Fate, Triaged
@@ -23,6 +24,7 @@ from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import GangKey, PodClass, Snapshot
 from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.snapshot.zones import closed_zones
 from rebalancer.wire.times import rfc3339
 
 STRATEGY = "leaving"
@@ -54,6 +56,7 @@ REFUSING = frozenset(
 )
 """Verdicts that end a drain before it begins: it would never be done."""
 _ORDER = list(DrainVerdict)
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,19 @@ class NodeCheck:
 def refuses(checks: Sequence[NodeCheck]) -> bool:
     """Return whether the drain must not start."""
     return any(check.verdict in REFUSING for check in checks)
+
+
+def warn_of_outage(snapshot: Snapshot, names: Sequence[str]) -> Iterator[str]:
+    """Yield what keeps the pods of the nodes ``names`` from ending, and which zones take no replacement."""
+    nodes = snapshot.nodes
+    silent = [name for name in names if not nodes.ready[nodes.index[name]]]
+    if silent:
+        yield (
+            f"{and_more(silent, _SHOWN)} not Ready: evicted pods stay Terminating until the kubelet answers, or the node is"
+            " deleted"
+        )
+    if why := closed_zones(snapshot):
+        yield why
 
 
 def without_budgets(snapshot: Snapshot) -> Snapshot:

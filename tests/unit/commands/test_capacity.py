@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.commands.called import called
 
 _EXAMPLE = "docs/examples/capacity.zip"
@@ -88,3 +89,14 @@ def test_says_which_pods_hold_nodes_and_on_how_few_they_fit():
     assert [(one["name"], one["pods"]) for one in pins["causes"]] == [("safeToEvict", 4)]
     # One node for one pod: the node says it.
     assert "held by" not in called("capacity", "--snapshot", _EXAMPLE).stdout
+
+
+def test_an_outage_stands_before_all_else(tmp_path):
+    """Two of three nodes are silent: neither what could be removed, nor a drain, reads as if nothing were wrong."""
+    objects = [node("n0", "a"), node("n1", "b", ready=False), node("n2", "c", ready=False)]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": [*objects, *workload("web", ["n0"])]}))
+    first = called("capacity", "--snapshot", str(path)).stdout.partition("\n")[0]
+    assert first.startswith("Note: a run stands still now, and no machine is removed: 2 of 3 nodes")
+    drained = called("drain", "n1", "--dry-run", "--snapshot", str(path))
+    assert "Note: n1 not Ready: evicted pods stay Terminating" in drained.stdout
