@@ -104,17 +104,19 @@ def test_drifts_are_medians_of_clusters_and_sums_of_pods():
     assert rows[peer + "falls silent, and stays so"].startswith("33.3%")
 
 
-def test_a_zone_that_is_never_even_again_has_no_time_and_is_counted():
-    episode = {"contender": "peer", "evictions": 5, "while_closed": 3, "silent": False, "twice": 1}
-    back = {**episode, "episode": "back", "even_after": 2, "seconds": 20.4, "breaches": []}
-    never = {**episode, "episode": "closed", "even_after": None, "seconds": None}
-    never["breaches"] = ["blue: 1 of 2 serve"]
-    rows = rows_of("zones", f"{json.dumps(back)}\n{json.dumps(never)}")
-    assert "even in 1 of 1, after 2 (2 to 2) runs" in rows["descheduler: a zone comes back"]
-    closed = rows["descheduler: another one closes"]
-    assert "even in 0 of 1, after - runs" in closed
-    assert "3 while it was closed" in closed
-    assert closed.endswith("serving endpoints below minAvailable: 1")
+def test_days_on_which_nothing_is_even_again_have_no_time():
+    day = {"contender": "ours", "evictions": 5, "below": 0, "closed": 0, "loud": 0, "uneven": 0}
+    days = [{**day, "back": [6.4, 20.0]}, {**day, "back": [8.0]}]
+    never = {**day, "contender": "peer", "below": 1, "closed": 3, "uneven": 2, "back": []}
+    rows = rows_of("zones", *map(json.dumps, [*days, never]), "ours: {'evictions': 10}")
+    ours, peer = rows["kube-rebalancer: 2 days"], rows["descheduler: 1 day"]
+    assert ours.startswith(
+        "a zone that is back until all is even: median 8 (6 to 20) s, worst 20 s (3 returns); 10"
+    )
+    assert peer.startswith(
+        "a zone that is back until all is even: never (0 returns); 5 evictions, 3 of them"
+    )
+    assert "below minAvailable: 1; " in peer
 
 
 def test_what_is_saved_is_a_share_of_the_price_of_each_cluster():
