@@ -39,7 +39,7 @@ Rules: 2, 2 unmet
   topology-spread: Deployment/shop/web over topology.kubernetes.io/zone (soft)
       asks for at most 1 apart
       now a 3, b 1, c 0: 1 unmet; at least 1 move would fix it
-      after the plan a 2, b 1, c 1: holds
+      after the plan most probably a 2, b 1, c 1: holds
 
 PodDisruptionBudgets
   shop/web allows 1 disruption now (4 healthy, 3 desired), over 4 pods of it

@@ -45,7 +45,7 @@ def test_a_lost_report_of_a_run_that_evicted_is_said_with_exit_code_4(tmp_path, 
         assert run(cluster, tmp_path, io.StringIO(), err, quiet=True) == ExitCode.DONE
 
 
-def cannot(*_: object) -> str:
+def cannot(*_: object, **__: object) -> str:
     raise RuntimeError("a fault of a strategy")
 
 
@@ -71,7 +71,7 @@ def test_a_run_that_evicts_nothing_may_still_be_ended_while_it_is_explained(
         policy = NOW_POLICY.replace("anti-affinity: {}", f"anti-affinity: {{mode: {mode}}}")
         runner = Runner(cluster, tmp_path, policy)
 
-        def stopped(*_: object) -> str:
+        def stopped(*_: object, **__: object) -> str:
             seen.append(runner.environment.committed.is_set())
             return ""
 
