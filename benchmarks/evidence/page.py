@@ -53,7 +53,10 @@ def _describe(one: Experiment) -> list[str]:
         lines += [*tables, ""] if tables else []
         if len(done) < len(one.parts):
             lines.append(f"{len(done)} of {len(one.parts)} parts; the others were not run.\n")
-        lines.append(f"Commit {done[-1]['commit']}, {done[-1]['machine']}, load {_loads(done)}.\n")
+        commits = list(dict.fromkeys(part["commit"] for part in done))
+        lines.append(
+            f"Commit{'s' * (len(commits) > 1)} {', '.join(commits)}, {done[-1]['machine']}, load {_loads(done)}.\n"
+        )
     lines.append(f"```\n{_shown(one)}\n```\n")
     lines.append(f"Where it loses: {one.loses}.\n")
     return lines

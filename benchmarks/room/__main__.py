@@ -104,11 +104,14 @@ def end_of(made: RoomCluster, plan: Plan) -> tuple[tuple[int, ...], str]:
         work = by_name[move.pod.rpartition("-")[0]]
         work.on.remove(index[move.node])
         wrong = wrong or (f"{move.pod} is fixed" if work.fixed else "")
-    for move in plan.moves:
-        work, n = by_name[move.pod.rpartition("-")[0]], index[move.landings[0].node]
-        if not made.takes(work, n):
+    # Where several landings are as likely, a pod takes what those without a choice leave.
+    for move in sorted(plan.moves, key=lambda move: len(move.landings)):
+        work = by_name[move.pod.rpartition("-")[0]]
+        nodes = [index[landing.node] for landing in move.landings]
+        fits = [n for n in nodes if made.takes(work, n)]
+        if not fits:
             wrong = wrong or f"{move.pod} does not fit on {move.landings[0].node}"
-        work.on.append(n)
+        work.on.append((fits or nodes)[0])
     return tuple(let_in[priority] for priority in priorities), wrong
 
 
