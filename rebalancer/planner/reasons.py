@@ -88,7 +88,7 @@ def stopped(
     nothing = "Nothing more" if moves else "Nothing"
     declined = any(skip.code in DECLINED for skip in skips)
     gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
-    if Code.BUDGET.value in codes:
+    if codes and min(codes.items(), key=_most_first)[0] == Code.BUDGET.value:
         gained = "can be moved within the budgets" + (" of one run" if moves else "")
     head = f"{nothing} {gained}"
     head += " yet" if any(map(_waits, skips)) or codes.keys() & _NEXT_RUN else ""

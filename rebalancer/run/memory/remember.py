@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -152,7 +152,8 @@ def with_streaks(
         # Another run may have seen something newer meanwhile.
         newer = seen if seen.at >= known.at else known
         runs = _keep_longest(newer.runs)
-        recent = _keep_longest({node: of for node, of in newer.recent.items() if node not in gave})
+        left = {node: of for node, of in newer.recent.items() if node not in gave}
+        recent = _keep_longest(left, int.bit_count)
         new = StreakMemory(at, runs, recent)
         changed = (runs, recent) != (known.runs, known.recent)
         if changed or gave or ((runs or recent) and at > known.at + _WRITTEN_AGAIN_AFTER):
@@ -160,11 +161,11 @@ def with_streaks(
     return msgspec.structs.replace(document, streaks=dict(sorted(kept.items())))
 
 
-def _keep_longest(runs: Mapping[str, int]) -> dict[str, int]:
-    """Return the nodes that fit into the limit, longest streaks first, ordered by name; ``runs``: numbers, or bits."""
+def _keep_longest(runs: Mapping[str, int], length: Callable[[int], int] = int) -> dict[str, int]:
+    """Return the nodes that fit into the limit, ordered by name; those with the most runs, by ``length``, come first."""
     kept: dict[str, int] = {}
     room = _MAX_BYTES
-    for name, count in sorted(runs.items(), key=lambda item: (-item[1], item[0])):
+    for name, count in sorted(runs.items(), key=lambda item: (-length(item[1]), item[0])):
         room -= len(name) + len(str(count)) + 4
         if room < 0:
             break

@@ -123,6 +123,20 @@ def skips(*codes):
                 "(1 Budget)."
             ),
         ),
+        # One of three rules waits for a budget: it is not why the plan ends.
+        (
+            (
+                [MOVE],
+                skips(Code.BUDGET),
+                after(3),
+                Backlog(),
+                None,
+                None,
+                Eagerness.CAREFUL,
+                rules("NoRoom", "Budget", "NoRoom"),
+            ),
+            "Nothing more can be gained: 3 rules stay unmet (2 NoRoom, 1 Budget).",
+        ),
         (
             ([MOVE], [], after(2), Backlog(), None, None, Eagerness.CAREFUL, (), 0.001),
             (

@@ -100,3 +100,11 @@ def test_of_too_many_nodes_those_seen_for_longest_are_kept():
     )
     assert sum(count == 2 for count in kept_runs.values()) == 1000
     assert list(kept_runs) == sorted(kept_runs)
+
+
+def test_of_too_many_nodes_those_over_used_most_often_are_kept_however_long_ago():
+    """Bits: the newest run is the lowest one, so that a large number is an old run, and not many."""
+    recent = {f"node-{i:06d}": 0b10000 if i < 19_000 else 0b00111 for i in range(20_000)}
+    kept_bits = kept(None, Streaks(NOW, {}, recent)).recent
+    assert sum(bits == 0b00111 for bits in kept_bits.values()) == 1000
+    assert len(kept_bits) < len(recent)
