@@ -259,18 +259,14 @@ class NodeReplacement:
         return self._choice.still_has(node)
 
     def _may_be_ending(self, stage: Stage | None) -> bool:
-        """Return whether another process may be removing a machine: its hook has ended after a time at the latest."""
-        if stage is None or stage.phase is not ReplacePhase.REMOVING or self._hook is None:
+        """Return whether any process may be removing a machine: its hook has ended after a time at the latest."""
+        if stage is None or self._hook is None:
             return False
-        return self._is_recent(stage)
+        return _is_being_removed(stage, self._command.environment.clock.unix())
 
     def is_removed_elsewhere(self, stage: Stage) -> bool:
         """Return whether another process is about to remove a machine, or does so."""
-        elsewhere = stage.phase is ReplacePhase.REMOVING and stage.by != self._by
-        return elsewhere and self._is_recent(stage)
-
-    def _is_recent(self, stage: Stage) -> bool:
-        return self._command.environment.clock.unix() - stage.at < SECONDS
+        return is_removed_elsewhere(stage, self._by, self._command.environment.clock.unix())
 
     def leave_out(self, name: str, why: str) -> None:
         """Give back a node that is not replaced, and whose machine does not end."""
@@ -395,6 +391,15 @@ class NodeReplacement:
         if why != self._said:
             self._said = why
             self._command.progress.note("waiting", f"waiting  for {why}")
+
+
+def _is_being_removed(stage: Stage, now: float) -> bool:
+    return stage.phase is ReplacePhase.REMOVING and now - stage.at < SECONDS
+
+
+def is_removed_elsewhere(stage: Stage, by: str, now: float) -> bool:
+    """Return whether, at Unix second ``now``, another process than ``by`` is about to remove a machine, or does so."""
+    return stage.by != by and _is_being_removed(stage, now)
 
 
 def replace_each(nodes: NodeReplacement, pace: ReplacementPace, stop: Stop) -> Course[str | None]:

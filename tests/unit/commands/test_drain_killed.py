@@ -1,6 +1,7 @@
 """Drains that are killed after any write, and two at once, in an embedded cluster."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -102,3 +103,29 @@ def test_a_drain_that_ends_after_its_node_was_uncordoned_leaves_nothing_on_it():
         assert drained(cluster, "n1", stop=Once(uncordoned)).code == 4
         assert not is_cordoned(cluster, "n1")
         assert annotation(cluster, "n1") is None
+
+
+def test_two_drains_at_once_empty_the_nodes_and_evict_nothing_else():
+    with embedded_nodes(*OLD, "n3", "n4") as cluster:
+        crowded(cluster)
+        there = {name for node in OLD for name in pods_on(cluster, node)}
+        with ThreadPoolExecutor(2) as pool:
+            both = list(
+                pool.map(
+                    lambda name: drained(cluster, *OLD, timeout=600.0, environ={"POD_NAME": name}),
+                    ("one", "other"),
+                )
+            )
+        cluster.settle()
+        assert [done.code for done in both] == [0, 0], [done.err for done in both]
+        evicted = [
+            one["pod"]
+            for done in both
+            for one in done.report["outcomes"]
+            if one["outcome"] == "evicted"
+        ]
+        # Of a pod that both ask for in the same moment the server says yes to both; nothing else goes.
+        assert {name.rpartition("/")[2] for name in evicted} == there
+        assert [pods_on(cluster, node) for node in OLD] == [[], []]
+        assert all(is_cordoned(cluster, node) and annotation(cluster, node) is None for node in OLD)
+        assert cluster.get("Deployment", "web")["status"]["readyReplicas"] == 6

@@ -458,6 +458,31 @@ def test_what_another_process_may_be_removing_is_not_given_back_before_its_time(
         assert (done.code == 0, is_cordoned(cluster, "n2")) == (is_open, not is_open), done.err
 
 
+@pytest.mark.parametrize(
+    ("by", "ago", "is_left"),
+    [("other", 20.0, True), ("other", 1200.0, False), ("own", 20.0, False)],
+)
+def test_a_machine_that_another_process_removes_is_not_removed_twice(by, ago, is_left, tmp_path):
+    removed = tmp_path / "removed"
+    with embedded_nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.settle()
+        here = {"POD_NAME": "own"}
+        assert replaced(cluster, environ=here, then=writes_to(removed), pause_after=1).code == 0
+        metadata = cluster.get("Node", "n1")["metadata"]
+        record = json.loads(metadata["annotations"]["rebalancer/drain"])
+        at = SystemClock().unix() - ago
+        stage = {"phase": "removing", "by": by, "at": at, "uid": metadata["uid"]}
+        text = {"rebalancer/drain": json.dumps({**record, "stage": stage})}
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "annotations": text}}
+        )
+        until = "waiting  for another replacement" if is_left else None
+        done = replaced(cluster, until, environ=here, then=writes_to(removed), timeout=30.0)
+        names = removed.read_text().split()
+        assert (names.count("n1"), done.code == 0) == (1 if is_left else 2, not is_left), done.err
+
+
 def test_a_policy_without_strategies_is_no_reason_to_say_that_nothing_moves(tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\n")

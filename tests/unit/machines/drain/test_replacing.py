@@ -88,8 +88,7 @@ class Process:
         return None
 
     def is_removed_elsewhere(self, stage):
-        elsewhere = stage.phase is ReplacePhase.REMOVING and stage.by != self.by
-        return elsewhere and self.world.now - stage.at < replacing.SECONDS
+        return replacing.is_removed_elsewhere(stage, self.by, self.world.now)
 
     def leave_rest(self, begun):
         self.step()
