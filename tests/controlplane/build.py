@@ -105,9 +105,10 @@ def find_newest() -> str:
             version = tag.removeprefix("v")
             try:
                 _write_module(folder, version)
-            except GroundError as error:
-                lacking = "; ".join(sorted(set(_LACKING.findall(str(error))))) or str(error)
-                sys.stderr.write(f"Kubernetes {version} cannot be built: no {lacking}\n")
+            except (GroundError, ValueError) as error:
+                lacking = "; ".join(sorted(set(_LACKING.findall(str(error)))))
+                why = f"no {lacking}" if lacking else str(error)
+                sys.stderr.write(f"Kubernetes {version} cannot be built: {why}\n")
             else:
                 return version
     raise GroundError("no version of Kubernetes can be built from what the module proxy has")
@@ -118,7 +119,7 @@ def _write_module(folder: Path, version: str) -> None:
         sys.stderr.write(f"Kubernetes {version}: {what}, since the module proxy lacks newer ones\n")
 
 
-_LACKING = re.compile(r"(\S+@v\S+): reading ")
+_LACKING = re.compile(r"""([^\s"]+@v\S+): reading """)
 """A module that the proxy does not have, in what Go says."""
 
 
@@ -247,7 +248,9 @@ def go(arguments: Sequence[str], folder: Path) -> str:
         env={"GOTOOLCHAIN": "auto", **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
     )
     if done.returncode != 0:
-        tail = "\n".join(done.stderr.strip().splitlines()[-_MAX_LINES:])
+        # With -json it says on standard output what failed.
+        said = done.stderr.strip() or done.stdout.strip()
+        tail = "\n".join(said.splitlines()[-_MAX_LINES:])
         raise GroundError(
             f"`go {arguments[0]}` failed (Go 1.26 or newer is needed, and a module proxy):\n{tail}"
         )

@@ -10,7 +10,6 @@ stood before (:data:`_SPLIT`), in a folder beside go.mod. What that changes is r
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +37,8 @@ _SPLIT = {
 """Conversions stayed behind, in packages of the same name; texts that they share with the types did not."""
 _ONLY_IN_TESTS = {"k8s.io/ktesting": ("", "format", "initoption")}
 """Modules that no program needs, with their packages: `go mod tidy` wants them to exist."""
+_LACKED = re.compile(r"/@v/\S+: (404|410) |unknown revision |This module version is not available")
+"""In what Go says of a version that the module proxy does not have; proxies that forbid some versions answer the last."""
 _DIFFING = "sigs.k8s.io/structured-merge-diff"
 
 
@@ -59,7 +60,8 @@ def write(folder: Path, version: str, go: Go) -> Sequence[str]:
     """Write go.mod and go.sum for a Kubernetes version into a folder that holds main.go; return what differs from it.
 
     Raises:
-        RuntimeError: the module proxy lacks more than what can be made here.
+        RuntimeError: the module proxy lacks more than what can be made here, or could not be asked.
+        ValueError: the go.mod of that version has another form.
     """
     upstream = Path(download(f"k8s.io/kubernetes@v{version}", folder, go)["GoMod"]).read_text()
     replaced, differs = dict[str, str](), []
@@ -89,7 +91,8 @@ def _stand_in(folder: Path, upstream: str, version: str, go: Go) -> Iterator[tup
                 _write(made / package / "doc.go", f"package {name}\n")
             yield module, f"./{made.name}", ""
         _write(made / "go.mod", f"module {module}\n\ngo {_one(_GO, upstream)}\n")
-    path, wanted = re.findall(rf"^\s+({_DIFFING}/v\d+) (\S+)", upstream, re.MULTILINE)[0]
+    path = _one(_DIFFING_PATH, upstream)
+    wanted = _one(rf"^\s+{path} (\S+)", upstream)
     if own and not _is_served(f"{path}@{wanted}", folder, go):
         patch = f"{wanted.rpartition('.')[0]}.0"
         yield path, f"{path} {patch}", f"{path} is {patch}"
@@ -98,7 +101,7 @@ def _stand_in(folder: Path, upstream: str, version: str, go: Go) -> Iterator[tup
 def _move(origin: Path, made: Path, module: str, upstream: str) -> None:
     """Copy packages to a module of their own: what they import of each other, and of newer modules, is renamed."""
     of = _SPLIT[module]
-    diffing = _one(rf"^\s+({_DIFFING}/v\d+) ", upstream)
+    diffing = _one(_DIFFING_PATH, upstream)
     for folder in of.folders:
         for file in sorted((origin / folder).rglob("*.go")):
             code = file.read_text().replace(f'"{of.origin}/', f'"{module}/')
@@ -115,10 +118,15 @@ def _write(file: Path, text: str) -> None:
 
 
 def _is_served(module: str, folder: Path, go: Go) -> bool:
-    with suppress(RuntimeError):
+    """Return whether the module proxy has a module; what else may fail, such as the network or a checksum, is raised."""
+    try:
         download(module, folder, go)
-        return True
-    return False
+    except RuntimeError as error:
+        text = str(error)
+        if "verifying " in text or _LACKED.search(text) is None:
+            raise
+        return False
+    return True
 
 
 def render(upstream: str, version: str, replaced: Mapping[str, str]) -> str:
@@ -158,6 +166,7 @@ def _find_staging(upstream: str) -> Sequence[str]:
 
 
 _GO = r"^go (\S+)$"
+_DIFFING_PATH = rf"^\s+({_DIFFING}/v\d+) "
 _PACKAGE = r"^(package \w+)$"
 _LITERAL = re.compile(r"^var \w+ = \[\]byte\(.*\)$", re.MULTILINE)
 

@@ -148,7 +148,7 @@ def test_a_pending_pod_triggers_nothing_before_it_is_as_old_as_new_pod_delay(del
     states = GroupStates(times=_times(new_pod_delay=delay))
     triggering = states.inputs(snapshot, groups, Given(groups.groups)).triggering
     assert triggering is not None
-    rows = np.flatnonzero(triggering)
+    rows = np.flatnonzero(triggering).tolist()
     assert sorted(snapshot.pods.name[row].removesuffix("-0") for row in rows) == triggers
 
 
