@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.controlplane import build, gomod
+from tests.controlplane.__main__ import main
 from tests.controlplane.build import GroundError
 
 _UPSTREAM = """\
@@ -116,3 +117,12 @@ def test_a_version_whose_go_mod_has_another_form_is_said_and_passed_over(
     monkeypatch.setattr(build, "go", go(**{"v9.10.0": new}))
     assert build.find_newest() == "9.9.9"
     assert "Kubernetes 9.10.0 cannot be built: the go.mod of Kubernetes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("newest", "is_said"), [(build.VERSIONS[-1], False), ("9.9.9", True)])
+def test_another_version_than_the_docs_name_is_said(newest, is_said, monkeypatch, capsys):
+    monkeypatch.setattr(build, "find_newest", lambda: newest)
+    assert main(["newest"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{newest}\n"
+    assert (f"docs/project/kubernetes.md says {build.VERSIONS[-1]}" in printed.err) is is_said
