@@ -28,7 +28,7 @@ from rebalancer.planner.together import TogetherJudge, TogetherRules
 from rebalancer.planner.trial import Trial
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
-from rebalancer.snapshot.marks import find_marked
+from rebalancer.snapshot.marks import find_marked, find_marked_by_others
 from rebalancer.snapshot.protect import ALONE, PASSING
 from rebalancer.wire.marks import PINS
 
@@ -135,8 +135,9 @@ class EmptyingTrial:
         """
         self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
         self._draft, self._pods, self._others = draft, pods, others
-        # A mark takes the place of the one that a node has because pods hold it.
-        self._marked = find_marked(draft.snapshot, PINS) & (not removes)
+        # A mark takes the place of the one that a node has because pods hold it, and a node has one of that key.
+        pinned = find_marked(draft.snapshot, PINS) | find_marked_by_others(draft.snapshot, PINS)
+        self._marked = pinned & (not removes)
         guard = guard_term(draft.view)
         self._judge = Judge(draft.view, draft.enforced, guard, draft.settings.threshold)
         self._together = TogetherJudge(draft, self._judge, draft.enforced, guard)
@@ -251,6 +252,8 @@ class Emptier:
         closed = np.flatnonzero(others).astype(np.int32)
         self._trial = EmptyingTrial(draft, self._pods, closed, removes=removes)
         self._removes = removes
+        # A node has one mark of that key: what another release has marked cannot be marked as to be empty.
+        self._taken = find_marked_by_others(draft.snapshot, PINS) & (not removes)
         self._why: dict[int, NodeVerdict] = {}
 
     @property
@@ -449,6 +452,9 @@ class Emptier:
                     f" the policy asks for {least:.2f}"
                 )
                 self._keep(node, NodeVerdict(NodeCode.LOW_GAIN, text))
+            elif self._taken[node]:
+                text = "another release has marked it, since pods hold it"
+                self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, text))
             else:
                 yield node
 

@@ -185,7 +185,7 @@ def _exit_code(
         if execution.refused is not None:
             return ExitCode.UNREADABLE
         if execution.failed:
-            untouched = run.environment.stop.is_set() and _did_nothing(planned, execution)
+            untouched = run.environment.stop.is_set() and _did_nothing(execution)
             return ExitCode.STOPPED if untouched else ExitCode.PARTIAL
     if _is_red(ending.fail_on, planned, execution):
         return ExitCode.ASKED_RED
@@ -195,13 +195,11 @@ def _exit_code(
     return ExitCode.MOVES_PLANNED if wanted and not run.acts else ExitCode.DONE
 
 
-def _did_nothing(planned: Planned, execution: Execution) -> bool:
+def _did_nothing(execution: Execution) -> bool:
     """Return whether the cluster certainly has not been changed."""
     statuses = [one.status for one in execution.outcomes]
     evicted = any(status.may_have_evicted or status.is_failure for status in statuses)
-    return not (
-        evicted or execution.marks_left or planned.plan.emptied or planned.plan.pinned_nodes
-    )
+    return not (evicted or execution.marks_left or execution.marks_changed)
 
 
 def _is_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:

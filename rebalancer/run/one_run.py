@@ -6,7 +6,7 @@ Dry runs and reviewed plans differ only in where a plan comes from and ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -255,7 +255,7 @@ def act(
     ``rebalancer.run.execution.act.Acting``; without ``grace`` pods have the policy's grace periods.
 
     Raises:
-        MarksError: marks on nodes could not be removed or set; nothing was moved.
+        MarksError: marks on nodes could not be removed or set; no pod was moved, and other nodes may have been marked.
         ClusterReadError: the evictions could not be reserved in the budget per hour; nothing was moved.
     """
     from rebalancer.run.execution.act import Acting, of_next_wave  # noqa: PLC0415
@@ -273,8 +273,7 @@ def act(
         why = memory.save((), run.environment.clock.unix(), reserved=first)
         if why is not None and run.rules.counts_the_hour:
             raise ClusterReadError(f"nothing was moved: {why}")
-    if marker is not None:
-        _mark_lastingly(marker, EMPTY, planned.plan.emptied, run, reading, planned.plan)
+    changed = marker is not None and _mark_lastingly(marker, EMPTY, run, reading, planned.plan)
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
@@ -289,6 +288,8 @@ def act(
         grace=grace,
     )
     execution = acting.execute(planned, reading.kept, reading.clock_skew)
+    if execution is not None:
+        execution = replace(execution, marks_changed=changed)
     return execution if marker is None else _mark_pinned(marker, run, reading, planned, execution)
 
 
@@ -310,20 +311,22 @@ def _make_remember(memory: MemoryStore | None, clock: SystemClock) -> Remember:
 def _mark_lastingly(
     marker: Marker,
     reason: str,
-    nodes: Collection[str] | None,
     run: RunContext,
     reading: Reading,
     plan: Plan,
-) -> None:
-    """Mark exactly ``nodes`` for ``reason``, so that no pod comes there; None leaves marks as they are.
+) -> bool:
+    """Mark exactly the nodes that the plan names for ``reason``, EMPTY or PINS; return whether a node was changed.
+
+    Where the plan names none (None) marks stay as they are.
 
     Raises:
-        MarksError: they could not be marked.
+        MarksError: they could not be marked; some of them may have been.
     """
+    nodes = plan.emptied if reason == EMPTY else plan.pinned_nodes
     if nodes is None:
-        return
+        return False
     try:
-        marker.keep_marked(
+        return marker.keep_marked(
             reason,
             nodes,
             plan.empty_for,
@@ -331,7 +334,8 @@ def _mark_lastingly(
             name_in_lasting_marks(run.state.lease),
         )
     except ClusterReadError as error:
-        raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
+        what = "as to be empty" if reason == EMPTY else "as held by pods that stay"
+        raise MarksError(f"nodes could not be marked {what}: {error}") from None
 
 
 def _mark_pinned(
@@ -346,17 +350,19 @@ def _mark_pinned(
     Only after the moves: their landings were predicted without these marks.
 
     Raises:
-        MarksError: they could not be marked, and nothing was moved.
+        MarksError: they could not be marked; no pod was moved, and nodes may have been marked as to be empty.
     """
     if run.stop.reason() is not None:
         return execution
     try:
-        _mark_lastingly(marker, PINS, planned.plan.pinned_nodes, run, reading, planned.plan)
+        changed = _mark_lastingly(marker, PINS, run, reading, planned.plan)
     except MarksError as error:
         if execution is None:
             raise
         run.notes.append(str(error))
-        return replace(execution, failed=True)
+        return replace(execution, failed=True, marks_changed=True)
+    if execution is not None and changed:
+        return replace(execution, marks_changed=True)
     return execution
 
 

@@ -26,8 +26,11 @@ from rebalancer.wire.objects import Taint
 
 _SHOWN = 5
 _FOR_EVER = 10 * 365 * 86_400.0
-_OF_ANOTHER = "of-another-run"
-"""Value of a taint in place of the mark of another run, which it has neither to renew nor to remove."""
+
+
+def _of_another(reason: str) -> str:
+    """Return the value of a taint in place of the mark of another run, which it has neither to renew nor to remove."""
+    return f"{reason}-of-another-run"
 
 
 def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
@@ -78,7 +81,7 @@ def as_planned_on(
         if mark is None or mark.expires <= now:
             return None if removes_stale else taint
         if runs is not None and mark.run not in runs:
-            return Taint(key=taint.key, value=_OF_ANOTHER, effect=taint.effect)
+            return Taint(key=taint.key, value=_of_another(mark.reason), effect=taint.effect)
         return None if mark.reason == STEER else taint
 
     kept = tuple(
@@ -95,11 +98,10 @@ def to_be_empty(snapshot: Snapshot) -> Bools:
     return find_marked(snapshot, EMPTY)
 
 
-def find_marked_by_others(snapshot: Snapshot) -> Bools:
-    """Return the nodes (N,) that another run keeps empty; ``snapshot`` is one of :func:`as_planned_on`."""
-    return _with_taint(
-        snapshot.nodes, lambda taint: taint.key == KEYS[EMPTY] and taint.value == _OF_ANOTHER
-    )
+def find_marked_by_others(snapshot: Snapshot, reason: str = EMPTY) -> Bools:
+    """Return the nodes (N,) that another run has marked for ``reason``; ``snapshot`` is one of :func:`as_planned_on`."""
+    key, value = KEYS[reason], _of_another(reason)
+    return _with_taint(snapshot.nodes, lambda taint: (taint.key, taint.value) == (key, value))
 
 
 def _with_taint(nodes: Nodes, which: Callable[[Taint], bool]) -> Bools:

@@ -287,6 +287,31 @@ def test_a_node_that_another_release_empties_is_left_to_it_and_takes_no_pods(
         assert plan.nodes["n1"].message == "another release keeps it empty"
 
 
+@pytest.mark.parametrize(
+    ("held", "verdict", "text"),
+    [
+        ({"rebalancer/evict": "false"}, NodeCode.POD_STAYS, "rebalancer/evict"),
+        ({}, NodeCode.NOT_ELIGIBLE, "another release has marked it, since pods hold it"),
+    ],
+)
+def test_a_node_that_another_release_marks_because_of_its_pods_is_not_closed(held, verdict, text):
+    """Only n1 has room for the pods of n2; what holds n1 for the other release may be no reason for this one."""
+    pins = {**MARK, "value": "pins.20280101T000000Z.r1"}
+    objects = [
+        node("n0", cpu="2"),
+        node("n1", cpu="16", taints=[pins]),
+        node("n2", cpu="1"),
+        *workload("full", ["n0", "n0"], cpu="900m", annotations={"rebalancer/evict": "false"}),
+        *workload("theirs", ["n1", "n1", "n1"], cpu="500m", annotations=held),
+        *workload("ours", ["n2", "n0"], cpu="200m"),
+    ]
+    plan = planned(objects, runs={"r2", "passing"})
+    assert (left_by(plan), plan.emptied) == (["n2"], ("n2",))
+    assert {landing.node for move in plan.moves for landing in move.landings} == {"n1"}
+    assert code(plan, "n1") is verdict
+    assert text in plan.nodes["n1"].message
+
+
 def test_marks_by_which_a_run_steers_are_its_own_between_its_waves_under_either_name():
     steering = {**MARK, "key": "rebalancer/mark", "value": "steer.20280101T000000Z.r1"}
     snapshot = snapshot_of([node("n0"), node("n1", taints=[steering])])

@@ -100,6 +100,8 @@ class Execution:
     """The API server refused the first eviction outright (exit code 3)."""
     marks_left: bool = False
     """Marks of this run could not be removed from nodes."""
+    marks_changed: bool = False
+    """Marks that outlast the run were set, renewed or removed, or may have been."""
     now: ClusterNow | None = None
     """The cluster as the run has left it; None where it could not be read again, or need not be."""
 

@@ -132,8 +132,10 @@ class Marker:
         lasts: float,
         marks: Iterable[tuple[str, str]],
         name: str,
-    ) -> None:
-        """Mark exactly ``nodes`` for ``reason`` (EMPTY or PINS), for ``lasts`` seconds; these marks outlast the run.
+    ) -> bool:
+        """Mark exactly ``nodes`` for ``reason`` (EMPTY or PINS), for ``lasts`` seconds; return whether a node was changed.
+
+        These marks outlast the run.
 
         ``marks``: the existing marks as (node, value); our own contain ``name`` instead of the run. Marks of others
         are not changed, nor are marks with more than half of their time left. A node has one of the two.
@@ -162,9 +164,10 @@ class Marker:
         fine = {n for n, mark in live.items() if mark.run != name or mark.expires >= half}
         _each(remove, excess)
         # What cannot be marked is gone, or marked by another run since: it stays empty either way.
-        _each(keep, missing := sorted(set(nodes) - fine))
+        refused = _each(keep, missing := sorted(set(nodes) - fine))
         if excess or missing:
             self._stop.wait(self._seen)
+        return bool(excess) or None in refused
 
     def clear(self) -> list[str]:
         """Remove every mark of this run; return a sentence for each failure."""

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.base.errors import StoppedError
+from rebalancer.base.errors import ExitCode, StoppedError
 from rebalancer.commands.marks import show_marks
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.run.options import ClusterFlags
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
+from rebalancer.wire.marks import EMPTY, Mark
 from tests.support.worlds import FAST
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
@@ -160,6 +161,20 @@ class SignalAtPatch(threading.Event):
         return self._faults.count_seen("PATCH", "/nodes/") > 0
 
 
+class SignalAtSteering(threading.Event):
+    """Set, for good, once a node has a mark that steers."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self._cluster = cluster
+
+    def is_set(self):
+        of_nodes = taints(self._cluster).values()
+        if any(taint["key"] == "rebalancer/mark" for of in of_nodes for taint in of):
+            self.set()
+        return super().is_set()
+
+
 def test_a_signal_while_stale_marks_are_removed_ends_the_run(tmp_path):
     with crowded(taints=[DEAD]) as cluster:
         refusing(cluster, "n2")
@@ -187,6 +202,39 @@ def test_nodes_that_cannot_be_marked_are_not_emptied_and_the_run_says_so(tmp_pat
         code, report = Runner(cluster, tmp_path, EMPTIES)()
         assert (code, report["moves"], taints(cluster)) == (4, [], {})
         assert report["warnings"][0].startswith(f"{NONE}: nodes could not be marked as to be empty")
+
+
+def test_nodes_that_pods_hold_and_that_cannot_be_marked_are_named_as_such(tmp_path):
+    with EmbeddedCluster(timings=FAST) as cluster:
+        cluster.apply(*(node(f"n{i}", zone="a") for i in range(3)))
+        held = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+        for name in ("n0", "n1", "n2"):
+            one = pod(f"cron-{name}", cpu="200m", annotations=held)
+            one["spec"]["nodeName"] = name
+            cluster.apply(one)
+            refusing(cluster, name)
+        cluster.settle()
+        code, report = Runner(cluster, tmp_path, EMPTIES)()
+        assert (code, report["moves"], taints(cluster)) == (4, [], {})
+        said = f"{NONE}: nodes could not be marked as held by pods that stay: "
+        assert report["warnings"][0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("left", "code"), [(30 * 86400, ExitCode.STOPPED), (600, ExitCode.PARTIAL)]
+)
+def test_marks_that_stood_before_are_no_change_of_a_run_that_is_stopped(tmp_path, left, code):
+    """A mark that would expire soon is renewed, which is a change."""
+    value = Mark(EMPTY, SystemClock().unix() + left, "nolease").value
+    empty = {**TEAM, "key": "rebalancer/empty", "value": value}
+    policy = EMPTIES.replace("taints", "duplicates")
+    with crowded() as cluster:
+        cluster.apply(node("n4", zone="a", taints=[empty]))
+        cluster.settle()
+        stop = SignalAtSteering(cluster)
+        ended, report = Runner(cluster, tmp_path, policy)(stop=stop)
+        assert "evicted" not in {move["outcome"] for move in report["moves"]}
+        assert ended == code
 
 
 def test_a_run_that_does_not_steer_says_that_marks_have_expired(tmp_path):

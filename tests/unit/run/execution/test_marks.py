@@ -345,6 +345,24 @@ def test_the_nodes_that_pods_hold_carry_a_mark_of_their_own(
     assert not any(marker.is_stale(value) for value in then)
 
 
+@pytest.mark.parametrize(
+    ("stands", "names"),
+    [
+        ([], "a"),
+        ([HALF_OVER], "a"),
+        ([FRESH], "a"),
+        ([ANOTHERS], "a"),
+        ([FRESH], ""),
+        ([ANOTHERS], ""),
+    ],
+)
+def test_whether_a_mark_was_changed_is_said(made: Make, stands: list[str], names: str) -> None:
+    marker, nodes = made(a=[mark(value) for value in stands])
+    standing = [("a", value) for value in stands]
+    changed = marker.keep_marked(marks.EMPTY, names, DAY, standing, "ours")
+    assert changed == (nodes.marks.get("a", []) != stands)
+
+
 def test_before_anything_moves_a_node_that_cannot_be_marked_ends_the_run(made: Make) -> None:
     marker, nodes = made(a=[], b=[])
     nodes.broken = {"b"}
