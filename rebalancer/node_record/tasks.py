@@ -7,8 +7,11 @@ record and goes on.
 
 What is done in the phases are *courses*: generators that do what can be done now, then yield the seconds until there may be
 more. A drain, a replacement with or without new machines, the acts of scale-in and scale-out in a run, and the steps before an
-interruption and their undoing are courses. None pauses by itself: so courses are made of courses, and
-:func:`carry_out` alone knows how a process pauses, and why it ends.
+interruption and their undoing are courses. So courses are made of courses, and :func:`carry_out` pauses between what they do.
+
+What a course calls may wait itself, for a limited time. These are the hook that removes a machine, and the look whether a
+machine ends although the answer was lost (``rebalancer.machines.surge.surging``). A step before an interruption runs in a thread
+of its own and pauses by its own stop; the record of an interruption is written again until the API server answers.
 """
 
 from __future__ import annotations
