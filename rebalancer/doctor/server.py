@@ -46,6 +46,7 @@ from rebalancer.wire.objects import ObjectMeta, PodTemplate
 from rebalancer.wire.times import rfc3339
 
 _SHOWN = 3
+_NOT_ASKED = "the release's Prometheus is not asked from here; --policy FILE names a policy whose Prometheus is asked"
 _GRANT = "the chart grants what its values ask for{values}; by hand, add to a role:"
 
 
@@ -145,10 +146,13 @@ def check_server(
 ) -> tuple[tuple[Check, ...], Document | None]:
     """Return the checks that need the server, and the memory if it can be read. A check without an answer does not prevent the others.
 
-    ``usage``: the source of measured usage; None if no strategy needs it.
+    ``usage``: the source of measured usage; None if no strategy needs it, or it must not be asked.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
-    metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
+    if usage is None and run.rules.needs_usage:
+        metrics = not_judged("metrics", _NOT_ASKED)
+    else:
+        metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
     where, kept, unknown = known.state.lease, known.state.memory, known.unknown
     if where is None:
         why = unknown or "only the memory is named"
