@@ -35,10 +35,11 @@ from rebalancer.kube.lease import Lease, holder_of
 from rebalancer.kube.metrics import UsageSource, read_metrics
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
+from rebalancer.plan.plan import Status
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import ActingRun, Document, decode
-from rebalancer.run.memory.remember import group_failures, list_resting
+from rebalancer.run.memory.remember import group_failures, is_refusal, list_resting
 from rebalancer.run.options import StateFlags
 from rebalancer.run.source import NO_RELEASE, find_state
 from rebalancer.wire.kinds import CRON_JOBS, METRICS
@@ -289,7 +290,7 @@ def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
     if document is None:
         return
     if document.history:
-        yield from _refusals(document.history[-1])
+        yield from _judge_failures(document.history[-1], now)
     if resting := list_resting(document, now):
         yield Finding(
             Grade.NOTE,
@@ -298,12 +299,27 @@ def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
         )
 
 
-def _refusals(run: ActingRun) -> Iterator[Finding]:
-    """Yield what was refused in the last run that tried moves, by what the API server said."""
-    for message, moves in group_failures(run.moves).items():
+def _judge_failures(run: ActingRun, now: float) -> Iterator[Finding]:
+    """Yield what failed in the last run that tried moves, by what the API server said; of long ago only notes."""
+    grade = Grade.WARNING if now - run.at <= _RECENT else Grade.NOTE
+    for (outcome, message), moves in group_failures(run.moves).items():
         pods = and_more([move.pod for move in moves], _SHOWN)
+        if is_refusal(outcome, message):
+            what, advice = "refused", _REFUSED_BY.get(outcome, _BY_ADMISSION)
+        else:
+            what, advice = "answered with errors", _NO_REFUSAL
         yield Finding(
-            Grade.WARNING,
-            f"{count(len(moves), 'eviction')} refused in the last run that tried some, at {rfc3339(run.at)}: {message} ({pods})",
-            "an admission policy or webhook, or a missing right, refuses them to each run until that is mended",
+            grade,
+            f"{count(len(moves), 'eviction')} {what} in the last run that tried some, at {rfc3339(run.at)}: {message} ({pods})",
+            advice,
         )
+
+
+_RECENT = 86_400
+"""Seconds in which a run shows how things are now; a schedule by night is one."""
+_REFUSED_BY: dict[str, str] = {
+    Status.REFUSED: "a right or valid credentials are missing; each run is refused until that is mended",
+    Status.MISCONFIGURED: "let one PodDisruptionBudget alone select each of these pods; until then no run can evict them",
+}
+_BY_ADMISSION = "an admission policy or webhook refuses them to each run until that is mended"
+_NO_REFUSAL = "the API server was too busy, failing or not reached; later runs try again what is still to be moved"

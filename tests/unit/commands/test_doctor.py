@@ -301,33 +301,70 @@ def test_a_second_map_with_the_label_is_named_with_the_way_to_choose(many):
     assert "Deployment ops/mover, mode observe" in messages(text, "release")[0]
 
 
+def tried(pod, outcome="failed", message="HTTP 403: no"):
+    return MoveRecord(
+        pod=f"shop/{pod}",
+        owner="Deployment/shop/web",
+        node="n-a",
+        strategy="duplicates",
+        reason="r",
+        outcome=outcome,
+        message=message,
+    )
+
+
+def examined_after(*runs):
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of())
+        cluster.apply(config_map("other-memory", **encode(Document(history=runs))))
+        return examine(cluster, Grade.WARNING, memory=("ops", "other-memory"))
+
+
 def test_what_was_refused_in_the_last_run_is_said_by_message():
     """Three pods and one webhook: one finding."""
     now = int(time.time())
-    moves = tuple(
-        MoveRecord(
-            pod=f"shop/web-{n}",
-            owner="Deployment/shop/web",
-            node="n-a",
-            strategy="duplicates",
-            reason="r",
-            outcome="failed",
-            message=f'webhook "no.moves" denied the eviction of web-{n}',
-        )
-        for n in range(3)
+    said = 'HTTP 403: admission webhook "no.moves" denied the eviction of {}'
+    moves = tuple(tried(pod, message=said.format(pod)) for pod in ("web-0", "web-1", "e"))
+    code, text = examined_after(
+        ActingRun("a", now - 60, moves=moves[:1]), ActingRun("b", now, moves=moves)
     )
-    document = Document(
-        history=(ActingRun("a", now - 60, moves=moves[:1]), ActingRun("b", now, moves=moves))
-    )
-    with third_zone_joined("web") as cluster:
-        cluster.apply(*release_of())
-        cluster.apply(config_map("other-memory", **encode(document)))
-        code, text = examine(cluster, Grade.WARNING, memory=("ops", "other-memory"))
     assert code == 11
     (refused,) = messages(text, "memory")
     assert refused.startswith(
         f"3 evictions refused in the last run that tried some, at {rfc3339(now)}"
     )
-    assert 'webhook "no.moves" denied the eviction of POD' in refused
+    assert said.format("POD (shop/web-0, shop/web-1") in refused
     # The Lease that belongs to this memory by its name is not there.
     assert messages(text, "lease")[0].startswith("there is no Lease ops/other")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message", "what", "advice"),
+    [
+        ("failed", "HTTP 400: the name is too long", "refused", "webhook"),
+        ("failed", 'HTTP 422: policy "gold" is unmet', "refused", "webhook"),
+        ("refused", "missing permission: create pods/eviction", "refused", "a right"),
+        ("misconfigured", "more than one PodDisruptionBudget", "refused", "PodDisruptionBudget"),
+        ("failed", "HTTP 429: too many requests", "answered with errors", "too busy"),
+        ("failed", "too many requests, please try again later", "answered with errors", "too busy"),
+        ("failed", "the pod could not be read: connection reset", "answered with errors", "busy"),
+    ],
+)
+@pytest.mark.parametrize(("hours", "grade"), [(1, "warning"), (49, "note")])
+def test_only_what_the_server_refuses_is_laid_on_rights_and_webhooks(
+    outcome, message, what, advice, hours, grade
+):
+    at = int(time.time()) - hours * 3600
+    _, text = examined_after(ActingRun("a", at, moves=(tried("web-0", outcome, message),)))
+    (of,) = (of for of in json.loads(text)["checks"] if of["check"] == "memory")
+    (said,) = (one for one in of["findings"] if message in one["message"])
+    assert said["message"].startswith(f"1 eviction {what} in the last run")
+    assert advice in said["advice"]
+    assert of["grade"] == said["grade"] == grade
+
+
+def test_what_failed_in_other_ways_with_the_same_words_is_another_finding():
+    moves = (tried("web-0"), tried("web-1", "refused"), tried("web-2"))
+    _, text = examined_after(ActingRun("a", int(time.time()), moves=moves))
+    counts = [one.partition(" in the last")[0] for one in messages(text, "memory")]
+    assert counts == ["2 evictions refused", "1 eviction refused"]
