@@ -272,14 +272,16 @@ class _Sources(Sources):
             return policy.model_copy(update={"scheduler": scheduler})
         # A file that was made of flags alone has no folder, and neither has standard input.
         file = Path(named) if of_flag else Path(main.file).parent / named
-        if file.exists() and not file.is_file():
-            self._problem(main, where, f"{file} is no regular file")
-            return policy
         try:
+            if file.exists() and not file.is_file():
+                self._problem(main, where, f"{file} is no regular file")
+                return policy
             with file.open("rb") as stream:
                 raw = stream.read(MAX_BYTES + 1)
-        except OSError as error:
-            self._problem(main, where, f"{file} cannot be read ({error.strerror})")
+        except (OSError, ValueError) as error:
+            # A name with a zero byte is a ValueError.
+            why = getattr(error, "strerror", None) or str(error)
+            self._problem(main, where, f"{file} cannot be read ({why})")
             return policy
         self.files.append(str(file))
         configuration, problems = read_configuration(raw, str(file))
