@@ -194,13 +194,13 @@ annotations:
 {{- default (printf "%s-policy" (include "rebalancer.fullname" .)) .Values.existingPolicy -}}
 {{- end -}}
 
-{{- /* NAMESPACE/NAME of the Lease; the memory is NAMESPACE/NAME-memory. */ -}}
 {{- /* The job of the metrics: that of the Service of a Deployment, which Prometheus names after it, or the Pushgateway's. */ -}}
 {{- define "rebalancer.job" -}}
 {{- $scraped := and (eq (include "rebalancer.kind" .) "Deployment") ((.Values.serve).service).enabled -}}
 {{- (.Values.metrics).job | default (ternary (include "rebalancer.fullname" .) "kube-rebalancer" (not (empty $scraped))) -}}
 {{- end -}}
 
+{{- /* NAMESPACE/NAME of the Lease; the memory is NAMESPACE/NAME-memory. */ -}}
 {{- define "rebalancer.state" -}}
 {{- default (printf "%s/%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .)) .Values.sharedState -}}
 {{- end -}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,7 +82,7 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
         PolicyError: the policy, a flag or the file is wrong.
         ClusterReadError: there is no cluster to talk to.
     """
-    run, known = run_context(options, environment), None
+    run, known, own = run_context(options, environment), None, None
     if options.cluster.snapshot_path is None:
         from rebalancer.doctor.server import read_known  # noqa: PLC0415  # only a cluster needs it
 
@@ -92,6 +93,9 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
             run = run if own is None else run_context(options, environment, loaded=own)
     connected = None if known is None else lambda: client
     with open_source(run, options.cluster, connected) as source:
+        if own is not None and own.policy.usage.prometheus is not None:
+            # Any tenant may have made what looks like a release: its policy is judged, not carried out.
+            source = replace(source, usage=None)  # noqa: PLW2901
         checks, readable = _checks(source, known)
     form = options.ending.output
     head = {"apiVersion": API_VERSION, "kind": "Doctor", "source": source.name}

@@ -205,13 +205,13 @@ def _count_tries(run: ActingRun) -> str:
 
 
 def _moves(run: ActingRun) -> Iterator[Block]:
-    """Yield the moves of a run; those that were refused with one message in one line."""
-    together = {name: of for name, of in group_failures(run.moves).items() if len(of) > 1}
-    refused = {move.pod for of in together.values() for move in of}
-    for message, of in together.items():
+    """Yield the moves of a run; those that failed with one outcome and message in one line."""
+    together = {how: of for how, of in group_failures(run.moves).items() if len(of) > 1}
+    failed = {move for of in together.values() for move in of}
+    for (outcome, message), of in together.items():
         pods = and_more([move.pod for move in of], 3)
-        yield Passage(f"{pods}: {of[0].outcome}: {message}", "    ", "      ", WIDTH)
-    alone = [move for move in run.moves if move.pod not in refused]
+        yield Passage(f"{pods}: {outcome}: {message}", "    ", "      ", WIDTH)
+    alone = [move for move in run.moves if move not in failed]
     for move in alone[:_MAX_MOVES]:
         text = f"{move.pod}: {move.node} -> {describe_result(move)}"
         yield Passage(text, "    ", "      ", WIDTH)

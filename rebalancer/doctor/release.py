@@ -245,7 +245,10 @@ def _flags_of(args: tuple[str, ...]) -> PolicyFlags:
 def _load(
     data: Mapping[str, str], label: str, flags: PolicyFlags, registry: Registry
 ) -> LoadedPolicy:
-    """Load a policy from the files that a pod has of its ConfigMap; messages name these ``label/KEY``."""
+    """Load a policy from the files that a pod has of its ConfigMap; messages name these ``label/KEY``.
+
+    Whoever may make a ConfigMap with a public label may have written it: no other file is read for it.
+    """
     with TemporaryDirectory() as folder:
         for key, text in data.items():
             if Path(key).name == key:
@@ -255,7 +258,7 @@ def _load(
             return tuple(text.replace(folder, label) for text in texts)
 
         try:
-            loaded = replace(flags, policy_path=folder).load(registry)
+            loaded = replace(flags, policy_path=folder).load(registry, confined=True)
         except PolicyError as error:
             raise PolicyError(list(relabel(error.problems))) from None
         return replace(

@@ -35,10 +35,11 @@ from rebalancer.kube.lease import Lease, holder_of
 from rebalancer.kube.metrics import UsageSource, read_metrics
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
+from rebalancer.plan.plan import Status
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import ActingRun, Document, decode
-from rebalancer.run.memory.remember import group_failures, list_resting
+from rebalancer.run.memory.remember import group_failures, is_refusal, list_resting
 from rebalancer.run.options import StateFlags
 from rebalancer.run.source import NO_RELEASE, find_state
 from rebalancer.wire.kinds import CRON_JOBS, METRICS
@@ -46,6 +47,7 @@ from rebalancer.wire.objects import ObjectMeta, PodTemplate
 from rebalancer.wire.times import rfc3339
 
 _SHOWN = 3
+_NOT_ASKED = "the release's Prometheus is not asked from here; --policy FILE names a policy whose Prometheus is asked"
 _GRANT = "the chart grants what its values ask for{values}; by hand, add to a role:"
 
 
@@ -145,10 +147,13 @@ def check_server(
 ) -> tuple[tuple[Check, ...], Document | None]:
     """Return the checks that need the server, and the memory if it can be read. A check without an answer does not prevent the others.
 
-    ``usage``: the source of measured usage; None if no strategy needs it.
+    ``usage``: the source of measured usage; None if no strategy needs it, or it must not be asked.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
-    metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
+    if usage is None and run.rules.needs_usage:
+        metrics = not_judged("metrics", _NOT_ASKED)
+    else:
+        metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
     where, kept, unknown = known.state.lease, known.state.memory, known.unknown
     if where is None:
         why = unknown or "only the memory is named"
@@ -285,7 +290,7 @@ def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
     if document is None:
         return
     if document.history:
-        yield from _refusals(document.history[-1])
+        yield from _judge_failures(document.history[-1], now)
     if resting := list_resting(document, now):
         yield Finding(
             Grade.NOTE,
@@ -294,12 +299,27 @@ def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
         )
 
 
-def _refusals(run: ActingRun) -> Iterator[Finding]:
-    """Yield what was refused in the last run that tried moves, by what the API server said."""
-    for message, moves in group_failures(run.moves).items():
+def _judge_failures(run: ActingRun, now: float) -> Iterator[Finding]:
+    """Yield what failed in the last run that tried moves, by what the API server said; of long ago only notes."""
+    grade = Grade.WARNING if now - run.at <= _RECENT else Grade.NOTE
+    for (outcome, message), moves in group_failures(run.moves).items():
         pods = and_more([move.pod for move in moves], _SHOWN)
+        if is_refusal(outcome, message):
+            what, advice = "refused", _REFUSED_BY.get(outcome, _BY_ADMISSION)
+        else:
+            what, advice = "answered with errors", _NO_REFUSAL
         yield Finding(
-            Grade.WARNING,
-            f"{count(len(moves), 'eviction')} refused in the last run that tried some, at {rfc3339(run.at)}: {message} ({pods})",
-            "an admission policy or webhook, or a missing right, refuses them to each run until that is mended",
+            grade,
+            f"{count(len(moves), 'eviction')} {what} in the last run that tried some, at {rfc3339(run.at)}: {message} ({pods})",
+            advice,
         )
+
+
+_RECENT = 86_400
+"""Seconds in which a run shows how things are now; a schedule by night is one."""
+_REFUSED_BY: dict[str, str] = {
+    Status.REFUSED: "a right or valid credentials are missing; each run is refused until that is mended",
+    Status.MISCONFIGURED: "let one PodDisruptionBudget alone select each of these pods; until then no run can evict them",
+}
+_BY_ADMISSION = "an admission policy or webhook refuses them to each run until that is mended"
+_NO_REFUSAL = "the API server was too busy, failing or not reached; later runs try again what is still to be moved"

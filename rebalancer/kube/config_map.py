@@ -192,6 +192,8 @@ class _Shape(msgspec.Struct):
 LABEL = "app.kubernetes.io/name=kube-rebalancer"
 """Of all objects of the chart."""
 _OF_MEMORY = "-memory"
+_MAX_FLAGS = 5
+"""In a message: whoever may make ConfigMaps may make many with our label."""
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 Reference = tuple[str, str]
@@ -262,8 +264,11 @@ def find_memory(client: Client) -> Reference:
 
 
 def list_flags(memories: Sequence[Reference]) -> str:
-    """Return the flags that name each of these ConfigMaps."""
-    return " or ".join(f"--memory {'/'.join(one)}" for one in memories)
+    """Return the flags that name each of these ConfigMaps, or the first and how to list all."""
+    flags = " or ".join(f"--memory {'/'.join(one)}" for one in memories[:_MAX_FLAGS])
+    if (more := len(memories) - _MAX_FLAGS) <= 0:
+        return flags
+    return f"{flags}, or one of {more} more: kubectl get configmaps -A -l {LABEL}"
 
 
 def is_memory(reference: Reference) -> bool:

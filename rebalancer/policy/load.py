@@ -42,6 +42,7 @@ _UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
 """Sections whose options are those of plug-ins."""
 _NONE: Mapping[str, type[Params]] = {}
+_OUTSIDE = "is no file of the policy's directory and is not read here: the default scheduler stands in for it"
 _NO_STRATEGY = "the policy names no strategy: nothing will be moved"
 # They are file names, keys of ConfigMaps and of the report.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -114,6 +115,7 @@ def load_policy(
     providers: Mapping[str, type[Params]] | None = None,
     signals: Mapping[str, type[Params]] = _NONE,
     steps: Mapping[str, type[Params]] = _NONE,
+    confined: bool = False,
 ) -> LoadedPolicy:
     """Read the policy at ``path`` (None: the built-in default) and apply ``changes``.
 
@@ -129,10 +131,14 @@ def load_policy(
         The same for machine providers; None: their options are not validated.
     signals, steps
         The same for signal sources and for the steps of the pipeline.
+    confined
+        Read no file outside of the directory ``path``, whatever the policy and ``changes`` name.
 
     Raises PolicyError with all problems.
     """
-    sources = _Sources(known=known, providers=providers, signals=signals, steps=steps)
+    sources = _Sources(
+        known=known, providers=providers, signals=signals, steps=steps, confined=confined
+    )
     if path is None:
         sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
     elif path == "-" and stdin is not None:
@@ -179,6 +185,7 @@ class _Sources(Sources):
     providers: Mapping[str, type[Params]] | None = field(kw_only=True, default=None)
     signals: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
     steps: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
+    confined: bool = field(kw_only=True, default=False)
 
     def load(self, source: str) -> LoadedPolicy:
         """Validate the documents and return the policy.
@@ -259,16 +266,22 @@ class _Sources(Sources):
             return policy
         where = ("scheduler", "fromConfig")
         of_flag = any(path in main.flags for path in (where, where[:1]))
+        if self.confined and (of_flag or Path(named).name != named):
+            self.warnings.append(f"scheduler.fromConfig: {quote_value(named)} {_OUTSIDE}")
+            scheduler = policy.scheduler.model_copy(update={"from_config": None})
+            return policy.model_copy(update={"scheduler": scheduler})
         # A file that was made of flags alone has no folder, and neither has standard input.
         file = Path(named) if of_flag else Path(main.file).parent / named
-        if file.exists() and not file.is_file():
-            self._problem(main, where, f"{file} is no regular file")
-            return policy
         try:
+            if file.exists() and not file.is_file():
+                self._problem(main, where, f"{file} is no regular file")
+                return policy
             with file.open("rb") as stream:
                 raw = stream.read(MAX_BYTES + 1)
-        except OSError as error:
-            self._problem(main, where, f"{file} cannot be read ({error.strerror})")
+        except (OSError, ValueError) as error:
+            # A name with a zero byte is a ValueError.
+            why = getattr(error, "strerror", None) or str(error)
+            self._problem(main, where, f"{file} cannot be read ({why})")
             return policy
         self.files.append(str(file))
         configuration, problems = read_configuration(raw, str(file))

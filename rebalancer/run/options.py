@@ -82,8 +82,8 @@ class PolicyFlags:
         "Change the policy's mode.", default=None, choices=("off", "observe", "enforce")
     )
 
-    def load(self, registry: Registry) -> LoadedPolicy:
-        """Return the policy.
+    def load(self, registry: Registry, *, confined: bool = False) -> LoadedPolicy:
+        """Return the policy. ``confined``: no file outside of its directory is read for it.
 
         Raises:
             PolicyError: the policy or a flag is invalid.
@@ -100,6 +100,7 @@ class PolicyFlags:
             signals=registry.signals,
             steps=registry.steps,
             providers=registry.providers,
+            confined=confined,
         )
         if (configuration := loaded.policy.scheduler.configuration) is not None:
             from rebalancer.scheduler.configured import not_followed  # noqa: PLC0415

@@ -303,6 +303,8 @@ class Health:
         from rebalancer.serve.page import Outlook  # noqa: PLC0415
 
         self.leads = False
+        # The next leader reads the files; here nothing would say that they are mended.
+        self.policy_flaw = ""
         self._values = {of: values for of, values in self._values.items() if of is LAST_RUN}
         if self.page is not None:
             self.page.outlook = Outlook()

@@ -83,7 +83,7 @@ def test_what_was_stopped_in_the_night_can_be_upgraded_rolled_back_and_removed(
         in morning
     )
     assert "What happens next" not in morning
-    assert "Stop it now" not in morning
+    assert "Stop it now" in morning
     wait_until(lambda: may_write(cluster.api) == [False, False], 30, "no right to write")
     release.rollback(1)
     wait_until(lambda: may_write(cluster.api) == [True, True], 30, "the rights of before")
@@ -97,6 +97,22 @@ def test_what_was_stopped_in_the_night_can_be_upgraded_rolled_back_and_removed(
     release.uninstall()
     wait_until(lambda: not objects_of_the_release(cluster.api), 30, "nothing of the release left")
     assert may_write(cluster.api) == [False, False]
+
+
+@pytest.mark.parametrize("program", ["helm", pytest.param("helm3", marks=pytest.mark.long)])
+def test_what_helm_has_suspended_is_not_said_to_be_stopped_once_an_upgrade_starts_it(
+    cluster, program
+):
+    cluster.apply([objects.namespace(NAMESPACE)])
+    release = Release(cluster.kubeconfig, NAMESPACE, program=program)
+    night = release.install({**ENFORCING, "suspend": True})
+    assert "It is suspended: nothing will happen until suspend is false" in night
+    started = release.upgrade({"suspend": False}, "--reuse-values")
+    assert not is_stopped(cluster.api)
+    assert "stopped by kubectl" not in started
+    assert "What happens next" in started
+    for notes in (night, started):
+        assert commands_below(notes, "Stop it now")[0].startswith("kubectl ")
 
 
 def test_an_upgrade_that_fails_leaves_no_right_to_write(cluster):

@@ -6,6 +6,7 @@ import enum
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -448,17 +449,24 @@ def _record(outcome: Outcome) -> MoveRecord:
 
 
 _CARRIED_OUT = frozenset(one for one in Status if one.is_carried_out)
-_REFUSED = (Status.REFUSED, Status.FAILED, Status.MISCONFIGURED)
+_REFUSED = (Status.REFUSED, Status.MISCONFIGURED)
+_SAYS_NO = re.compile(r"HTTP 4(?!29)\d\d: ")
 
 
-def group_failures(moves: Iterable[MoveRecord]) -> dict[str, list[MoveRecord]]:
-    """Return message -> the moves that the API server refused with it, whatever the name of their pod."""
-    found: dict[str, list[MoveRecord]] = {}
+def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[MoveRecord]]:
+    """Return (outcome, message) -> the moves that failed so, whatever the name of their pod."""
+    failed: dict[tuple[str, str], list[MoveRecord]] = {}
     for move in moves:
-        if move.outcome in _REFUSED:
-            name = move.pod.rpartition("/")[2]
-            found.setdefault(move.message.replace(name, "POD"), []).append(move)
-    return found
+        if move.outcome in (*_REFUSED, Status.FAILED):
+            name = re.escape(move.pod.rpartition("/")[2])
+            message = re.sub(rf"(?<![\w.-]){name}(?![\w-])", "POD", move.message)
+            failed.setdefault((move.outcome, message), []).append(move)
+    return failed
+
+
+def is_refusal(outcome: str, message: str) -> bool:
+    """Return whether a move failed because the API server said no, which it says to the next run as well."""
+    return outcome in _REFUSED or (outcome == Status.FAILED and _SAYS_NO.match(message) is not None)
 
 
 def describe_result(move: MoveRecord) -> str:

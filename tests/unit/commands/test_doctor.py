@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import socket
+import tempfile
 import time
 
 import pytest
@@ -232,33 +235,136 @@ def test_what_the_account_may_not_read_of_the_release_is_not_judged(denied, said
     assert grades(text).get("policy", "notJudged") == "notJudged"
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_what_looks_like_a_release_has_no_server_asked_and_no_token_sent(named, tmp_path):
+    """Whoever may make a ConfigMap of a public label and a Deployment beside it has written its policy."""
+    token = tmp_path / "token"
+    token.write_text("of-the-administrator")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        usage = f"usage: {{prometheus: {{url: '{url}', tokenFile: {token}, nodes: {{cpu: up}}, timeout: 1s}}}}\n"
+        policy = f"apiVersion: rebalancer/v1\nkind: Policy\n{usage}strategies: {{low-utilisation: {{signal: usage}}}}\n"
+        flags = {"memory": ("ops", "mover-memory")} if named else {}
+        _, text = examined(flags, policy=policy)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+        (said,) = messages(text, "metrics")
+        assert said.startswith("the release's Prometheus is not asked from here; --policy FILE")
+        assert grades(text)["metrics"] == "notJudged"
+        # The same policy, named by who calls: asked, so that the test shows something.
+        file = tmp_path / "policy.yaml"
+        file.write_text(policy)
+        _, text = examined({"policy_path": str(file)}, policy=policy)
+        listening.accept()[0].close()
+
+
+@pytest.mark.parametrize("named", ["absolute", "relative", "flag"])
+def test_no_file_of_this_machine_is_read_for_what_looks_like_a_release(named, tmp_path):
+    file = tmp_path / "kubeconfig"
+    file.write_text("password: of-the-administrator\n")
+    path = os.path.relpath(file, tempfile.gettempdir() + "/x") if named == "relative" else file
+    if named == "flag":
+        _, text = examined(args=[f"--set=scheduler.fromConfig={path}"])
+    else:
+        _, text = examined(policy=f"{POLICY}scheduler: {{fromConfig: {path}}}\n")
+    assert "of-the-administrator" not in text
+    assert "password" not in text
+    assert any("is not read here" in message for message in messages(text, "policy"))
+
+
+def test_a_file_of_its_own_config_map_is_read_for_a_release():
+    profile = "profiles: [{schedulerName: default-scheduler}]\n"
+    configuration = (
+        f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{profile}"
+    )
+    with third_zone_joined("web") as cluster:
+        *objects, policy = release_of(policy=f"{POLICY}scheduler: {{fromConfig: s.yaml}}\n")
+        policy["data"]["s.yaml"] = configuration
+        cluster.apply(*objects, policy)
+        _, text = examine(cluster)
+    assert "ConfigMap ops/mover-policy: mode observe" in messages(text, "policy")[0]
+    assert "is not read here" not in text
+
+
+@pytest.mark.parametrize("many", [1, 9])
+def test_a_second_map_with_the_label_is_named_with_the_way_to_choose(many):
+    planted = [config_map(f"z{n}-memory") for n in range(many)]
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of(), *planted)
+        _, text = examine(cluster)
+        (said,) = messages(text, "release")
+        assert "several releases" in said
+        assert "--memory ops/mover-memory or --memory ops/z0-memory" in said
+        assert ("or one of 5 more: kubectl get configmaps -A -l" in said) is (many == 9)
+        _, text = examine(cluster, memory=("ops", "mover-memory"))
+    assert "Deployment ops/mover, mode observe" in messages(text, "release")[0]
+
+
+def tried(pod, outcome="failed", message="HTTP 403: no"):
+    return MoveRecord(
+        pod=f"shop/{pod}",
+        owner="Deployment/shop/web",
+        node="n-a",
+        strategy="duplicates",
+        reason="r",
+        outcome=outcome,
+        message=message,
+    )
+
+
+def examined_after(*runs):
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of())
+        cluster.apply(config_map("other-memory", **encode(Document(history=runs))))
+        return examine(cluster, Grade.WARNING, memory=("ops", "other-memory"))
+
+
 def test_what_was_refused_in_the_last_run_is_said_by_message():
     """Three pods and one webhook: one finding."""
     now = int(time.time())
-    moves = tuple(
-        MoveRecord(
-            pod=f"shop/web-{n}",
-            owner="Deployment/shop/web",
-            node="n-a",
-            strategy="duplicates",
-            reason="r",
-            outcome="failed",
-            message=f'webhook "no.moves" denied the eviction of web-{n}',
-        )
-        for n in range(3)
+    said = 'HTTP 403: admission webhook "no.moves" denied the eviction of {}'
+    moves = tuple(tried(pod, message=said.format(pod)) for pod in ("web-0", "web-1", "e"))
+    code, text = examined_after(
+        ActingRun("a", now - 60, moves=moves[:1]), ActingRun("b", now, moves=moves)
     )
-    document = Document(
-        history=(ActingRun("a", now - 60, moves=moves[:1]), ActingRun("b", now, moves=moves))
-    )
-    with third_zone_joined("web") as cluster:
-        cluster.apply(*release_of())
-        cluster.apply(config_map("other-memory", **encode(document)))
-        code, text = examine(cluster, Grade.WARNING, memory=("ops", "other-memory"))
     assert code == 11
     (refused,) = messages(text, "memory")
     assert refused.startswith(
         f"3 evictions refused in the last run that tried some, at {rfc3339(now)}"
     )
-    assert 'webhook "no.moves" denied the eviction of POD' in refused
+    assert said.format("POD (shop/web-0, shop/web-1") in refused
     # The Lease that belongs to this memory by its name is not there.
     assert messages(text, "lease")[0].startswith("there is no Lease ops/other")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message", "what", "advice"),
+    [
+        ("failed", "HTTP 400: the name is too long", "refused", "webhook"),
+        ("failed", 'HTTP 422: policy "gold" is unmet', "refused", "webhook"),
+        ("refused", "missing permission: create pods/eviction", "refused", "a right"),
+        ("misconfigured", "more than one PodDisruptionBudget", "refused", "PodDisruptionBudget"),
+        ("failed", "HTTP 429: too many requests", "answered with errors", "too busy"),
+        ("failed", "too many requests, please try again later", "answered with errors", "too busy"),
+        ("failed", "the pod could not be read: connection reset", "answered with errors", "busy"),
+    ],
+)
+@pytest.mark.parametrize(("hours", "grade"), [(1, "warning"), (49, "note")])
+def test_only_what_the_server_refuses_is_laid_on_rights_and_webhooks(
+    outcome, message, what, advice, hours, grade
+):
+    at = int(time.time()) - hours * 3600
+    _, text = examined_after(ActingRun("a", at, moves=(tried("web-0", outcome, message),)))
+    (of,) = (of for of in json.loads(text)["checks"] if of["check"] == "memory")
+    (said,) = (one for one in of["findings"] if message in one["message"])
+    assert said["message"].startswith(f"1 eviction {what} in the last run")
+    assert advice in said["advice"]
+    assert of["grade"] == said["grade"] == grade
+
+
+def test_what_failed_in_other_ways_with_the_same_words_is_another_finding():
+    moves = (tried("web-0"), tried("web-1", "refused"), tried("web-2"))
+    _, text = examined_after(ActingRun("a", int(time.time()), moves=moves))
+    counts = [one.partition(" in the last")[0] for one in messages(text, "memory")]
+    assert counts == ["2 evictions refused", "1 eviction refused"]

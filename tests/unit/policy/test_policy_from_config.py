@@ -52,6 +52,8 @@ def test_what_is_wrong_in_it_has_file_line_and_key(problems, tmp_path):
     ("scheduler", "wrong"),
     [
         ("{fromConfig: nowhere.yaml}", "nowhere.yaml cannot be read (No such file"),
+        ('{fromConfig: "zero-\\0-byte.yaml"}', "cannot be read (embedded null byte)"),
+        (f"{{fromConfig: {'long' * 99}.yaml}}", "cannot be read (File name too long)"),
         ("{fromConfig: .}", "is no regular file"),
         ("{fromConfig: ''}", "scheduler.fromConfig"),
         ("{fromConfig: {configMap: packing}}", "scheduler.fromConfig.configMap"),

@@ -302,7 +302,7 @@ def test_why_the_lease_cannot_be_had_and_a_policy_that_is_invalid_are_said():
     assert values["rebalancer_policy_invalid",] == 1
     assert json.loads(answers["/state"]().body)["next"]
     health.end_term()
-    health.policy_flaw, health.lease_flaw = "", "the Lease ops/mover cannot be had: forbidden"
+    health.lease_flaw = "the Lease ops/mover cannot be had: forbidden"
     state = json.loads(answers["/state"]().body)
     assert (state["next"], state["troubles"]) == (
         "",

@@ -133,6 +133,26 @@ def test_refusals_with_one_message_are_one_line_and_no_line_says_that_nothing_is
     assert "Nothing is remembered" not in text
 
 
+def test_moves_that_ended_in_other_ways_are_not_in_the_line_of_a_failure():
+    """One message with two outcomes; and a pod whose eviction failed, and another move of it that came later."""
+    ended = [
+        ("api-0", Status.FAILED, "no"),
+        ("api-1", Status.FAILED, "no"),
+        ("api-2", Status.REFUSED, "no"),
+        ("api-1", Status.GONE, "the pod is gone"),
+    ]
+    outcomes = [
+        replace(well(owner=API, pod=pod), status=status, landed=None, message=message)
+        for pod, status, message in ended
+    ]
+    history = with_history(Document(), "run", "", outcomes, NOW).history
+    text = document_of(Document(history=history), NOW).show("table")
+    one, two, three = (outcomes[n].move.ref for n in range(3))
+    assert f"    {one}, {two}: failed: no\n" in text
+    assert f"    {three}: n0 -> refused: no\n" in text
+    assert f"    {two}: n0 -> gone: the pod is gone\n" in text
+
+
 def test_evictions_that_count_without_a_result_are_said():
     part = RunPart("lost", reserved=1, at=NOW)
     text = " ".join(document_of(Document(parts=(part,)), NOW).show("table").split())
