@@ -360,8 +360,7 @@ class Lowering:
 
     def _lower_preferences(self, cls: int, counted: list[DomainCounts]) -> Preferences:
         affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
-        devices = self._snapshot.devices
-        if devices is not None and self._scores_devices(cls):
+        if self._scores_devices(cls) and (devices := self._snapshot.devices) is not None:
             affinity = devices.preferred[cls]  # normalised and weighted as NodeAffinity
         ignored = self._spread.ignored_nodes(cls)
         soft = self._spread.soft(cls)
@@ -385,7 +384,8 @@ class Lowering:
 
     def _scores_devices(self, cls: int) -> bool:
         devices = self._snapshot.devices
-        return devices is not None and cls in devices.preferred
+        judged = devices is not None and cls in devices.preferred
+        return judged and self._profile.scores_alternatives
 
     def _lower_soft(self, counted: list[DomainCounts], constraint: Constraint) -> SpreadArrays:
         topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME

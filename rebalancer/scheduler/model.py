@@ -382,7 +382,8 @@ class SchedulerModel:
             why = (*why, "this scheduler allocates none for extended resources")
         if DYNAMIC_RESOURCES in self.profile.off:
             why = (*why, f"the scheduler runs without {DYNAMIC_RESOURCES}")
-        if devices is not None and cls in devices.preferred:
+        scores = devices is not None and cls in devices.preferred
+        if scores and self.profile.scores_alternatives:
             why = (*why, *self._explain_alternatives(cls))
         for one in why:
             yield f"resource claims (dynamic resource allocation){': ' * bool(one)}{one}"
