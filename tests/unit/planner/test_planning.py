@@ -160,3 +160,19 @@ def test_the_scheduler_is_that_of_the_server_unless_the_policy_says_otherwise(te
 def test_the_start_up_taints_of_capacity_hold_for_plans_too():
     of = rules_of("capacity: {startupTaints: [example.com/agent]}\nstrategies: {make-room: {}}")
     assert of.settings().startup_taints == {"example.com/agent"}
+
+
+@pytest.mark.parametrize("mode", ["observe", "enforce"])
+@pytest.mark.parametrize(("held", "broken"), [(("n0", "n2"), 1), (("n2", "n2"), 0)])
+def test_a_rule_that_the_moves_break_counts_after_them_whoever_has_it(mode, held, broken):
+    shun = {"key": "shun", "value": "yes"}
+    nodes = [
+        node("n0", taints=[{**shun, "effect": "NoSchedule"}]),
+        node("n1", labels={"metal": "tin"}),
+        node("n2", taints=[{**shun, "effect": "PreferNoSchedule"}]),
+    ]
+    placement = f"placement: {{mode: {mode}, avoid: {{metal: tin}}}}"
+    of = rules_of(f"strategies: {{taints: {{weight: 5}}, {placement}}}")
+    plan = planned(of, [*nodes, *workload("web", held)]).plan
+    landings = [move.landings[0].node for move in plan.moves if not move.observed]
+    assert (landings, plan.after["placement"].violated) == (["n1"] * broken, broken)
