@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from rebalancer.scheduler.filters import Filters
+from rebalancer.scheduler.placement import Supposed
 from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
@@ -35,6 +36,8 @@ _MAX_TAKERS = 64
 
 class Scheduling(Protocol):
     """The part of the scheduler model that :class:`Pending` uses."""
+
+    supposed: Supposed
 
     def filters_of(self, cls: int) -> Filters:
         """Return the filters that apply to pods of a class."""
@@ -79,8 +82,8 @@ class Pending:
                 self._queues[cls] = mine[order].astype(np.int32)
         self._classes = np.array(list(self._queues), np.int32)
         self._answers: dict[tuple[int, int], bool] = {}
-        self._state: ClusterState | None = None
-        self._version = -1
+        self._asked_in: tuple[ClusterState, int, int] | None = None
+        """The state of the answers, its version, and that of what is assumed."""
 
     @property
     def has_any(self) -> bool:
@@ -293,8 +296,9 @@ class Pending:
         return self._recall(state, cls, 1)
 
     def _recall(self, state: ClusterState, cls: int, question: int) -> bool:
-        if state is not self._state or state.version != self._version:
-            self._state, self._version = state, state.version
+        asked_in = state, state.version, self._model.supposed.version
+        if asked_in != self._asked_in:
+            self._asked_in = asked_in
             self._answers.clear()
         answer = self._answers.get((cls, question))
         if answer is None:
