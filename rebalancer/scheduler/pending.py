@@ -94,16 +94,12 @@ class Pending:
 
     def foresee(self, state: ClusterState, pod: int) -> Prediction:
         """Return the landing of the replacement if ``pod`` is evicted now, with the pending pods that take its room."""
-        concerned = self._find_concerned(state, pod) if self._queues else []
+        concerned = self.find_concerned(state, pod)
         if not concerned:
             return self._model.predict_replacement(state, pod)
-        return self._foresee(state, pod, concerned)
+        return self.foresee_with(state, pod, concerned)
 
-    def may_take(self, state: ClusterState, pod: int) -> bool:
-        """Return whether pending pods may take room that the move of ``pod`` frees."""
-        return bool(self._queues) and bool(self._find_concerned(state, pod))
-
-    def _foresee(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
+    def foresee_with(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
         """Return :meth:`foresee` of a pod, given the classes that may take room."""
         cls = int(state.cls_of[pod])
         with self._before_landing(state, pod, concerned) as first:
@@ -125,7 +121,7 @@ class Pending:
         The victim is terminating; or it is gone and pending pods have taken its room; or, with a restart, it still
         runs.
         """
-        concerned = self._find_concerned(state, pod) if self._queues else []
+        concerned = self.find_concerned(state, pod)
         with self._before_landing(state, pod, concerned):
             yield
 
@@ -230,8 +226,10 @@ class Pending:
 
     # -- classes that may be concerned ----------------------------------------------------------------------
 
-    def _find_concerned(self, state: ClusterState, pod: int) -> list[int]:
+    def find_concerned(self, state: ClusterState, pod: int) -> list[int]:
         """Return the pending classes that fit nowhere now, but may once ``pod`` or one of them has a new node."""
+        if not self._queues:
+            return []
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self._snapshot.classes[cls].replacement
         others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())

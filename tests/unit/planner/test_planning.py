@@ -12,6 +12,7 @@ from rebalancer.planner.rules import History, RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
+from rebalancer.scheduler.pending import Pending
 from rebalancer.snapshot.protect import COOL_DOWN, Scope
 from rebalancer.testing.snapshots import HOSTNAME, node, snapshot_of, spread, workload
 
@@ -176,3 +177,26 @@ def test_a_rule_that_the_moves_break_counts_after_them_whoever_has_it(mode, held
     plan = planned(of, [*nodes, *workload("web", held)]).plan
     landings = [move.landings[0].node for move in plan.moves if not move.observed]
     assert (landings, plan.after["placement"].violated) == (["n1"] * broken, broken)
+
+
+def test_whether_to_stop_is_asked_after_each_move_whose_room_a_pending_pod_may_take(monkeypatch):
+    shut = [{"key": "shut", "value": "", "effect": "NoSchedule"}]
+    nodes = [node("full", cpu="1"), *(node(f"n{i}", cpu="1", taints=shut) for i in range(12))]
+    pods = [one for i in range(12) for one in workload(f"web{i}", [f"n{i}"] * 2, cpu="500m")]
+    pods += workload("keeps", ["full"] * 2, cpu="500m")
+    pods += workload("late", [""], cpu="500m", spec={"tolerations": [{"operator": "Exists"}]})
+    since_asked: list[int] = [0]
+    foresee = Pending.foresee_with
+
+    def counted(*of):
+        since_asked[-1] += 1
+        return foresee(*of)
+
+    def stop():
+        since_asked.append(0)
+
+    monkeypatch.setattr(Pending, "foresee_with", counted)
+    made = planned(rules_of("strategies: {taints: {}}"), [*nodes, *pods], stop=stop)
+    assert not made.plan.moves
+    assert sum(since_asked) >= 12
+    assert max(since_asked) == 1

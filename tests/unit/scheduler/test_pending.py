@@ -399,7 +399,7 @@ def test_what_is_assumed_of_nodes_decides_who_waits_whatever_was_asked_before(ki
     pending, victim = made.model.pending, made.row("v")
 
     def takes() -> bool:
-        return pending.may_take(made.state, victim)
+        return bool(pending.find_concerned(made.state, victim))
 
     if asked_before:
         assert not takes()
