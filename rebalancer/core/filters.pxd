@@ -6,12 +6,15 @@ cdef class HardSpread:
     cdef public long long limit
     cdef public const long long[::1] domains
 
+cdef class AttachCounts:
+    cdef public long long[::1] attached, there, newest
+
 cdef class AttachLimit:
     cdef public const long long[::1] start, left_start, own_count, limit
     cdef public const int[::1] classes, left, own
     cdef public const unsigned char[::1] mine
     cdef public long long wanted
-    cdef public long long[::1] attached, there, newest
+    cdef public AttachCounts counts
 
 cpdef void keep_roomy(Loads loads, Requests requests, unsigned char[::1] feasible) except *
 cpdef void keep_even(HardSpread rule, unsigned char[::1] feasible) except *

@@ -23,6 +23,16 @@ class HardSpread:
         """The domains among which the emptiest one is looked for; none: there are fewer than ``minDomains``, and it is 0."""
 
 
+class AttachCounts:
+    """Counts of volumes on each of N nodes, for one limit at a time: all limits share them."""
+
+    def __init__(self, nodes: int) -> None:
+        self.attached, self.there = ints(nodes), ints(nodes)
+        """(N,) how many volumes each node has, and how many of the pod's that pods there use."""
+        self.newest = minus_ones(nodes)
+        """(N,) the volume that was last counted on each node."""
+
+
 class AttachLimit:
     """The V volumes of a driver, of which each node attaches a limited number, and those that a pod needs."""
 
@@ -37,6 +47,7 @@ class AttachLimit:
         limit: memoryview,
         mine: memoryview,
         wanted: int,
+        counts: AttachCounts,
     ) -> None:
         self.start = start
         """(V + 1,) where the classes of each volume begin."""
@@ -55,10 +66,7 @@ class AttachLimit:
         """(V,) whether the pod shares each volume."""
         self.wanted = wanted
         """How many volumes the pod needs, its own included."""
-        self.attached, self.there = ints(len(limit)), ints(len(limit))
-        """(N,) how many volumes each node has, and how many of the pod's that pods there use."""
-        self.newest = minus_ones(len(limit))
-        """(N,) the volume that was last counted on each node."""
+        self.counts = counts
 
 
 def keep_roomy(loads: Loads, requests: Requests, feasible: memoryview) -> None:
@@ -84,7 +92,7 @@ def keep_even(rule: HardSpread, feasible: memoryview) -> None:
 
 
 def drop_occupied(pods: DomainCounts, feasible: memoryview) -> None:
-    """Drop the nodes in whose domain is a pod that required anti-affinity keeps away, in either direction."""
+    """Drop the nodes in whose domain is any of these pods."""
     if not has_pods(pods):
         return
     for node in range(len(feasible)):
@@ -108,36 +116,38 @@ def keep_labelled(pods: DomainCounts, feasible: memoryview) -> None:
 
 def keep_attachable(rule: AttachLimit, pods: PodNodes, feasible: memoryview) -> None:
     """Keep the nodes that can attach the volumes of the pod. One that is attached for no pod counts twice: as attached, and as new."""
+    counts = rule.counts
     for node in range(len(feasible)):
-        rule.attached[node] = rule.there[node] = 0
-        rule.newest[node] = -1
+        counts.attached[node] = counts.there[node] = 0
+        counts.newest[node] = -1
     for volume in range(len(rule.mine)):
         _count_volume(rule, pods, volume)
     for index in range(len(rule.own)):
         cls = rule.own[index]
         for place in range(pods.start[cls], pods.start[cls] + pods.size[cls]):
-            rule.attached[pods.nodes[place]] += rule.own_count[index]
+            counts.attached[pods.nodes[place]] += rule.own_count[index]
     for node in range(len(feasible)):
-        new = rule.wanted - rule.there[node]
-        if 0 <= rule.limit[node] < rule.attached[node] + new and new != 0:
+        new = rule.wanted - counts.there[node]
+        if 0 <= rule.limit[node] < counts.attached[node] + new and new != 0:
             feasible[node] = 0
 
 
 def _count_volume(rule: AttachLimit, pods: PodNodes, volume: int) -> None:
     """Count a volume on each node that has it, once."""
+    counts = rule.counts
     for index in range(rule.start[volume], rule.start[volume + 1]):
         cls = rule.classes[index]
         for place in range(pods.start[cls], pods.start[cls] + pods.size[cls]):
             node = pods.nodes[place]
-            if rule.newest[node] != volume:
-                rule.newest[node] = volume
-                rule.attached[node] += 1
-                rule.there[node] += rule.mine[volume]
+            if counts.newest[node] != volume:
+                counts.newest[node] = volume
+                counts.attached[node] += 1
+                counts.there[node] += rule.mine[volume]
     for index in range(rule.left_start[volume], rule.left_start[volume + 1]):
         node = rule.left[index]
-        if rule.newest[node] != volume:
-            rule.newest[node] = volume
-            rule.attached[node] += 1
+        if counts.newest[node] != volume:
+            counts.newest[node] = volume
+            counts.attached[node] += 1
 
 
 def drop_closed(closed: memoryview, feasible: memoryview) -> None:

@@ -34,7 +34,7 @@ cdef class Bench:
     cdef public list movers
     cdef public object python
     cdef public tuple takers
-    cdef public bint has_pending
+    cdef public bint has_pending, feeding
 
 cdef class RefusedRow:
     cdef public int code

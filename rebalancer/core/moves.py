@@ -72,13 +72,10 @@ class MoveCallbacks(Protocol):
     def lower(self, cls: int) -> Mover:
         """Lower a class with its replacement."""
 
-    def may_feed(self, pod: int) -> bool:
-        """Return whether pending pods may take the room of a pod."""
-
     def judge_feeding(
         self, mover: Mover, pod: int, node: int, cost: float, in_place: bool, for_gain: bool
     ) -> int:
-        """Predict with such pods, and call :func:`judge_landings` for them; return its answer."""
+        """If pending pods may take the room of a pod, predict with them, and return what :func:`judge_landings` does; else -1."""
 
 
 class Bench:
@@ -98,8 +95,10 @@ class Bench:
         self.python = python
         self.has_pending = has_pending
         """Whether any pods are pending."""
+        self.feeding = False
+        """Whether pending pods may take the room of the newest move: Python has predicted it, which takes long."""
         self.takers: tuple[Any, ...] = ()
-        """The pending pods that take the room of the newest move."""
+        """Those that do."""
         self.movers: list[Mover | None] = [None] * classes
         """(C,) the classes that were lowered."""
         self.effect = MoveEffect(len(terms.entry), terms.strategies)
@@ -174,12 +173,15 @@ def judge_pod(
 
     ``lives``: the pod does not terminate already.
     """
-    bench.takers = ()
+    bench.takers, bench.feeding = (), False
     if mover.pod.unknown:
         mover.cluster.landings.count = 0
         return _UNPREDICTED
-    if bench.has_pending and bench.python.may_feed(pod):
-        return bench.python.judge_feeding(mover, pod, node, cost, in_place, for_gain)
+    if bench.has_pending:
+        code = bench.python.judge_feeding(mover, pod, node, cost, in_place, for_gain)
+        if code >= 0:
+            bench.feeding = True
+            return code
     foresee(mover.cluster, mover.pod, mover.cls, node, mover.leaves and lives, mover.gone)
     if mover.pod.fails_to_score and mover.cluster.ring.count > 1:
         mover.cluster.landings.count = 0

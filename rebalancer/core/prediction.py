@@ -130,7 +130,7 @@ class ClusterArrays:
         """After so many feasible nodes the search ends."""
         self.board = board
         self.checks = checks
-        """(7,) whether each of ``FILTERS`` is on."""
+        """Whether each of ``FILTERS`` is on, by its number."""
         self.ring = Ring(len(order))
         self.landings = LandingTable(len(order))
         self.feasible = flags(len(order))

@@ -19,7 +19,8 @@ _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES = 0, 1, 2, 3, 4
 
 
 NORMALISED = ("TaintToleration", "NodeAffinity", "InterPodAffinity", "PodTopologySpread")
-"""The plug-ins whose scores are normalised, by their numbers."""
+"""The plug-ins whose scores are normalised, by their numbers. Of a class with alternatives of devices (``firstAvailable``),
+DynamicResources stands in the place of NodeAffinity."""
 _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _BY_SPREAD = 0, 1, 2, 3
 _PLUG_INS = len(NORMALISED)
 
@@ -89,7 +90,8 @@ class Preferences:
         self.marked = marked
         """(N,) nodes that are supposed to carry one more."""
         self.affinity = affinity
-        """(N,) summed weights of the matching terms of preferred node affinity; None: it has none."""
+        """(N,) summed weights of the matching terms of preferred node affinity, or the scores of its alternatives of devices
+        (DynamicResources); None: it has neither."""
         self.fixed = fixed
         """(N,) weighted scores that need no normalisation, beside those of requests; None: all are 0."""
         self.pods = pods

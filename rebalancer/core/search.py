@@ -25,12 +25,12 @@ from rebalancer.core.views import flags, ints, minus_ones
 
 ENDS = ("none is left", "good", "to be reviewed", "go on")
 """Why the loop ends, by numbers: no row is left; the move of the row is good; it was judged, and Python has the last word;
-or many rows were looked at, and Python may want to stop."""
+or Python may want to stop."""
 _NONE, _GOOD, _REVIEW, _GO_ON = 0, 1, 2, 3
 _NEXT = 4
 """The loop goes on."""
 _AT_ONCE = 64
-"""After so many rows Python is asked whether to stop."""
+"""After so many rows, and after each whose landing Python has predicted, it is asked whether to stop."""
 _GOOD_MOVE, _LIMITED = 0, 12
 # A promise is compared with the threshold as it is rounded when it is judged.
 _ROUNDING = 2e-9
@@ -126,12 +126,15 @@ class Search:
 def find_move(search: Search) -> int:
     """Go from row to row until there is one whose move is good; return why it ends, see ``ENDS``."""
     for _ in range(_AT_ONCE):
+        search.bench.feeding = False
         search.row = first_row(search.book)
         if search.row < 0:
             return _NONE
         found = _look_at(search, search.row, search.book.rows.cls[search.row])
         if found != _NEXT:
             return found
+        if search.bench.feeding:
+            break
     return _GO_ON
 
 
@@ -158,7 +161,7 @@ def _judge_row(search: Search, row: int, mover: Mover) -> int:
     """Judge the next pod of a row; return how it ends."""
     book, bench, candidates = search.book, search.bench, search.candidates
     if mover.pod is None:
-        bench.python.lower(mover.cls)
+        mover = bench.python.lower(mover.cls)
     pod, node = book.rows.pods[book.rows.next_pod[row]], book.rows.node[row]
     cost, in_place = candidates.cost[pod], candidates.in_place[pod] != 0
     search.code = judge_pod(bench, mover, pod, node, cost, True, in_place, True)

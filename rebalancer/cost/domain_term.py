@@ -30,12 +30,12 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, unite
 def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     """Return which groups (G,) certainly have a potential of 0 now.
 
-    Only groups that implement :class:`Counted` are judged; for most of them no rule is made.
+    Only groups with a method ``satisfied`` are judged: by the least and the most pods in a domain it says so, or proves nothing.
+    Thousands of them are counted without a rule being made.
     """
     holds = np.zeros(len(groups), bool)
     tally, pods = Room.of(view).tally, view.state.living
     for index, group in enumerate(groups):
-        # Not isinstance: for a protocol that takes longer than the counting.
         if hasattr(group, "satisfied"):
             find_extremes(tally, class_set(view, group.members), pods, group.domains.lowered)
             holds[index] = group.satisfied(tally.least, tally.most)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,22 +76,6 @@ class Domains:
         return np.bincount(
             self.of_node[inside], per_node[inside], minlength=len(self.names)
         ).astype(np.int64)
-
-
-class Counted(Protocol):
-    """A group that can prove from the extremes of its counts that no move is needed.
-
-    Thousands of such groups are tested at once, and their counts are computed together.
-    """
-
-    members: Int32s
-    domains: Domains
-
-    def satisfied(self, least: int, most: int) -> bool:
-        """Return whether counts per domain between ``least`` and ``most`` prove a potential of 0.
-
-        ``False`` proves nothing.
-        """
 
 
 @dataclass(frozen=True, slots=True)

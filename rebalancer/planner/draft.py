@@ -66,6 +66,8 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
+        self._expected: set[int] = set()
+        """The classes of which the terms know the rules, see :meth:`expect`."""
         self.gangs_that_stay: dict[GangKey, Refusal] = {}
         """Why gangs that rules ask to move stay as a whole."""
         self.ended = EndedPods(problem)
@@ -214,7 +216,22 @@ class Draft:
 
         ``lands``: the index of the landing to use. Pending pods that take freed room are placed, too.
         """
+        self.expect(cls, self.snapshot.classes[cls].replacement)
+        for taker in prediction.takers:
+            self.expect(int(self.state.cls_of[taker.pod]))
         make_move(self.state, pod, cls, prediction, lands)
+
+    def expect(self, *classes: int) -> None:
+        """Let all terms, also those that only observe, know the rules of ``classes``, whose pods are about to leave or come.
+
+        A rule that holds is unknown to a term until a move concerns it, see :class:`DomainTerm`.
+        """
+        for cls in classes:
+            if cls in self._expected:
+                continue
+            self._expected.add(cls)
+            for weighted in self.terms:
+                weighted.term.concerns(cls, cls)
 
     def names_pair(self, cls: int, node: int) -> bool:
         """Return whether a term of an enforced strategy has pods of ``cls`` on ``node`` as candidates."""

@@ -100,15 +100,14 @@ class Effects:
         mover.cluster = model.lowering.cluster
         return mover
 
-    def may_feed(self, pod: int) -> bool:
-        """Return whether pending pods may take the room of a pod."""
-        return self._view.scheduler.pending.may_take(self._view.state, pod)
-
     def judge_feeding(
         self, mover: Mover, pod: int, node: int, cost: float, in_place: bool, for_gain: bool
     ) -> int:
-        """Judge a move whose room pending pods may take, see :func:`judge_landings`."""
-        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        """Judge a move whose room pending pods may take, see :func:`judge_landings`; return -1 if none may."""
+        pending, state = self._view.scheduler.pending, self._view.state
+        if not (concerned := pending.find_concerned(state, pod)):
+            return -1
+        prediction = pending.foresee_with(state, pod, concerned)
         return self.judge(mover, prediction, pod, node, cost, in_place=in_place, for_gain=for_gain)
 
     def judge(

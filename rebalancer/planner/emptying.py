@@ -36,12 +36,11 @@ from rebalancer.wire.marks import PINS
 class LeavingPods:
     """Per node: the pods that must leave so that it becomes empty, and which of these pods cannot leave."""
 
-    def __init__(self, draft: Draft, of: Contribution, without: Sequence[int] = ()) -> None:
-        """``without``: pods that are taken to be elsewhere."""
+    def __init__(self, draft: Draft, of: Contribution) -> None:
         snapshot, problem = draft.snapshot, draft.problem
         self._draft, self._of, pods = draft, of, snapshot.pods
         here = draft.state.unmoved()
-        here = here[~snapshot.per_node[here] & ~np.isin(here, without)]
+        here = here[~snapshot.per_node[here]]
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
         size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
         # The largest first: they fit into few places.
@@ -243,12 +242,11 @@ class Emptier:
         others: Bools,
         *,
         removes: bool = False,
-        without: Sequence[int] = (),
     ) -> None:
-        """``removes``: see :class:`EmptyingTrial`; ``without``: see :class:`LeavingPods`."""
+        """``removes``: see :class:`EmptyingTrial`."""
         self._draft, self._emptiable = draft, emptiable
         self._nodes = emptiable.nodes & ~others
-        self._pods = LeavingPods(draft, of, without)
+        self._pods = LeavingPods(draft, of)
         closed = np.flatnonzero(others).astype(np.int32)
         self._trial = EmptyingTrial(draft, self._pods, closed, removes=removes)
         self._removes = removes

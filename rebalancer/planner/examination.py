@@ -24,7 +24,7 @@ from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import Verdict, is_gamble
 from rebalancer.scheduler.prediction import Prediction
 
-NONE, GOOD, REVIEW, _GO_ON = range(len(core.ENDS))
+NONE, GOOD, REVIEW, *_ = range(len(core.ENDS))
 # What another landing could change.
 _BY_LANDING = (
     Code.NO_GAIN,

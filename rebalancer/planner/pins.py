@@ -1,14 +1,14 @@
 """Pods that pin nodes: nodes that nothing but a few protected pods hold, and on how few of them these would fit together.
 
 Together they need the fewest nodes that have room for all of them, or those of the least price, beside what belongs to each
-node: exact, as far as the steps of the search suffice. The other pods of these nodes are taken to find room elsewhere. The scheduler's filters say
-what a node takes: requests, affinity, taints, volumes, and hard rules between pods.
+node: exact, as far as the steps of the search suffice. The other pods of these nodes make way where they must, and have to have landings
+elsewhere then. The scheduler's filters say what a node takes: requests, affinity, taints, volumes, and hard rules between pods.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -19,8 +19,10 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.room.free import FreeRoom
 from rebalancer.planner.room.items import Item, Items
+from rebalancer.planner.trial import Trial
 from rebalancer.scheduler.topology import HOSTNAME
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import NodePrices
 from rebalancer.snapshot.protect import PASSING, bits_of, names_of
 
@@ -93,11 +95,13 @@ class Pins:
     causes: tuple[PinCause, ...]
     """The most frequent first; of a pod with several causes the first protection."""
     together: tuple[int, ...]
-    """The nodes that would hold all of them."""
+    """The nodes that they would hold then."""
     proven: bool
     """Whether fewer nodes cannot do."""
     hourly: float | None = None
     """The price for an hour of the nodes that would be without them; None: no price is known."""
+    placing: Mapping[int, int] = field(default_factory=dict)
+    """Pod -> the node where it would stand, of those found; empty if they stand as well as can be."""
 
     @property
     def saved(self) -> int:
@@ -131,16 +135,107 @@ def find_pins(draft: Draft, nodes: Sequence[int], prices: NodePrices | None = No
         weights = prices.known
     search = _Search(draft, pods, held, weights)
     search.run()
-    gone = [node for node in held if node not in search.best]
-    hourly = None if prices is None else round(float(prices.known[gone].sum()), 9)
+    with Trial(draft.state) as trial:
+        surplus = sorted(set(held) - search.best)
+        left = stand_together(draft, trial, search.placing, surplus)
     return Pins(
         tuple(held),
         tuple(pods),
         tuple(_causes(draft, pods)),
-        tuple(sorted(search.best)),
-        proven=search.left > 0,
-        hourly=hourly,
+        tuple(node for node in held if node not in left),
+        proven=search.left > 0 and left == surplus,
+        hourly=None if prices is None else round(float(prices.known[left].sum()), 9),
+        placing=search.placing,
     )
+
+
+def stand_together(
+    draft: Draft, trial: Trial, placing: Mapping[int, int], surplus: Sequence[int]
+) -> list[int]:
+    """Place pods in the state where they would stand together; return the nodes of ``surplus`` that they leave by that.
+
+    What must make way for them needs a landing elsewhere. If not all has one, pods leave as many nodes as possible, those with
+    the fewest other pods first.
+    """
+    home, start = draft.snapshot.pods.node, trial.here()
+    others = _others(draft, list(placing), range(len(draft.snapshot.nodes)))
+    if _settle(draft, trial, placing, others, surplus):
+        return list(surplus)
+    trial.undo(start)
+    number = Counter(home[others].tolist())
+    left = []
+    for node in sorted(surplus, key=lambda node: (number[node], node)):
+        before = trial.here()
+        mine = {pod: to for pod, to in placing.items() if home[pod] == node}
+        if _settle(draft, trial, mine, others, surplus):
+            left.append(node)
+        else:
+            trial.undo(before)
+    return sorted(left)
+
+
+def _settle(
+    draft: Draft,
+    trial: Trial,
+    placing: Mapping[int, int],
+    others: Sequence[int],
+    surplus: Sequence[int],
+) -> bool:
+    """Place pods in the state, and those of ``others`` that must make way off ``surplus``; return whether all have a place."""
+    snapshot, scheduler, state = draft.snapshot, draft.scheduler, draft.state
+    away = _clear(draft, trial, placing, others)
+    if away is None:
+        return False
+    home, cls_of, size = snapshot.pods.node, snapshot.pods.cls, _shares(snapshot)
+    leaving = []
+    for pod in sorted(away, key=lambda pod: (-size[cls_of[pod]], pod)):
+        if scheduler.feasible(state, int(cls_of[pod]))[home[pod]]:
+            trial.place(pod, int(home[pod]), int(cls_of[pod]))
+        else:
+            leaving.append(pod)
+    with scheduler.removing(np.array(surplus, np.int32)):
+        for pod in leaving:
+            nodes = scheduler.predict(state, snapshot.classes[int(cls_of[pod])].replacement).nodes
+            if not len(nodes):
+                return False
+            trial.place(pod, int(nodes[0]))
+    return True
+
+
+def _clear(
+    draft: Draft, trial: Trial, placing: Mapping[int, int], others: Sequence[int]
+) -> list[int] | None:
+    """Place pods in the state; return those of ``others`` that are gone from nodes without room for both; None if that is not enough."""
+    snapshot, scheduler, state = draft.snapshot, draft.scheduler, draft.state
+    away: list[int] = []
+    for pod in placing:
+        trial.evict(pod, gone=True)
+    for pod, node in placing.items():
+        cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+        if not scheduler.feasible(state, cls)[node]:
+            beside = [one for one in others if state.node_of[one] == node]
+            for other in beside:
+                trial.evict(other, gone=True)
+            away += beside
+            if not scheduler.feasible(state, cls)[node]:
+                return None
+        trial.place(pod, node)
+    return away
+
+
+def _others(draft: Draft, pods: Sequence[int], nodes: Sequence[int]) -> list[int]:
+    """Return the other pods of ``nodes`` that may leave them."""
+    of = draft.snapshot.pods
+    mine = of.living & np.isin(of.node, nodes) & ~draft.snapshot.per_node
+    mine[list(pods)] = False
+    return np.flatnonzero(mine).tolist()
+
+
+def _shares(snapshot: Snapshot) -> Floats:
+    """Return which share of the largest node the pods of each class (C,) request."""
+    most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
+    shares: Floats = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
+    return shares
 
 
 def _pins_on(draft: Draft, nodes: Sequence[int]) -> list[int]:
@@ -193,6 +288,8 @@ class _Search:
     """(N,) 1, or the price of each node where all are known."""
     best: set[int] = field(default_factory=set)
     """The nodes of the best placing so far; at first where the pods stand now."""
+    placing: dict[int, int] = field(default_factory=dict)
+    """Pod -> its node, of the best placing."""
     left: int = _STEPS
     _room: FreeRoom = field(init=False)
     _items: list[Item] = field(init=False)
@@ -217,10 +314,10 @@ class _Search:
         self._inside[list(self.held)] = True
         self._room = FreeRoom(self.draft)
         items = Items(self.draft, ~self._inside)
-        away = self._others()
+        away = _others(self.draft, self.pods, self.held)
         self._order = self._rank_nodes(away)
         with ExitStack() as stack:
-            for pod in (*self.pods, *away.tolist()):
+            for pod in (*self.pods, *away):
                 stack.enter_context(self._room.without(items.standing(pod)))
             self._items = sorted(map(items.standing, self.pods), key=self._rank)
             self._ruled = any(item.ruled for item in self._items)
@@ -228,17 +325,10 @@ class _Search:
             self._apart = self._count_apart()
             self._place(0, [])
 
-    def _others(self) -> Int32s:
-        """Return the other pods of the nodes that may leave them."""
-        snapshot, pods = self.draft.snapshot, self.draft.snapshot.pods
-        mine = pods.living & np.isin(pods.node, self.held) & ~snapshot.per_node
-        mine[list(self.pods)] = False
-        return np.flatnonzero(mine).astype(np.int32)
-
-    def _rank_nodes(self, others: Int32s) -> dict[int, int]:
+    def _rank_nodes(self, others: Sequence[int]) -> dict[int, int]:
         """Return each node with its rank: most ``others`` first, then most of the pods."""
         on = self.draft.snapshot.pods.node
-        moving, staying = Counter(on[others].tolist()), Counter(on[list(self.pods)].tolist())
+        moving, staying = Counter(on[list(others)].tolist()), Counter(on[list(self.pods)].tolist())
         ranked = sorted(self.held, key=lambda node: (-moving[node], -staying[node], node))
         return {node: rank for rank, node in enumerate(ranked)}
 
@@ -252,6 +342,7 @@ class _Search:
         """Place all items from ``place`` on, on ``used`` nodes and as few more as possible."""
         if place == len(self._items):
             self.best = set(used)
+            self.placing = {pod: node for pod, (_, node) in self._room.placed.items()}
             return
         if (state := self._state(place, used)) in self._seen:
             return

@@ -196,9 +196,8 @@ def _with_pins(rules: RunRules, plan: Plan, draft: Draft, *, marks: bool) -> Pla
     freed: list[int] = []
     if pins is not None and pins.saved:
         plan = replace(plan, pinned=f"{pins.line} (`rebalancer capacity`).")
-        surplus = sorted(set(pins.nodes) - set(pins.together))
         if plan.emptied is not None and marks:
-            freed = find_freed(draft, next(iter(rules.emptying())), pins.pods, surplus)
+            freed = find_freed(draft, next(iter(rules.emptying())), pins)
     if plan.emptied is None or not marks:
         return plan
     return replace(plan, pinned_nodes=tuple(snapshot.nodes.names[node] for node in freed))

@@ -272,7 +272,8 @@ class _Pass:
         np.asarray(search.refused_alike).fill(0)
         np.asarray(search.freed).fill(0)
         for pair in self._freed:
-            search.freed[self.candidates.row_of(pair)] = 1
+            if (row := self.candidates.row_of(pair)) >= 0:
+                search.freed[row] = 1
         search.in_vain = 0
         search.only_certain, search.only_rules = rung.only_certain, rung.only_rules
         search.again, search.steered = rung.again, rung.steered

@@ -14,9 +14,11 @@ from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.emptying import Emptier, EmptyingChoice, half_emptied
+from rebalancer.planner.pins import Pins, stand_together
 from rebalancer.planner.plan import Decision
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.trial import Trial
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import find_marked_by_others, to_be_empty
 
@@ -58,11 +60,14 @@ def with_reviewed_nodes(
     return _Planned(strategy, make, decide, settings, phase).left_of(reviewed, empty)
 
 
-def find_freed(draft: Draft, strategy: str, pods: Sequence[int], nodes: Sequence[int]) -> list[int]:
-    """Return which of ``nodes`` the strategy would empty if ``pods`` stood elsewhere, beside those that it empties now."""
+def find_freed(draft: Draft, strategy: str, pins: Pins) -> list[int]:
+    """Return which nodes the strategy would empty if the pods that hold them stood together, beside those that it empties now."""
     of = _contribution(draft.problem, strategy)
     closed = to_be_empty(draft.snapshot) | find_marked_by_others(draft.snapshot)
-    return sorted(Emptier(draft, of, _emptiable(draft, of), closed, without=pods).able(nodes))
+    with Trial(draft.state) as trial:
+        surplus = sorted(set(pins.nodes) - set(pins.together))
+        left = stand_together(draft, trial, pins.placing, surplus)
+        return sorted(Emptier(draft, of, _emptiable(draft, of), closed).able(left))
 
 
 class _Planned:

@@ -1,6 +1,7 @@
 """All filters of the default profile, in the scheduler's order.
 
-Source: ``plugins/volumerestrictions``, ``isVolumeConflict``.
+Sources: ``apis/config/v1/default_plugins.go`` for the order; ``plugins/nodeports`` and ``plugins/volumerestrictions``
+(``isVolumeConflict``) for the things that one pod uses alone. The other filters name theirs where they are.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core.counts import DomainCounts, has_pods
-from rebalancer.core.filters import AttachLimit, HardSpread, drop_occupied, keep_even
+from rebalancer.core.filters import AttachCounts, AttachLimit, HardSpread, drop_occupied, keep_even
 from rebalancer.core.landings import LandingTable
 from rebalancer.core.moves import RefusedRow
 from rebalancer.core.prediction import (
@@ -101,6 +101,7 @@ class Lowering:
         self._everywhere = np.zeros(len(snapshot.nodes), np.int64)
         """(N,) the domains of a key that has all nodes in one."""
         self._rooms: list[Ints] = []
+        self._attached = AttachCounts(len(snapshot.nodes))
         self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
         sizes = range(len(snapshot.nodes) + 3)
         self._logarithms = np.array([go_log(float(domains + 2)) for domains in sizes])
@@ -322,7 +323,7 @@ class Lowering:
             attracted,
             self._count_rivals(counted, filters.ports.rivals(cls)),
             disks,
-            [_lower_limit(*of_driver) for of_driver in filters.limits.of(cls)],
+            [_lower_limit(*of, self._attached) for of in filters.limits.of(cls)],
             view_of(filters.static(cls)),
             view_of(self._placement.find_removed(cls)),
             first=relation.matches_itself,
@@ -360,8 +361,7 @@ class Lowering:
 
     def _lower_preferences(self, cls: int, counted: list[DomainCounts]) -> Preferences:
         affinity, fixed = self._placement.preferred_affinity(cls), self._scorer.find_fixed(cls)
-        devices = self._snapshot.devices
-        if devices is not None and self._scores_devices(cls):
+        if self._scores_devices(cls) and (devices := self._snapshot.devices) is not None:
             affinity = devices.preferred[cls]  # normalised and weighted as NodeAffinity
         ignored = self._spread.ignored_nodes(cls)
         soft = self._spread.soft(cls)
@@ -385,7 +385,8 @@ class Lowering:
 
     def _scores_devices(self, cls: int) -> bool:
         devices = self._snapshot.devices
-        return devices is not None and cls in devices.preferred
+        judged = devices is not None and cls in devices.preferred
+        return judged and self._profile.scores_alternatives
 
     def _lower_soft(self, counted: list[DomainCounts], constraint: Constraint) -> SpreadArrays:
         topology, per_node = constraint.topology, constraint.topology.key == HOSTNAME
@@ -455,7 +456,9 @@ class Lowering:
         return pods
 
 
-def _lower_limit(volumes: DriverVolumes, mine: Bools, wanted: int) -> AttachLimit:
+def _lower_limit(
+    volumes: DriverVolumes, mine: Bools, wanted: int, counts: AttachCounts
+) -> AttachLimit:
     """Return the limit on a driver's volumes for a pod that shares some (V,), and needs so many in all."""
     (start, classes), (left_start, left), (own, own_count) = (
         volumes.users,
@@ -472,6 +475,7 @@ def _lower_limit(volumes: DriverVolumes, mine: Bools, wanted: int) -> AttachLimi
         view_of(volumes.limit),
         view_of(mine),
         wanted,
+        counts,
     )
 
 

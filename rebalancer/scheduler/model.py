@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -132,12 +132,13 @@ class SchedulerModel:
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile
-        self._supposed = supposed or Supposed(len(snapshot.nodes))
+        self.supposed = supposed or Supposed(len(snapshot.nodes))
+        """What predictions assume of nodes beside the snapshot."""
         self._others = {
-            other.scheduler_name: SchedulerModel(snapshot, other, self._supposed)
+            other.scheduler_name: SchedulerModel(snapshot, other, self.supposed)
             for other in profile.others
         }
-        self.placement = NodePlacement(snapshot, self._supposed, profile.added_affinity)
+        self.placement = NodePlacement(snapshot, self.supposed, profile.added_affinity)
         self.resources = Resources(snapshot, profile)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile)
@@ -276,17 +277,18 @@ class SchedulerModel:
 
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as marked inside the ``with`` block, for pods scheduled while the marks exist."""
-        return _supposing(self._supposed.marked, nodes)
+        return self.supposed.only(nodes, self.supposed.marked)
 
     def removing(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Treat ``nodes`` as cordoned and tainted by scale-in inside the ``with`` block."""
-        return _supposing(self._supposed.removed, nodes)
+        return self.supposed.only(nodes, self.supposed.removed)
 
     def without(self, absent: Bools) -> None:
         """Treat nodes (N,) as absent from now on; they may be added later. A domain that has only such nodes does not exist.
 
         Callers exclude these nodes from feasible nodes themselves.
         """
+        self.supposed.renew()
         for model in (self, *self._others.values()):
             model.spread.without(absent)
             model.lowering.forget()
@@ -382,7 +384,8 @@ class SchedulerModel:
             why = (*why, "this scheduler allocates none for extended resources")
         if DYNAMIC_RESOURCES in self.profile.off:
             why = (*why, f"the scheduler runs without {DYNAMIC_RESOURCES}")
-        if devices is not None and cls in devices.preferred:
+        scores = devices is not None and cls in devices.preferred
+        if scores and self.profile.scores_alternatives:
             why = (*why, *self._explain_alternatives(cls))
         for one in why:
             yield f"resource claims (dynamic resource allocation){': ' * bool(one)}{one}"
@@ -394,15 +397,3 @@ class SchedulerModel:
             yield "it has alternatives (firstAvailable) beside preferred node affinity"
         if weights.get(DYNAMIC_RESOURCES) != weights.get(NODE_AFFINITY):
             yield f"alternatives (firstAvailable), and {DYNAMIC_RESOURCES} has another weight than {NODE_AFFINITY}"
-
-
-@contextmanager
-def _supposing(supposed: Bools, nodes: Int32s) -> Iterator[None]:
-    """Let only ``nodes`` be set in ``supposed`` (N,) inside the ``with`` block."""
-    before = supposed.copy()
-    supposed[:] = False
-    supposed[nodes] = True
-    try:
-        yield
-    finally:
-        supposed[:] = before

@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from rebalancer.scheduler.filters import Filters
+from rebalancer.scheduler.placement import Supposed
 from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
@@ -35,6 +36,8 @@ _MAX_TAKERS = 64
 
 class Scheduling(Protocol):
     """The part of the scheduler model that :class:`Pending` uses."""
+
+    supposed: Supposed
 
     def filters_of(self, cls: int) -> Filters:
         """Return the filters that apply to pods of a class."""
@@ -79,8 +82,8 @@ class Pending:
                 self._queues[cls] = mine[order].astype(np.int32)
         self._classes = np.array(list(self._queues), np.int32)
         self._answers: dict[tuple[int, int], bool] = {}
-        self._state: ClusterState | None = None
-        self._version = -1
+        self._asked_in: tuple[ClusterState, int, int] | None = None
+        """The state of the answers, its version, and that of what is assumed."""
 
     @property
     def has_any(self) -> bool:
@@ -91,16 +94,12 @@ class Pending:
 
     def foresee(self, state: ClusterState, pod: int) -> Prediction:
         """Return the landing of the replacement if ``pod`` is evicted now, with the pending pods that take its room."""
-        concerned = self._find_concerned(state, pod) if self._queues else []
+        concerned = self.find_concerned(state, pod)
         if not concerned:
             return self._model.predict_replacement(state, pod)
-        return self._foresee(state, pod, concerned)
+        return self.foresee_with(state, pod, concerned)
 
-    def may_take(self, state: ClusterState, pod: int) -> bool:
-        """Return whether pending pods may take room that the move of ``pod`` frees."""
-        return bool(self._queues) and bool(self._find_concerned(state, pod))
-
-    def _foresee(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
+    def foresee_with(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
         """Return :meth:`foresee` of a pod, given the classes that may take room."""
         cls = int(state.cls_of[pod])
         with self._before_landing(state, pod, concerned) as first:
@@ -122,7 +121,7 @@ class Pending:
         The victim is terminating; or it is gone and pending pods have taken its room; or, with a restart, it still
         runs.
         """
-        concerned = self._find_concerned(state, pod) if self._queues else []
+        concerned = self.find_concerned(state, pod)
         with self._before_landing(state, pod, concerned):
             yield
 
@@ -227,8 +226,10 @@ class Pending:
 
     # -- classes that may be concerned ----------------------------------------------------------------------
 
-    def _find_concerned(self, state: ClusterState, pod: int) -> list[int]:
+    def find_concerned(self, state: ClusterState, pod: int) -> list[int]:
         """Return the pending classes that fit nowhere now, but may once ``pod`` or one of them has a new node."""
+        if not self._queues:
+            return []
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self._snapshot.classes[cls].replacement
         others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
@@ -293,8 +294,9 @@ class Pending:
         return self._recall(state, cls, 1)
 
     def _recall(self, state: ClusterState, cls: int, question: int) -> bool:
-        if state is not self._state or state.version != self._version:
-            self._state, self._version = state, state.version
+        asked_in = state, state.version, self._model.supposed.version
+        if asked_in != self._asked_in:
+            self._asked_in = asked_in
             self._answers.clear()
         answer = self._answers.get((cls, question))
         if answer is None:

@@ -10,11 +10,12 @@ requirement, or are off (VolumeBindMountOptions of 1.37 is alpha: the API server
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from rebalancer.scheduler.topology import ArrayCache
-from rebalancer.snapshot.columns import Bools, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import unparsable
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.nodes import STATE_TAINTS, UNSCHEDULABLE
@@ -53,6 +54,26 @@ class Supposed:
         tainted, as scale-in does it."""
         self.none = np.zeros(nodes, bool)
         """(N,) no node."""
+        self.version = 0
+        """Another number whenever something else is assumed."""
+        self._newest = 0
+
+    def renew(self) -> None:
+        """Let what is assumed have a number that it never had before."""
+        self.version = self._newest = self._newest + 1
+
+    @contextmanager
+    def only(self, nodes: Int32s, supposed: Bools) -> Iterator[None]:
+        """Let only ``nodes`` be set in ``supposed`` (N,), one of the two arrays, inside the ``with`` block."""
+        before, version = supposed.copy(), self.version
+        try:
+            supposed[:] = False
+            supposed[nodes] = True
+            self.renew()
+            yield
+        finally:
+            supposed[:] = before
+            self.version = version
 
 
 class NodePlacement:

@@ -31,8 +31,8 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 }
 """Scoring plug-ins and weights, in the order in which they run.
 
-``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.38. DynamicResources scores
-only alternatives of a request (``firstAvailable``). 1.37 asks NodeName before NodeUnschedulable, which
+``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.38, but for DynamicResources, which scores
+from 1.35 on, and only alternatives of a request (``firstAvailable``). 1.37 asks NodeName before NodeUnschedulable, which
 changes nothing: no pod that is scheduled names a node.
 """
 
@@ -124,6 +124,11 @@ class SchedulerProfile:
         """Return a copy, with all of its profiles, that knows these resources as ``offered``."""
         others = tuple(other.with_offered(resources) for other in self.others)
         return replace(self, offered=resources, others=others)
+
+    @property
+    def scores_alternatives(self) -> bool:
+        """Whether DynamicResources scores the alternatives of a request (1.35)."""
+        return self.version >= (1, 35)
 
     @property
     def balances_by_improvement(self) -> bool:

@@ -103,6 +103,7 @@ def enter(draft: Draft, ask: Ask, node: int) -> None:
     elif ask.cls < 0:
         draft.state.reserve(ask.requests, 0, node)
     elif draft.state.node_of[ask.pod] < 0:
+        draft.expect(ask.cls)
         draft.state.place(ask.pod, ask.cls, node)
 
 

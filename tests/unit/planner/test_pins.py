@@ -324,6 +324,36 @@ def test_a_node_that_would_not_be_emptied_anyway_carries_no_mark(others, cpu, ea
     assert plan.pinned_nodes == marked
 
 
+@pytest.mark.parametrize(
+    ("web", "spare", "marked", "line"),
+    [
+        # Together on n0 or n1, they leave no room for what stands on n1, which fits nowhere else.
+        ("1200m", (), (), ""),
+        ("400m", (), ("n0",), "together they fit on 2"),
+        # It makes way for them.
+        ("1200m", ("n3",), ("n0",), "together they fit on 2"),
+    ],
+)
+@pytest.mark.parametrize("eagerness", ["careful", "relentless"])
+def test_what_has_to_make_way_for_pods_that_stand_together_needs_a_landing(
+    web, spare, marked, line, eagerness
+):
+    objects = [
+        *(node(f"n{i}", "z0", cpu="4") for i in range(3)),
+        *(node(name, "z0", cpu="4") for name in spare),
+        *workload("large", ["n0"], annotations=SAFE, cpu="2500m"),
+        *workload("small", ["n1"], annotations=SAFE, cpu="1"),
+        *workload("fill", ["n2"], annotations=SAFE, cpu="2700m"),
+        *workload("web", ["n1", "n2"], cpu=web),
+        *workload("busy", 3 * spare, cpu="900m"),
+    ]
+    rules = read_rules(f"{EMPTIES}\neagerness: {eagerness}")
+    plan = make_plan(rules, snapshot_of(objects), Timings(SystemClock())).plan
+    assert plan.pinned_nodes == marked
+    assert line in plan.pinned
+    assert bool(line) is ("together" in plan.pinned)
+
+
 def test_marks_stand_from_run_to_run_where_other_pods_are_there():
     """Each of the other nodes has other pods, and one is marked as empty: with or without its mark a node is judged alike."""
     objects = [node(f"n{i}", f"z{i % 3}", cpu="4") for i in range(5)]

@@ -12,6 +12,7 @@ from rebalancer.planner.rules import History, RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
+from rebalancer.scheduler.pending import Pending
 from rebalancer.snapshot.protect import COOL_DOWN, Scope
 from rebalancer.testing.snapshots import HOSTNAME, node, snapshot_of, spread, workload
 
@@ -160,3 +161,42 @@ def test_the_scheduler_is_that_of_the_server_unless_the_policy_says_otherwise(te
 def test_the_start_up_taints_of_capacity_hold_for_plans_too():
     of = rules_of("capacity: {startupTaints: [example.com/agent]}\nstrategies: {make-room: {}}")
     assert of.settings().startup_taints == {"example.com/agent"}
+
+
+@pytest.mark.parametrize("mode", ["observe", "enforce"])
+@pytest.mark.parametrize(("held", "broken"), [(("n0", "n2"), 1), (("n2", "n2"), 0)])
+def test_a_rule_that_the_moves_break_counts_after_them_whoever_has_it(mode, held, broken):
+    shun = {"key": "shun", "value": "yes"}
+    nodes = [
+        node("n0", taints=[{**shun, "effect": "NoSchedule"}]),
+        node("n1", labels={"metal": "tin"}),
+        node("n2", taints=[{**shun, "effect": "PreferNoSchedule"}]),
+    ]
+    placement = f"placement: {{mode: {mode}, avoid: {{metal: tin}}}}"
+    of = rules_of(f"strategies: {{taints: {{weight: 5}}, {placement}}}")
+    plan = planned(of, [*nodes, *workload("web", held)]).plan
+    landings = [move.landings[0].node for move in plan.moves if not move.observed]
+    assert (landings, plan.after["placement"].violated) == (["n1"] * broken, broken)
+
+
+def test_whether_to_stop_is_asked_after_each_move_whose_room_a_pending_pod_may_take(monkeypatch):
+    shut = [{"key": "shut", "value": "", "effect": "NoSchedule"}]
+    nodes = [node("full", cpu="1"), *(node(f"n{i}", cpu="1", taints=shut) for i in range(12))]
+    pods = [one for i in range(12) for one in workload(f"web{i}", [f"n{i}"] * 2, cpu="500m")]
+    pods += workload("keeps", ["full"] * 2, cpu="500m")
+    pods += workload("late", [""], cpu="500m", spec={"tolerations": [{"operator": "Exists"}]})
+    since_asked: list[int] = [0]
+    foresee = Pending.foresee_with
+
+    def counted(*of):
+        since_asked[-1] += 1
+        return foresee(*of)
+
+    def stop():
+        since_asked.append(0)
+
+    monkeypatch.setattr(Pending, "foresee_with", counted)
+    made = planned(rules_of("strategies: {taints: {}}"), [*nodes, *pods], stop=stop)
+    assert not made.plan.moves
+    assert sum(since_asked) >= 12
+    assert max(since_asked) == 1

@@ -389,3 +389,20 @@ def test_the_shortcut_misses_no_pod_and_leaves_the_state_as_it_was(
         with world.model.pending.placed(world.state, prediction.takers):
             pass
         assert everything(world.state)[:-2] == before[:-2]
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("kind", ["removing", "marking"])
+def test_what_is_assumed_of_nodes_decides_who_waits_whatever_was_asked_before(kind, asked_before):
+    """A pod that fits on b waits for room on a while b is taken to be cordoned, and no longer."""
+    made = World([node("a"), node("b")], [standing("v", "a", "9"), waiting("w", "5")])
+    pending, victim = made.model.pending, made.row("v")
+
+    def takes() -> bool:
+        return bool(pending.find_concerned(made.state, victim))
+
+    if asked_before:
+        assert not takes()
+    with getattr(made.model, kind)(made.rows(["b"])):
+        assert takes() is (kind == "removing")
+    assert not takes()

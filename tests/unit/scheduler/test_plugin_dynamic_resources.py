@@ -307,6 +307,22 @@ def test_the_best_alternative_that_a_node_has_decides(order, best, prefers, weig
     assert feasible(made) == [name for name in NODES if name != best]
 
 
+@pytest.mark.parametrize("weights", [{}, {"NodeAffinity": 3}], ids=["default", "others"])
+def test_alternatives_score_from_1_35_on(weights):
+    of = [request(1, one, name=f"r{number}") for number, one in enumerate((SMALL, BIG))]
+    made = world(
+        [gpus("a", 1, model="big"), gpus("b", 1, model="small")],
+        [wanting("p")],
+        templates=(template("one", first(*of)),),
+        profile=SchedulerProfile.for_version((1, 34), weights=weights),
+    )
+    cls = made.cls("p")
+    assert made.model.find_unmodelled(cls) == ()
+    assert made.model.predict(made.state, cls).probability.tolist() == [0.5, 0.5]
+    assert "DynamicResources" not in made.model.evaluate(made.state, cls).scores
+    assert "NodeAffinity" not in made.model.evaluate(made.state, cls).scores
+
+
 @pytest.mark.parametrize(
     ("admin", "expected"), [(False, ["b"]), (True, ["a", "b"])], ids=["alone", "administrator"]
 )

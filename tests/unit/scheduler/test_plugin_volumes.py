@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -353,3 +354,30 @@ def test_a_terminating_victim_holds_its_attachment() -> None:
     assert world.feasible("p") == ["a", "b"]
     world.state.rewind(shown)
     assert world.feasible("p") == ["b"]
+
+
+def test_pods_with_a_claim_each_take_less_memory_than_two_numbers_for_each_node():
+    places, count = [f"n{i}" for i in range(2000)], 24
+    names = [f"c{i}" for i in range(count)]
+    mounts = [[{"name": "v", "persistentVolumeClaim": {"claimName": name}}] for name in names]
+    made = World(
+        [node(name) for name in places],
+        [pod(f"p{i}", on=places[i], volumes=of) for i, of in enumerate(mounts)],
+        claims=[claim(name, f"v-{name}") for name in names],
+        volumes=[volume(f"v-{name}", csi={"driver": "d", "volumeHandle": name}) for name in names],
+        csi_nodes=[
+            {
+                "metadata": {"name": n},
+                "spec": {"drivers": [{"name": "d", "allocatable": {"count": 9}}]},
+            }
+            for n in places
+        ],
+    )
+    assert len(made.snapshot.classes) == count
+    made.model.predict(made.state, 0)
+    tracemalloc.start()
+    for cls in range(1, count):
+        assert len(made.model.predict(made.state, cls).nodes)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held / (count - 1) < 2 * 8 * len(places)
