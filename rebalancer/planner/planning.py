@@ -168,7 +168,8 @@ def make_plan(
                 made.plan,
                 warnings=(*list_flag_notes(snapshot, scope), *made.plan.warnings, *notes),
             ),
-            Draft(problem, rules.settings(history)),
+            problem,
+            history,
             marks=reviewed is None,
         ),
         tuple(rules.standstill(snapshot, clock_skew, history)),
@@ -182,25 +183,27 @@ def make_plan(
     )
 
 
-def _with_pins(rules: RunRules, plan: Plan, draft: Draft, *, marks: bool) -> Plan:
+def _with_pins(
+    rules: RunRules, plan: Plan, problem: Problem, history: History, *, marks: bool
+) -> Plan:
     """Return the plan with what it says of pods that hold nodes; ``marks``: it may mark such nodes.
 
     Marked are those that the strategy would empty if the pods stood together: elsewhere a mark would keep pods away for nothing.
     """
-    snapshot = draft.snapshot
-    held = [
-        snapshot.nodes.index[n] for n, of in plan.nodes.items() if of.code is NodeCode.POD_STAYS
-    ]
-    prices = node_prices(rules.policy.prices, snapshot) if held else None
-    pins = find_pins(draft, held, prices) if held else None
+    nodes = problem.snapshot.nodes
+    held = [nodes.index[n] for n, of in plan.nodes.items() if of.code is NodeCode.POD_STAYS]
     freed: list[int] = []
-    if pins is not None and pins.saved:
-        plan = replace(plan, pinned=f"{pins.line} (`rebalancer capacity`).")
-        if plan.emptied is not None and marks:
-            freed = find_freed(draft, next(iter(rules.emptying())), pins)
+    if held:
+        # A draft of its own, for that of the plan has moved its pods; it takes as long as all terms, so only now.
+        draft = Draft(problem, rules.settings(history))
+        pins = find_pins(draft, held, node_prices(rules.policy.prices, problem.snapshot))
+        if pins is not None and pins.saved:
+            plan = replace(plan, pinned=f"{pins.line} (`rebalancer capacity`).")
+            if plan.emptied is not None and marks:
+                freed = find_freed(draft, next(iter(rules.emptying())), pins)
     if plan.emptied is None or not marks:
         return plan
-    return replace(plan, pinned_nodes=tuple(snapshot.nodes.names[node] for node in freed))
+    return replace(plan, pinned_nodes=tuple(nodes.names[node] for node in freed))
 
 
 @dataclass(frozen=True, slots=True)
