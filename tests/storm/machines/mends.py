@@ -167,8 +167,8 @@ MENDS: tuple[Mend, ...] = (
         "M10",
         [
             (
-                "    others = np.zeros_like(known) if candidates is None else ~candidates\n",
-                "    others = np.zeros_like(known)\n",
+                "    others = none if candidates is None else ~candidates\n",
+                "    others = none\n",
             )
         ],
         [23],
@@ -251,8 +251,8 @@ MENDS: tuple[Mend, ...] = (
         "M3",
         [
             (
-                "        left=pipeline.kept.of(client, machine, planned.name)\n        if apart\n        else record.kept_data(planned.name),",
-                "        left=record.kept_data(planned.name),",
+                "left=pipeline.kept.of(client, machine, name) if apart else record.kept_data(name),",
+                "left=record.kept_data(name),",
             ),
             (
                 "                self._take_left(there, self._changing)\n",
@@ -294,8 +294,8 @@ MENDS: tuple[Mend, ...] = (
         "M16",
         [
             (
-                'reading.clock_skew, run.history, moves=scales != "out"',
-                "reading.clock_skew, run.history",
+                'snapshot, skew, run.history, moves=scales != "out"',
+                "snapshot, skew, run.history",
             )
         ],
         [35],

@@ -60,13 +60,16 @@ def test_parts_of_room_are_added_up():
 
 def test_parts_beside_a_solver_are_added_up_by_what_it_was_asked():
     text = (
-        "5000\t(2,)\t2\n"
+        "5000\t(2,)\t2\t\n"
+        "5001\t(2,)\t2\tweb-0 does not fit on n1\n"
         "beside 1 s of CP-SAT, clusters 10: the same 2, better 2; pods 18 of 27; evictions where the same 4 of 8\n"
         "beside 1 s of CP-SAT with what is kept, clusters 10: the same 7, better 0; pods 18 of 24;"
         " evictions where the same 11 of 11\n"
     )
     rows = rows_of("cp-sat", text, text)
-    assert list(rows) == ["beside 1 s of CP-SAT", "beside 1 s of CP-SAT with what is kept"]
+    wrong = "plans of ours whose end has no place for each pod, by the ruler of the benchmark"
+    assert list(rows) == ["beside 1 s of CP-SAT", "beside 1 s of CP-SAT with what is kept", wrong]
+    assert rows[wrong] == "2"
     assert rows["beside 1 s of CP-SAT"].startswith("of 20 clusters as many let in: 20.0%")
     assert "more: 4; pods 36 of 54; evictions where as many 8 of 16" in rows["beside 1 s of CP-SAT"]
 
