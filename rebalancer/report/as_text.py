@@ -176,6 +176,8 @@ class _RunBlocks:
         if all(rule.holds for rule in summary.rules):
             names = ", ".join(rule.strategy for rule in summary.rules)
             which = "Every rule that can hold holds"
+            if any(of.select for of in self._report.loaded.policy.strategies.values()):
+                which = "Every rule of the pods that are selected holds"
             if lost_pods(self._report.snapshot):
                 which = "No rule that was judged is unmet"
             yield _prose(f"{which}: {names}.")

@@ -251,7 +251,7 @@ class Ending:
     )
     detailed_exitcode: bool = flag("A dry run that finds moves exits with code 10.", default=False)
     fail_on: tuple[str, ...] = flag(
-        "Exit with code 11 if the run stood still, left rules unmet, or was held back by a budget or another run.",
+        "Exit with code 11 if the run stood still, left rules unmet or not judged, or was held back by a budget or another run.",
         default=(),
         metavar=",".join(FAIL_ON),
         parse="states",

@@ -95,3 +95,32 @@ def test_a_policy_is_checked_on_a_snapshot(crowded, tmp_path):
     )
     assert both.returncode == 2
     assert "name one of them" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("select", "code", "lines"),
+    [
+        ("{namespaces: [nowhere]}", 11, ["Nothing could be judged: select matches no pod."]),
+        (
+            "{minReplicas: 9}",
+            11,
+            ["Nothing could be judged: select matches no pod."],
+        ),
+        (
+            "{labels: {app: one}}",
+            0,
+            [
+                "Nothing to do: every rule of the pods that its strategy selects holds.",
+                "Every rule of the pods that are selected holds: duplicates.",
+            ],
+        ),
+    ],
+)
+def test_a_rule_that_no_select_lets_be_judged_is_not_said_to_hold(tmp_path, select, code, lines):
+    objects = [node("n0"), node("n1"), *workload("web", ["n0", "n0"]), *workload("one", ["n1"])]
+    cluster, policy = tmp_path / "cluster.json", tmp_path / "policy.yaml"
+    cluster.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    policy.write_text(f"{HEAD}strategies: {{duplicates: {{select: {select}}}}}\n")
+    done = run("plan", f"--snapshot={cluster}", f"--policy={policy}", "--fail-on=unmet")
+    assert done.returncode == code
+    assert all(line in done.stdout for line in lines), done.stdout
