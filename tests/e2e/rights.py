@@ -18,7 +18,7 @@ from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import DEVICE_RULES
 from rebalancer.machines.interruption.steps.pods import DELETE
-from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, POD_GROUPS
+from rebalancer.wire.kinds import ALL_POD_GROUPS, KARPENTER, OF_DEVICES, POD_GROUPS
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed
 
@@ -119,6 +119,7 @@ def check_all_runs(plane, folder):
             "scheduling.k8s.io/v1alpha2",
             *(one.api_version for one in ALL_POD_GROUPS if one is not POD_GROUPS),
             KARPENTER[0].api_version,
+            OF_DEVICES[0].api_version,
         )
     }
     assert installed.run().code == 0

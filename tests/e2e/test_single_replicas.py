@@ -51,8 +51,13 @@ def wait_served(plane, names):
     """Wait until each Service has one ready endpoint."""
 
     def whole():
-        with ready_endpoints(plane.api) as seen:
-            return all(seen.least.get(name) for name in names)
+        slices = plane.api.list_all("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")
+        ready = {
+            part["metadata"]["labels"]["kubernetes.io/service-name"]
+            for part in slices
+            if any(one["conditions"].get("ready") for one in part["endpoints"] or ())
+        }
+        return ready >= set(names)
 
     wait_until(whole, 60, "an endpoint for each Service")
 
