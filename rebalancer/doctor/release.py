@@ -21,7 +21,7 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 from rebalancer.run.options import PolicyFlags
 from rebalancer.wire.kinds import CRON_JOBS, DEPLOYMENTS, Resource
-from rebalancer.wire.objects import ObjectMeta
+from rebalancer.wire.objects import ListMeta, ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +132,17 @@ def _find_starter(client: Client, namespace: str, name: str, unread: list[str]) 
     return None
 
 
-def _list(client: Client, kind: Resource, namespace: str) -> list[_Workload]:
+def _list(client: Client, kind: Resource, namespace: str) -> list[StarterObject]:
     response = client.get(kind.path(namespace), query={"labelSelector": LABEL})
     body = client.expect(response, AccessRule.of("list", kind, namespace)).body
     try:
-        return msgspec.json.decode(body, type=_Workloads).items or []
+        return msgspec.json.decode(body, type=StarterObjects).items or []
     except (ValueError, RecursionError):
         raise ClusterReadError(f"what was answered for a list of {kind.plural} is none") from None
 
 
 class _Container(msgspec.Struct):
+    image: str = ""
     args: tuple[str, ...] | None = None
 
 
@@ -160,6 +161,7 @@ class _PodSpec(msgspec.Struct):
 
 
 class _Template(msgspec.Struct):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
 
 
@@ -182,13 +184,21 @@ class _Spec(msgspec.Struct, rename="camel"):
     template: _Template = msgspec.field(default_factory=_Template)
 
 
-class _Workload(msgspec.Struct):
+class StarterObject(msgspec.Struct):
+    """A CronJob or a Deployment, which may start runs."""
+
     metadata: ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
+    @property
+    def template(self) -> _Template:
+        """What its pods are made from."""
+        of_jobs = self.spec.job_template
+        return self.spec.template if of_jobs is None else of_jobs.spec.template
+
     def describe(self, kind: str) -> _Starter:
-        spec = self.spec
-        template = spec.template if spec.job_template is None else spec.job_template.spec.template
+        """Return what it says of the runs that it starts."""
+        spec, template = self.spec, self.template
         args = tuple(arg for one in template.spec.containers or () for arg in one.args or ())
         maps = (
             one.config_map.name
@@ -202,8 +212,11 @@ class _Workload(msgspec.Struct):
         )
 
 
-class _Workloads(msgspec.Struct):
-    items: list[_Workload] | None
+class StarterObjects(msgspec.Struct):
+    """A page of a list of them."""
+
+    items: list[StarterObject] | None
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
 
 
 def _with_policy(client: Client, known: Release, registry: Registry) -> Release:

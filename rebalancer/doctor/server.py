@@ -11,7 +11,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.cluster import Started
-from rebalancer.doctor.release import Release, read_release
+from rebalancer.doctor.release import Release, StarterObject, StarterObjects, read_release
 from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
 from rebalancer.kube.access import (
     ATTACHMENT_RULES,
@@ -43,7 +43,6 @@ from rebalancer.run.memory.remember import group_failures, is_refusal, list_rest
 from rebalancer.run.options import StateFlags
 from rebalancer.run.source import NO_RELEASE, find_state
 from rebalancer.wire.kinds import CRON_JOBS, METRICS
-from rebalancer.wire.objects import ObjectMeta, PodTemplate
 from rebalancer.wire.times import rfc3339
 
 _SHOWN = 3
@@ -57,49 +56,23 @@ def list_cron_jobs(client: Client) -> Sequence[Started] | None:
     try:
         while True:
             page = _cron_jobs.decode(client.get(path, query=query).body)
-            found += [one.describe() for one in page.items or () if not one.spec.suspend]
-            if not page.metadata.next:
+            found += [_describe_pods(one) for one in page.items or () if not one.spec.suspend]
+            if not page.metadata.continue_:
                 return found
-            query["continue"] = page.metadata.next
+            query["continue"] = page.metadata.continue_
     except (ClusterReadError, msgspec.DecodeError):
         return None
 
 
-class _ListMeta(msgspec.Struct):
-    next: str = msgspec.field(name="continue", default="")
+def _describe_pods(one: StarterObject) -> Started:
+    """Return what a CronJob says: its own labels, and what its pods' template has."""
+    template = one.template
+    labels = {**(one.metadata.labels or {}), **(template.metadata.labels or {})}
+    images = tuple(container.image for container in template.spec.containers or ())
+    return Started(one.metadata.namespace, labels, images)
 
 
-class _JobSpec(msgspec.Struct):
-    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
-
-
-class _JobTemplate(msgspec.Struct):
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-
-
-class _CronJobSpec(msgspec.Struct, rename="camel"):
-    suspend: bool = False
-    job_template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
-
-
-class _CronJob(msgspec.Struct):
-    metadata: ObjectMeta
-    spec: _CronJobSpec
-
-    def describe(self) -> Started:
-        """Return what it says: its own labels, and what its pods' template has."""
-        template = self.spec.job_template.spec.template
-        labels = {**(self.metadata.labels or {}), **(template.metadata.labels or {})}
-        images = tuple(one.image for one in template.spec.containers or ())
-        return Started(self.metadata.namespace, labels, images)
-
-
-class _CronJobList(msgspec.Struct):
-    items: list[_CronJob] | None
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-
-
-_cron_jobs = msgspec.json.Decoder(_CronJobList)
+_cron_jobs = msgspec.json.Decoder(StarterObjects)
 _PAGE = 500
 
 
