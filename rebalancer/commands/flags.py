@@ -455,16 +455,3 @@ ALL_NAMESPACES = click.option(
 def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
     """Return the flag ``-o`` with these forms; the first is the default."""
     return takes(Ending, "output", output={"choices": forms, "help": f"Form of the {of}."})
-
-
-_EVERY = "30s"
-WATCH = click.option(
-    "--watch",
-    "every_report",
-    is_flag=False,
-    flag_value=_EVERY,
-    callback=parse_with(at_least_a_second),
-    metavar="[DURATION]",
-    help=f"On a terminal: print the report of a dry run again after each DURATION ({_EVERY}); a star marks what changed."
-    " In a run that moves pods: show the nodes while pods move.",
-)

@@ -13,12 +13,11 @@ from rebalancer.commands.flags import (
     ALL_NAMESPACES,
     POLICY,
     RUN,
-    WATCH,
     KubectlFlags,
     examples,
     takes,
 )
-from rebalancer.commands.run import run_once, watch
+from rebalancer.commands.run import run_once
 from rebalancer.run.options import RunOptions
 
 
@@ -40,8 +39,7 @@ from rebalancer.run.options import RunOptions
     snapshot_path={"help": "Plan on a snapshot file ('-': standard input), without a cluster."},
 )
 @ALL_NAMESPACES
-@WATCH
-def command(every_report: float | None, file: str | None, **flags: Any) -> int:
+def command(file: str | None, **flags: Any) -> int:
     """Plan moves and carry none out.
 
     The same as run --dry-run. FILE is a snapshot file, the same as --snapshot FILE: no cluster is needed then.
@@ -50,7 +48,4 @@ def command(every_report: float | None, file: str | None, **flags: Any) -> int:
         if flags["snapshot_path"] not in (None, file):
             raise PolicyError([f"{file} and --snapshot {flags['snapshot_path']}: name one file"])
         flags["snapshot_path"] = file
-    options = RunOptions.of(**flags | {"dry_run": True})
-    if every_report is not None:
-        return int(watch(options, system_environment(), every_report))
-    return int(run_once(options, system_environment()))
+    return int(run_once(RunOptions.of(**flags | {"dry_run": True}), system_environment()))

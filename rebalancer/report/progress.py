@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.output import OutputError, write
 from rebalancer.base.plain_text import count, printable, printable_json
-from rebalancer.plan.plan import Method, Move, Outcome, Status
+from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
-    from rebalancer.report.bars import Bars, NodePicture
-    from rebalancer.snapshot.model import Snapshot
+    from rebalancer.report.bars import Bars
 
 Form = Literal["text", "json", "quiet"]
 
@@ -52,25 +51,23 @@ class Progress:
         clock: Callable[[], float],
         form: str = "text",
         bars: Bars | None = None,
-        pictured: bool = False,
         unix: Callable[[], float] | None = None,
     ) -> None:
         """Write to ``stream``. ``clock`` returns seconds; times are relative to its first value.
 
         ``unix``: Unix seconds, for JSON lines: where runs follow each other, their times alone tell them apart.
 
-        ``bars``: progress bars on the same stream. ``pictured``: show a picture of the nodes with them.
+        ``bars``: progress bars on the same stream.
         """
         if form not in ("text", "json", "quiet"):
             raise ValueError(f"{form!r} is none of text, json, quiet")
         self._stream, self._clock, self._form = stream, clock, form
-        self._bars, self._pictured = bars, pictured
+        self._bars = bars
         self._started, self._unix = clock(), unix
         self._lock = threading.Lock()
         self._waited = ((0, 0, 0), self._started)
         self._heard: Callable[[str], None] | None = None
         self._number: int | None = None
-        self._picture: NodePicture | None = None
 
     def number_run(self, number: int) -> None:
         """Begin each line with the time of day and the run's number, where one process makes many runs."""
@@ -79,15 +76,6 @@ class Progress:
     def tell_also(self, heard: Callable[[str], None]) -> None:
         """Pass the text of each event to ``heard``, too, whatever the form is."""
         self._heard = heard
-
-    def show_nodes(self, snapshot: Snapshot, moves: Iterable[Move]) -> None:
-        """Show the nodes above the progress bars while pods move, if the options ask for it; without bars, show nothing."""
-        if self._bars is None or not self._pictured:
-            return
-        from rebalancer.report.bars import NodePicture, marks_for  # noqa: PLC0415
-
-        self._picture = NodePicture(snapshot, moves, marks_for(self._stream.encoding))
-        self._bars.show(self._picture)
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
         """Report the start of wave ``wave`` of ``waves``, with its number of moves."""
@@ -98,16 +86,12 @@ class Progress:
 
     def evicted(self, move: Move) -> None:
         """Report that the API server accepted an eviction, or a restart."""
-        if self._picture is not None:
-            self._picture.leave(move)
         how = _HOW[move.method]
         self._tell(how, f"{how:<8} {move.ref} from {move.node}", pod=move.ref, node=move.node)
 
     def not_evicted(self, outcome: Outcome) -> None:
         """Report a move that ended without an eviction."""
         move, status = outcome.move, outcome.status.value
-        if self._picture is not None:
-            self._picture.keep(move, gone=outcome.status is Status.GONE)
         self._count()
         self._tell(
             status,
@@ -119,8 +103,6 @@ class Progress:
 
     def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
         """Report that the replacement of a moved pod was bound to a node."""
-        if self._picture is not None:
-            self._picture.arrive(node)
         self._count()
         how = "as predicted" if predicted else "not as predicted"
         self._tell(

@@ -183,7 +183,6 @@ def say_on(
         clock=clock.now,
         form=form,
         bars=bars,
-        pictured=flags.pictured,
         unix=clock.unix,
     )
     return Timings(clock, shown=shown), progress

@@ -277,7 +277,6 @@ def act(
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
-    run.progress.show_nodes(reading.snapshot, planned.plan.moves)
     acting = Acting(
         run=run,
         client=source.client,

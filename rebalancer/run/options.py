@@ -301,8 +301,6 @@ class ProgressFlags:
 
     quiet: bool = flag("No progress on standard error.", "-q", "--quiet", default=False)
     log_format: str = flag("Form of the progress lines.", default="text", choices=("text", "json"))
-    pictured: bool = False
-    """Whether a terminal shows the nodes while pods move."""
 
 
 class Grouped:

@@ -2,14 +2,12 @@
 
 import io
 import re
-from dataclasses import replace
 
 import pytest
 
 from rebalancer.plan.plan import Status
-from rebalancer.report.bars import Bars, NodePicture, marks_for
+from rebalancer.report.bars import Bars
 from rebalancer.report.progress import Progress
-from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import move, outcome
 
 WIPED = re.compile(r"\x1b\[2K(\x1b\[\?25h|\r)*\Z")
@@ -108,63 +106,6 @@ def test_a_terminal_that_has_gone_ends_no_run():
     with bars.phase("act"):
         progress.wave_started(1, 1, 1)
         progress.landed(move(), "node-c1", predicted=True, seconds=1.0)
-
-
-NODES = [node("a0", "a"), node("a1", "a"), node("b0", "b")]
-
-
-def picture(nodes=NODES, pods=("a0", "a0", "a0", "b0"), moves=2):
-    planned = [replace(move(), node="a0") for _ in range(moves)]
-    return NodePicture(snapshot_of([*nodes, *workload("web", pods)]), planned, marks_for("ascii"))
-
-
-def test_pods_move_in_the_picture_as_events_come():
-    seen = picture()
-    first = replace(move(), node="a0")
-    keys = "# pod  o leaves  . gone  + its replacement"
-    assert seen.draw(80, 24).plain.splitlines() == [
-        keys, "a", "  a0 #oo", "  a1 ", "b", "  b0 #",
-    ]  # fmt: skip
-    seen.leave(first)
-    seen.arrive("a1")
-    assert seen.draw(80, 24).plain.splitlines()[2:4] == ["  a0 #o.", "  a1 +"]
-    seen.keep(first, gone=False)
-    # A node that has joined since has a place, too.
-    seen.arrive("c0")
-    assert "  a0 ##." in seen.draw(80, 24).plain.splitlines()
-    assert seen.draw(80, 24).plain.splitlines()[-2:] == ["no zone", "  c0 +"]
-
-
-@pytest.mark.parametrize("height", [4, 8, 20])
-def test_a_large_cluster_shows_the_nodes_that_moves_are_about(height):
-    many = [node(f"n-{i:03}", "abc"[i % 3]) for i in range(500)]
-    lines = picture([*NODES, *many], ("a0",) * 300, 40).draw(60, height).plain.splitlines()
-    assert len(lines) <= max(7, height)
-    assert max(map(len, lines)) <= 60
-    assert any(line.startswith("  a0 ") for line in lines)
-    assert re.fullmatch(r"\.\.\. and \d+ more nodes", lines[-1])
-    assert "pods a square" in lines[0]
-
-
-def test_the_bars_of_a_run_that_is_watched_have_the_picture_above(stream):
-    bars = Bars(stream, color=False)
-    progress = Progress(stream, clock=lambda: 0.0, bars=bars, pictured=True)
-    planned = replace(move(), node="a0")
-    with bars.phase("act"):
-        progress.show_nodes(snapshot_of([*NODES, *workload("web", ["a0", "a0"])]), [planned])
-        progress.wave_started(1, 1, 1)
-        progress.evicted(planned)
-        progress.landed(planned, "b0", predicted=True, seconds=1.0)
-        drawn(bars)
-    assert re.search(r"a0 \S.*b0 \S.*wave 1 of 1", plain(stream), re.DOTALL)
-    assert "landed" in plain(stream)
-
-
-def test_without_bars_there_is_no_picture(stream):
-    progress = Progress(stream, clock=lambda: 0.0, pictured=True)
-    progress.show_nodes(snapshot_of(NODES), [])
-    progress.evicted(move())
-    assert plain(stream).count("\n") == 1
 
 
 class _Encoded(io.StringIO):
