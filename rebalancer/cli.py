@@ -68,6 +68,9 @@ _GROUPS = {
 """Heading -> command -> the first sentence of its help. Each is the object ``command`` of its module in
 ``rebalancer.commands``, with _ for -, which is imported when the command is called: ``--help`` needs none of them."""
 
+_MODULES = {"plan": "run", "apply": "run", "options": "run", "uncordon": "marks"}
+"""Command -> the module of another one, in which it is, too: as ``plan_command``."""
+
 _RARE = {
     "compare",
     "uncordon",
@@ -123,8 +126,11 @@ class _Commands(PanelGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"rebalancer.commands.{cmd_name.replace('-', '_')}")
-        loaded: click.Command = module.command
+        module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
+        name = f"{cmd_name}_command" if cmd_name in _MODULES else "command"
+        loaded: click.Command = getattr(
+            importlib.import_module(f"rebalancer.commands.{module}"), name
+        )
         return loaded
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -24,10 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.fleet.compare import Inputs, list_tasks
-from rebalancer.fleet.comparison import Comparison, compare_rows
-from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
-from rebalancer.fleet.work import play_all
+from rebalancer.fleet.comparison import Comparison, Inputs, compare_rows, list_tasks
+from rebalancer.fleet.simulation import Failure, Row, Rules, Task, TaskSetting, play_all
 from rebalancer.testing.snapshots import node, spread, workload
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nmode: enforce\n"

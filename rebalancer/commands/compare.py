@@ -15,8 +15,6 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
 from rebalancer.commands.flags import examples, takes
 from rebalancer.commands.panels import PanelCommand
-from rebalancer.fleet.compare import Inputs, compare, list_snapshots
-from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress, bars_on
@@ -60,18 +58,8 @@ class CompareOptions(Grouped):
     jobs: int = flag(
         "Processes to play in. The result is the same.", default=1, least=1, metavar="N"
     )
-    resume: str | None = flag(
-        "Keep the results in this file, and go on from those that are in it.",
-        default=None,
-        metavar="FILE",
-        path="file",
-    )
     output: str = flag("Form of the comparison.", "-o", "--output", default="table", choices=FORMS)
     quiet: bool = flag("No progress on standard error.", "-q", "--quiet", default=False)
-
-    def setting(self, judge: Rules) -> TaskSetting:
-        """Return how all tasks are played."""
-        return TaskSetting(judge, self.cycles, self.lift_budgets, not self.no_memory)
 
 
 def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
@@ -80,27 +68,30 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     Raises:
         RebalancerError: a policy, a snapshot or a flag is wrong.
     """
-    # What a worker needs is needed here to read the policies only.
+    # The help needs no planner.
+    from rebalancer.fleet import simulation  # noqa: PLC0415
+    from rebalancer.fleet.comparison import Inputs, compare, list_snapshots  # noqa: PLC0415
     from rebalancer.fleet.comparison_report import document_of  # noqa: PLC0415
-    from rebalancer.fleet.work import as_rules, play_all  # noqa: PLC0415
 
     registry = Registry.installed()
 
-    def load(name: str) -> Rules:
+    def load(name: str) -> simulation.Rules:
         flags = PolicyFlags(policy_path=None if name == BUILT_IN else name)
-        return as_rules(flags.load(registry), name)
+        return simulation.as_rules(flags.load(registry), name)
 
     inputs = Inputs(
         policies=tuple(load(name) for name in options.policies),
         snapshots=tuple(list_snapshots(options.snapshots)),
         draws=options.draws,
         seed=options.seed,
-        setting=options.setting(load(options.judge)),
+        setting=simulation.TaskSetting(
+            load(options.judge), options.cycles, options.lift_budgets, not options.no_memory
+        ),
     )
-    play = partial(play_all, jobs=options.jobs)
+    play = partial(simulation.play_all, jobs=options.jobs)
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
-        comparison = compare(inputs, play, journal_path=options.resume, reached=reached)
-    document = document_of(comparison, options.output, options.judge)
+        comparison = compare(inputs, play, reached=reached)
+    document = document_of(comparison, options.judge)
     document.print_to(environment, options.output)
     failed = len(comparison.failures)
     return report_failures(environment, failed, failed + len(comparison.rows))
@@ -155,12 +146,11 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
     epilog=examples(
         "rebalancer compare --policies default careful.yaml --snapshots recorded/",
         "rebalancer compare --policies a.yaml b/ --snapshots *.zip --jobs 8 -o html > compared.html",
-        "rebalancer compare --policies a.yaml b.yaml --snapshots monday.zip --resume compared.jsonl",
     ),
 )
 @takes(
     CompareOptions,
-    "policies snapshots judge cycles draws seed lift_budgets no_memory jobs resume output quiet",
+    "policies snapshots judge cycles draws seed lift_budgets no_memory jobs output quiet",
 )
 def command(**flags: Any) -> int:
     """Play policies on snapshots, and say which is better on what.

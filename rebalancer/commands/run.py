@@ -1,6 +1,6 @@
-"""``run``: read the cluster, plan, act, report.
+"""``run``: read the cluster, plan, act, report; ``plan`` and ``apply``, where the plan goes to a file or comes from one.
 
-``apply`` and dry runs differ only in where a plan comes from and ends.
+``options`` lists the options of ``run``, of which other commands take some.
 
 The question whether to act is asked on the controlling terminal, also if standard output is redirected, as in ``run >
 report`` and ``run | less``.
@@ -31,6 +31,7 @@ from rebalancer.commands.flags import (
     examples,
     takes,
 )
+from rebalancer.commands.panels import SHARED, PanelCommand, list_panels
 from rebalancer.machines.capacity import MachineScaler
 from rebalancer.plan.plan import Status
 from rebalancer.policy.load import LoadedPolicy
@@ -235,3 +236,77 @@ class _Steps:
         """Execute the plan, and print the report."""
         options = replace(self._options, confirmed_plan=plan)
         return run_once(options, self._environment, self._loaded)
+
+
+@click.command(
+    "plan",
+    cls=KubectlFlags,
+    epilog=examples(
+        "rebalancer plan",
+        "rebalancer plan cluster.zip",
+        "rebalancer plan -n shop --set protect.minPodAge=0s",
+        "rebalancer plan --out plan.json",
+    ),
+)
+@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole",
+    dry_run={"hidden": True},
+    snapshot_path={"help": "Plan on a snapshot file ('-': standard input), without a cluster."},
+)
+@ALL_NAMESPACES
+def plan_command(file: str | None, **flags: Any) -> int:
+    """Plan moves and carry none out.
+
+    The same as run --dry-run. FILE is a snapshot file, the same as --snapshot FILE: no cluster is needed then.
+    """
+    if file is not None:
+        if flags["snapshot_path"] not in (None, file):
+            raise PolicyError([f"{file} and --snapshot {flags['snapshot_path']}: name one file"])
+        flags["snapshot_path"] = file
+    return int(run_once(RunOptions.of(**flags | {"dry_run": True}), system_environment()))
+
+
+@click.command(
+    "apply",
+    cls=KubectlFlags,
+    epilog=examples(
+        "rebalancer apply plan.json --dry-run",
+        "rebalancer apply plan.json",
+        "rebalancer apply plan.json --yes -o json > report.json",
+    ),
+)
+@click.argument("plan_path", metavar="PLAN")
+@takes(
+    RunOptions,
+    f"{POLICY} {ACCESS} dry_run yes {RUN} max_age",
+    dry_run={"help": "Report only: what is left of the plan now."},
+)
+@ALL_NAMESPACES
+def apply_command(**flags: Any) -> int:
+    """Carry out a plan that was reviewed before.
+
+    PLAN is what `rebalancer plan --out FILE` wrote, or -o json or yaml printed; '-' is standard input. Moves may have
+    been deleted from it; none is added. Each is judged again on the cluster as it is now, as between the waves
+    of a run, and dropped if its pod is gone or has changed, is protected now, no longer gains anything or would
+    break something. What is left is shown on the terminal first, and carried out once you agree; without a terminal
+    --yes is needed. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be the
+    one that the plan was made under.
+    """
+    return run_or_ask(RunOptions.of(**flags))
+
+
+@click.command("options", cls=PanelCommand)
+@click.pass_context
+def options_command(context: click.Context) -> None:
+    """List the options that many commands take.
+
+    Each command takes some of them: its --help-all says which.
+    """
+    formatter = context.make_formatter()
+    for heading, records in list_panels(command, context).items():
+        if heading in SHARED:
+            with formatter.section(heading):
+                formatter.write_dl(records)
+    write(sys.stdout, [formatter.getvalue().lstrip("\n")])

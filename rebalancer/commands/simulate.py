@@ -37,7 +37,6 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.cycles import Conditions, play
 from rebalancer.whatif.edits import (
     NodeToAdd,
-    Scale,
     add_node,
     cordon_node,
     lose_zone,
@@ -45,7 +44,6 @@ from rebalancer.whatif.edits import (
     read_objects,
     remove_node,
     renew_budgets,
-    scale,
 )
 from rebalancer.whatif.report import (
     SimulatedSteps,
@@ -93,9 +91,6 @@ class SimulateOptions(Grouped):
         parse="nodes",
         complete="nodes",
     )
-    scale: tuple[str, ...] = flag(
-        "A workload gets N replicas.", default=(), metavar="KIND/NS/NAME=N"
-    )
     lift_budgets: bool = flag("No limit per run and per hour.", default=False)
     no_memory: bool = flag("Every run is the first: no cool-downs.", default=False)
     ready_after: str = flag(
@@ -128,7 +123,6 @@ class SimulateOptions(Grouped):
             *(f"{text} joins" for text in self.add_node),
             *(f"{name} is gone" for name in self.remove_node),
             *(f"{name} is cordoned" for name in self.cordon),
-            *self.scale,
         )
 
 
@@ -176,7 +170,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
 def snapshots(
     options: SimulateOptions, stdin: BinaryIO, finished: frozenset[str] = frozenset()
 ) -> tuple[Snapshot, Snapshot]:
-    """Return the snapshot of the file, and the same with the edits: first lost zones, then nodes, then replicas.
+    """Return the snapshot of the file, and the same with the edits: first lost zones, then nodes.
 
     A zone is lost first, so that a new node may join in it. ``finished``: the phases of finished pods to keep.
 
@@ -184,9 +178,8 @@ def snapshots(
         PolicyError: the file cannot be read, or an edit cannot be applied.
     """
     new_nodes = [NodeToAdd.parse(text) for text in options.add_node]
-    scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
-    if not (new_nodes or options.remove_node or options.lose_zone or options.cordon or scales):
+    if not (new_nodes or options.remove_node or options.lose_zone or options.cordon):
         unchanged = load_judgeable(path, stdin=stdin, finished=finished)
         return unchanged, unchanged
     data = read_data(path, stdin)
@@ -206,8 +199,6 @@ def snapshots(
     for name in options.cordon:
         _require_left(f"--cordon {name}", gone.get(name))
         cordon_node(objects, name)
-    for wanted in scales:
-        scale(objects, wanted, first.captured_at)
     renew_budgets(objects)
     # What was measured in the file was measured before the edits; nodes that join will be.
     return first, _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))
@@ -247,7 +238,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     cls=PanelCommand,
     epilog=examples(
         "rebalancer simulate --snapshot cluster.zip --cycles 5",
-        "rebalancer simulate --snapshot cluster.zip --remove-node node-a1 --scale Deployment/default/web=9",
+        "rebalancer simulate --snapshot cluster.zip --remove-node node-a1",
         "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a --cordon node-b1",
         "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a -o html > what-if.html",
     ),

@@ -1,4 +1,6 @@
-"""Compare policies by the rows of all tasks: means and spread, and for each measure which policy is better, with p.
+"""Play every policy on every snapshot, several times, and compare them by the results.
+
+The result has means and spread, and for each measure which policy is better, with p.
 
 p answers: would the difference between two policies on these snapshots also appear on other snapshots? A pair is what
 snapshots of one cluster that say the same come to: those in one state, and those within an hour. The test is Fisher's
@@ -10,15 +12,30 @@ values, 1969). Many comparisons at once are corrected by Holm's method.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
-from rebalancer.fleet.measures import MEASURES, Measure
-from rebalancer.fleet.task import Failure, LeftByRule, Origin, Row
+from rebalancer.base.errors import PolicyError
+from rebalancer.fleet.simulation import (
+    MEASURES,
+    Failure,
+    LeftByRule,
+    Measure,
+    Origin,
+    Result,
+    Row,
+    Rules,
+    Task,
+    TaskSetting,
+)
 from rebalancer.snapshot.columns import Bools, Floats
+from rebalancer.snapshot.load import load_judgeable
 
 LEVEL = 0.05
 """Of all claims of a comparison together, so often one or more is wrong where there are no differences."""
@@ -320,7 +337,7 @@ def _means(rows: Sequence[Row], pairs: Mapping[str, Sequence[_Draw]]) -> dict[st
 
 
 def _mean_of_means(rows: Sequence[Row], key: str) -> float:
-    return float(np.mean(np.sort(mean_by_snapshot(rows, key))))
+    return float(np.mean(np.sort([np.mean(group) for group in _by_snapshot(rows, key)])))
 
 
 def _verdicts(
@@ -392,11 +409,6 @@ def _summary(rows: Sequence[Row], key: str) -> PolicySummary:
     )
 
 
-def mean_by_snapshot(rows: Sequence[Row], key: str) -> list[float]:
-    """Return the mean of a measure over the draws of each snapshot."""
-    return [float(np.mean(group)) for group in _by_snapshot(rows, key)]
-
-
 def _by_snapshot(rows: Sequence[Row], key: str) -> list[list[float]]:
     groups: dict[str, list[float]] = {}
     for row in rows:
@@ -417,3 +429,120 @@ def _mean_left(rows: Sequence[Row]) -> dict[str, LeftByRule]:
             judged=all(one.judged for one in of),
         )
     return means
+
+
+Play = Callable[[Sequence[Task]], Iterator[Result]]
+"""Yields the result of each task, in any order."""
+
+Reached = Callable[[int, int], None]
+"""Called with two numbers: the tasks that have ended, and all tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is compared."""
+
+    policies: tuple[Rules, ...]
+    snapshots: tuple[str, ...]
+    """Paths, each once."""
+    draws: int
+    seed: int
+    setting: TaskSetting
+
+
+def list_tasks(inputs: Inputs) -> list[Task]:
+    """Return the tasks.
+
+    Tasks are in the order of snapshots, so that a worker reads each snapshot only once. The seed of the random
+    landings comes from the content of the snapshot, not from its name or place; all policies have the same seed.
+
+    Raises:
+        PolicyError: two policies have one name, or a snapshot cannot be read.
+    """
+    names = [policy.name for policy in inputs.policies]
+    if len(set(names)) < len(names):
+        raise PolicyError([f"--policies: {_twice(names)} is there twice"])
+    tasks: list[Task] = []
+    for snapshot in inputs.snapshots:
+        content, source = _digest(snapshot), str(Path(snapshot).absolute())
+        for policy in inputs.policies:
+            for draw in range(inputs.draws):
+                seed = (inputs.seed, int(content[:16], 16), draw)
+                setting = inputs.setting
+                tasks.append(Task(len(tasks), policy, snapshot, source, draw, seed, setting))
+    return tasks
+
+
+def compare(inputs: Inputs, play: Play, *, reached: Reached) -> Comparison:
+    """Play all tasks and compare the policies by their results.
+
+    ``reached`` is called with each result. The comparison is the same in whatever order the results come.
+
+    Raises:
+        PolicyError: see :func:`list_tasks`.
+    """
+    tasks = list_tasks(inputs)
+    rows: list[Row] = []
+    failures: list[Failure] = []
+    reached(0, len(tasks))
+    for result in play(tasks):
+        if isinstance(result, Failure):
+            failures.append(result)
+        else:
+            rows.append(result)
+        reached(len(rows) + len(failures), len(tasks))
+    return compare_rows([policy.name for policy in inputs.policies], rows, failures)
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for index, name in enumerate(names) if name in names[:index])
+
+
+_SUFFIXES = (".zip", ".json", ".json.gz")
+
+
+def list_snapshots(named: Sequence[str]) -> list[str]:
+    """Return the snapshots in the ``named`` files and directories, each once, in order.
+
+    A file that is named in several ways counts once, by its first name; hidden files and folders do not count. A file
+    that is named itself is read once, so that a wrong one is reported before anything is played. Those of a directory
+    are not: one torn file is no reason to stop.
+
+    Raises:
+        PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.
+    """
+    every: dict[str, str] = {}
+    for name in named:
+        path = Path(name)
+        if path.is_file():
+            load_judgeable(name)
+            snapshots = [name]
+        elif path.is_dir():
+            snapshots = _list_directory(path)
+        else:
+            raise PolicyError([f"{name}: there is no such file or directory"])
+        for one in snapshots:
+            every.setdefault(os.path.realpath(one), one)
+    return list(every.values())
+
+
+def _list_directory(directory: Path) -> list[str]:
+    snapshots = sorted(
+        str(file)
+        for file in directory.rglob("*")
+        if file.name.endswith(_SUFFIXES)
+        and not any(part.startswith(".") for part in file.relative_to(directory).parts)
+        and file.is_file()
+    )
+    if not snapshots:
+        raise PolicyError([f"{directory}: holds no snapshot (*{', *'.join(_SUFFIXES)})"])
+    return snapshots
+
+
+def _digest(snapshot: str) -> str:
+    """Return the sha256 of a snapshot's file in hex."""
+    try:
+        with Path(snapshot).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise PolicyError([f"{snapshot}: cannot be read: {error.strerror or error}"]) from None

@@ -3,7 +3,7 @@
 import json
 import time
 
-from rebalancer.fleet.compare import list_snapshots
+from rebalancer.fleet.comparison import list_snapshots
 from rebalancer.kube.access import READ_RULES
 from rebalancer.snapshot.load import load_snapshot
 from tests.controlplane import objects, operations

@@ -14,7 +14,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.cost.streaks import Streaks
-from rebalancer.fleet.compare import list_snapshots
+from rebalancer.fleet.comparison import list_snapshots
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.plan_file import read_plan

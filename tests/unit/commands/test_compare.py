@@ -2,13 +2,11 @@
 
 import io
 import json
-import shutil
 from contextlib import redirect_stdout
 
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.fleet import work
 from tests.unit.fleet.worlds import skewed, write_policies
 
 
@@ -20,9 +18,9 @@ class World:
         self.snapshots.mkdir()
         for number in range(10):
             skewed(self.snapshots / f"{number}.json", 1 + number)
-        self.journal, out = folder / "journal", io.StringIO()
+        out = io.StringIO()
         with redirect_stdout(out):
-            assert command([*self.words, "--resume", str(self.journal), "-o", "json"]) == 0
+            assert command([*self.words, "-o", "json"]) == 0
         self.text = out.getvalue()
 
     @property
@@ -38,15 +36,7 @@ def played(tmp_path_factory):
     return World(tmp_path_factory.mktemp("compared"))
 
 
-@pytest.fixture
-def resumed(played, tmp_path, monkeypatch):
-    """Compare once more with what was played; nothing is played again."""
-    journal = shutil.copy(played.journal, tmp_path / "journal")
-    monkeypatch.setattr(work, "work", None)
-    return lambda *args: command([*played.words, "--resume", str(journal), *args])
-
-
-def test_what_is_better_by_construction_is_named_in_each_form(played, resumed, capsys):
+def test_what_is_better_by_construction_is_named_in_each_form(played, capsys):
     spread, idle = played.policies
     data = json.loads(played.text)
     better = {of["measure"]: of["better"] for of in data["verdicts"] if of["better"]}
@@ -54,54 +44,19 @@ def test_what_is_better_by_construction_is_named_in_each_form(played, resumed, c
     assert better["evictions"] == idle
     assert len(data["rows"]) == 20
     assert data["policies"][0]["measures"]["softLeft"]["mean"] == 0
-    assert resumed() == 0
+    assert command(played.words) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "2 policies on 10 snapshots, 20 simulations" in text
     assert f"{idle} is better: 5.5 fewer evictions" in text
-    assert resumed("-o", "html") == 0
+    assert command([*played.words, "-o", "html"]) == 0
     page = capsys.readouterr().out
     assert page.startswith("<!DOCTYPE html>")
     assert f"{idle} is better: 5.5 fewer evictions" in page
-    assert page.count("<circle") == 20 * 10
 
 
-def test_processes_and_a_resumed_journal_give_the_same_bytes(played, tmp_path, capsys):
-    journal = tmp_path / "journal"
-    args = [*played.words, "--resume", str(journal), "-o", "json"]
-    assert command([*args, "--jobs", "2"]) == 0
+def test_several_processes_give_the_same_bytes(played, capsys):
+    assert command([*played.words, "-o", "json", "--jobs", "2"]) == 0
     assert capsys.readouterr().out == played.text
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:6]) + lines[6][:40])
-    assert command(args) == 0
-    assert capsys.readouterr().out == played.text
-    assert sorted(journal.read_bytes().splitlines()) == sorted(b"".join(lines).splitlines())
-
-
-def test_a_resumed_comparison_plays_nothing_again(played, resumed, capsys):
-    assert resumed("-o", "json") == 0
-    assert capsys.readouterr().out == played.text
-
-
-def test_a_journal_serves_a_directory_that_grows(played, tmp_path, monkeypatch, capsys):
-    """One snapshot more, one that is gone, and a folder that was moved: only what is new is played."""
-    folder, journal = tmp_path / "moved", tmp_path / "journal"
-    shutil.copytree(played.snapshots, folder)
-    shutil.copy(played.journal, journal)
-    (folder / "3.json").unlink()
-    skewed(folder / "new.json", 12)
-    tasks, work_ = list[str](), work.work
-
-    def counted(task):
-        tasks.append(task.snapshot)
-        return work_(task)
-
-    monkeypatch.setattr(work, "work", counted)
-    words = ["compare", "--policies", *played.policies, "--snapshots", str(folder), "--draws", "1"]
-    assert command([*words, "--resume", str(journal), "-o", "json"]) == 0
-    resumed = capsys.readouterr().out
-    assert tasks == [str(folder / "new.json")] * 2
-    assert command([*words, "-o", "json"]) == 0
-    assert capsys.readouterr().out == resumed
 
 
 def test_copies_and_recordings_of_one_state_are_no_evidence(played, tmp_path, capsys):

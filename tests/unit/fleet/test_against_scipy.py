@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.fleet.comparison import LEVEL, compare_pairs, compare_rows
-from rebalancer.fleet.measures import MEASURES
-from rebalancer.fleet.task import Row
+from rebalancer.fleet.simulation import MEASURES, Row
 
 try:
     from scipy import stats

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from rebalancer.fleet.comparison import LEVEL, adjust, compare_pairs, compare_rows
 from rebalancer.fleet.comparison_report import as_data, describe_repeats, sentences, title
-from rebalancer.fleet.measures import MEASURES
-from rebalancer.fleet.task import Failure, LeftByRule, Origin, Row
+from rebalancer.fleet.simulation import MEASURES, Failure, LeftByRule, Origin, Row
 
 
 def rows_of(policy, table, start=0):

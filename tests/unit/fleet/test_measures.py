@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.fleet.measures import measure, unevenness
+from rebalancer.fleet.simulation import measure, unevenness
 from rebalancer.plan.plan import Cost
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry

@@ -9,8 +9,7 @@ from typing import cast
 
 import pytest
 
-from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
-from rebalancer.fleet.work import play_all
+from rebalancer.fleet.simulation import Failure, Row, Rules, Task, TaskSetting, play_all
 
 RULES = Rules("p", "")
 

@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
-from rebalancer.fleet.compare import list_snapshots
+from rebalancer.fleet.comparison import list_snapshots
 from rebalancer.fleet.record import Retention, hold, list_files, prune, record
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.redact import Redactor

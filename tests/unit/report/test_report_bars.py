@@ -6,8 +6,7 @@ import re
 import pytest
 
 from rebalancer.plan.plan import Status
-from rebalancer.report.bars import Bars
-from rebalancer.report.progress import Progress
+from rebalancer.report.progress import Bars, Progress
 from tests.unit.report.report_examples import move, outcome
 
 WIPED = re.compile(r"\x1b\[2K(\x1b\[\?25h|\r)*\Z")

@@ -9,16 +9,12 @@ from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, workload
 from rebalancer.whatif.edits import (
     NodeToAdd,
     Objects,
-    Scale,
     add_node,
     cordon_node,
     lose_zone,
     remove_node,
     renew_budgets,
-    scale,
 )
-
-NOW = 1_800_000_000.0
 
 
 def objects_of(*items):
@@ -111,45 +107,6 @@ def test_a_cordoned_node_keeps_its_pods_and_takes_no_more():
     assert snapshot.pods.node.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
-def test_scaling_up_adds_waiting_pods_like_the_others(kind):
-    objects = objects_of(node("n1"), *workload("web", ["n1", "n1"], kind=kind))
-    scale(objects, Scale.parse(f"{kind.lower()}/default/web=5"), NOW)
-    snapshot = objects.snapshot()
-    assert snapshot.pods.node.tolist().count(-1) == 3
-    assert len(set(snapshot.siblings[snapshot.pods.cls].tolist())) == 1
-    assert len(set(snapshot.pods.name)) == 5
-    (owner,) = snapshot.owners
-    assert (owner.replicas, owner.unsettled) == (5, "2 of 5 replicas ready")
-
-
-def test_stateful_pods_are_numbered_and_the_highest_goes_first():
-    objects = objects_of(node("n1"), *workload("db", ["n1"] * 3, kind="StatefulSet"))
-    scale(objects, Scale.parse("StatefulSet/default/db=5"), NOW)
-    assert set(objects.snapshot().pods.name) == {f"db-{i}" for i in range(5)}
-    scale(objects, Scale.parse("StatefulSet/default/db=2"), NOW)
-    assert set(objects.snapshot().pods.name) == {"db-0", "db-1"}
-
-
-def test_scaling_down_takes_what_waits_then_what_shares_a_node():
-    web = workload("web", ["n1", "n1", "n2"])
-    objects = objects_of(node("n1"), node("n2"), *web)
-    scale(objects, Scale.parse("Deployment/default/web=4"), NOW)
-    scale(objects, Scale.parse("Deployment/default/web=3"), NOW)
-    assert set(objects.snapshot().pods.name) == {"web-0", "web-1", "web-2"}
-    scale(objects, Scale.parse("Deployment/default/web=2"), NOW)
-    assert sorted(objects.snapshot().pods.node.tolist()) == [0, 1]
-
-
-def test_scaling_from_nothing_uses_the_template():
-    objects = objects_of(node("n1"), *workload("web", [], cpu="700m"))
-    scale(objects, Scale.parse("Deployment/default/web=2"), NOW)
-    snapshot = objects.snapshot()
-    assert len(snapshot.pods) == 2
-    assert snapshot.requests[0, snapshot.pods.cls[0]] == 700
-    assert snapshot.owners[0].ref == "Deployment/default/web"
-
-
 @pytest.mark.parametrize(
     ("spec", "healthy", "desired", "allowed"),
     [
@@ -168,8 +125,9 @@ def test_budgets_follow_the_edit_as_the_controller_would_write_them(
         "spec": {**spec, "selector": {"matchLabels": {"app": "web"}}},
         "status": {"disruptionsAllowed": 3, "currentHealthy": 9, "desiredHealthy": 6},
     }
-    objects = objects_of(node("n1"), *workload("web", ["n1"] * 3), budget)
-    scale(objects, Scale.parse("Deployment/default/web=5"), NOW)
+    web = workload("web", ["n1", "n1", "n1", "n2", "n2"])
+    objects = objects_of(node("n1"), node("n2"), *web, budget)
+    remove_node(objects, "n2")
     renew_budgets(objects)
     budget = objects.snapshot().budgets[0]
     assert (budget.healthy, budget.desired, budget.allowed) == (healthy, desired, allowed)
@@ -185,22 +143,6 @@ def test_a_node_that_cannot_be_understood_is_refused(text, says):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "web=3",
-        "Deployment/web=3",
-        "Deployment/a/web",
-        "Deployment/a/web=-1",
-        "Job/a/web=3",
-        "a//b=1",
-    ],
-)
-def test_a_scale_that_cannot_be_understood_is_refused(text):
-    with pytest.raises(PolicyError, match="--scale"):
-        Scale.parse(text)
-
-
-@pytest.mark.parametrize(
     ("edit", "says"),
     [
         (lambda o: add_node(o, NodeToAdd("n1")), "a node of this name"),
@@ -208,16 +150,8 @@ def test_a_scale_that_cannot_be_understood_is_refused(text):
         (lambda o: remove_node(o, "n1x"), "no node of this name; did you mean n1?"),
         (lambda o: cordon_node(o, "n9"), "no node of this name"),
         (lambda o: lose_zone(o, "z"), "no node is in this zone; zones: none"),
-        (lambda o: scale(o, Scale("Deployment", "default", "api", 3), NOW), "no such workload"),
     ],
 )
 def test_what_cannot_be_done_is_said(edit, says):
     with pytest.raises(PolicyError, match=says):
         edit(objects_of(node("n1"), *workload("web", ["n1", "n1"])))
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_workloads_without_uids_cannot_be_scaled(kind):
-    made = {"kind": kind, "metadata": {"name": "web", "namespace": "default"}, "spec": {}}
-    with pytest.raises(PolicyError, match="the snapshot has no uids"):
-        scale(objects_of(node("n1"), made), Scale(kind, "default", "web", 3), NOW)
