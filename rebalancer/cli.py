@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from rebalancer import __version__
-from rebalancer.base.output import say
 from rebalancer.commands.call import call
 from rebalancer.commands.panels import PanelGroup, shows_all
 from rebalancer.core import INTERPRETED, is_compiled
@@ -68,7 +66,13 @@ _GROUPS = {
 """Heading -> command -> the first sentence of its help. Each is the object ``command`` of its module in
 ``rebalancer.commands``, with _ for -, which is imported when the command is called: ``--help`` needs none of them."""
 
-_MODULES = {"plan": "run", "apply": "run", "options": "run", "uncordon": "marks"}
+_MODULES = {
+    "plan": "run",
+    "apply": "run",
+    "options": "run",
+    "schema": "policy",
+    "uncordon": "marks",
+}
 """Command -> the module of another one, in which it is, too: as ``plan_command``."""
 
 _RARE = {
@@ -86,15 +90,6 @@ _RARE = {
 
 _COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 
-_RENAMED = {
-    ("policy", "schema"): ("schema", "policy"),
-    ("report", "schema"): ("schema", "report"),
-    ("report",): ("schema",),
-    ("strategies",): ("policy", "strategies"),
-}
-"""Earlier name of a command -> its name; the earlier one is answered, and is in no help."""
-
-
 _ALSO = {
     ("policy", "validate"): ("policy", "check"),
     ("version",): ("--version",),
@@ -102,18 +97,13 @@ _ALSO = {
 """What others call a command -> its name here."""
 
 
-def _current_names(ctx: click.Context, args: list[str]) -> list[str]:
-    """Return the arguments with the current name of a command; say so where they have an earlier one."""
+def _with_our_names(args: list[str]) -> list[str]:
+    """Return the arguments with our name of a command that other programs call in another way."""
     if args[0] == "help":
         return [*args[1:], "--help"]
     for other, name in _ALSO.items():
         if tuple(args[: len(other)]) == other:
             return [*name, *args[len(other) :]]
-    for old, new in _RENAMED.items():
-        if tuple(args[: len(old)]) == old:
-            if not ctx.resilient_parsing:
-                say(sys.stderr, f"rebalancer: `{' '.join(old)}` is called `{' '.join(new)}` now")
-            return [*new, *args[len(old) :]]
     return args
 
 
@@ -134,8 +124,8 @@ class _Commands(PanelGroup):
         return loaded
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, with the current names of commands."""
-        return super().parse_args(ctx, _current_names(ctx, args) if args else args)
+        """Parse the arguments, with our names of commands."""
+        return super().parse_args(ctx, _with_our_names(args) if args else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

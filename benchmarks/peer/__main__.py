@@ -27,10 +27,9 @@ from benchmarks.peer.clusters import frozen_cluster
 from benchmarks.peer.differences import UNNAMED, Comparison, compared
 from benchmarks.peer.policies import random_policy, scope_policy
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.commands.policy import convert_policy
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.migrate.merge import as_file
+from rebalancer.migrate.merge import as_file, convert_policy
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.run.options import RunOptions

@@ -44,8 +44,8 @@ from rebalancer.kube.client import LAST_WORDS
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.report.document import FORMS
 from rebalancer.run import one_run
+from rebalancer.run.ending import EndedRun, publish_run
 from rebalancer.run.options import ClusterFlags, RunOptions, flag
-from rebalancer.run.publishing import EndedRun, publish_run
 
 _INDEX = "JOB_COMPLETION_INDEX"
 """Set by the Job controller in the pods of an Indexed Job."""

@@ -48,7 +48,7 @@ _PANELS: Mapping[str, Sequence[str]] = {
         "skip_wait_for_delete_timeout",
         "reason",
     ),
-    "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
+    "As a simulation goes": ("seed",),
     "More of the policy": ("only", "mode", "select", "lift_budgets", "no_memory"),
     "In special cases": (
         "machine_state",

@@ -1,10 +1,9 @@
-"""``policy check|show|strategies|migrate``."""
+"""``policy check|show|strategies|migrate``, and ``schema``: the formats of policies and reports."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,24 +12,16 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import create_file, say, write
-from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import ACCESS, POLICY, examples, takes
 from rebalancer.commands.panels import PanelGroup
-from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
-from rebalancer.migrate.source import read_source
-from rebalancer.migrate.uses import (
-    V1ALPHA2,
-    KeyFate,
-    as_comments,
-    read_policy,
-)
+from rebalancer.migrate.merge import as_file, convert_policy
 from rebalancer.planner.findings import findings
-from rebalancer.policy.document import FileProblem, YamlDocument
-from rebalancer.policy.forms import MODELINE, effective
+from rebalancer.policy.document import YamlDocument
+from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.namespace import describe_sum, may_narrow, read_namespace_policy
-from rebalancer.policy.values import Params
 from rebalancer.registry import Registry
+from rebalancer.report.schema import report_schema
 from rebalancer.run.context import run_context
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
@@ -39,33 +30,6 @@ if TYPE_CHECKING:
     from rebalancer.kube.client import Client
 
 _STDIN = "standard input"
-
-
-@dataclass(frozen=True, slots=True)
-class Migrated:
-    """Our policy, converted from a policy of the descheduler."""
-
-    data: dict[str, Any]
-    """The policy as plain data."""
-    head: str
-    """Comments: the source, and the notes."""
-    notes: tuple[FileProblem, ...]
-
-
-def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
-    """Convert the descheduler's policy in ``raw``; messages name it ``file``.
-
-    Raises:
-        PolicyError: it is not a policy of the descheduler, or has keys unknown to the descheduler.
-    """
-    source = read_source(raw, file)
-    document, notes = source.document, source.notes
-    data = merge_profiles(read_policy(document, notes), known, notes, dry_run=source.dry_run)
-    if not data["strategies"]:
-        notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
-    comments = f"{as_comments(notes)}{notes.list_defaults()}"
-    head = f"{MODELINE}# Migrated from a policy of the descheduler ({V1ALPHA2}).\n{comments}"
-    return Migrated(data, head, tuple(notes))
 
 
 def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environment) -> ExitCode:
@@ -77,16 +41,15 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     known = Registry.installed()
     policy = convert_policy(_read(file, stdin), _STDIN if file == "-" else file, known)
     text = as_file(policy.data, policy.head, known)
-    written = None
     if output is None:
         write(environment.out, [text])
     else:
-        into = output.endswith("/") or Path(output).is_dir()
-        written = _write(Path(output), text, policy, into=into)
+        _write(Path(output), text)
     for note in policy.notes:
         say(environment.err, str(note))
-    if written is not None:
-        say(environment.err, f"rebalancer: {written}")
+    if output is not None:
+        how = f"`rebalancer plan --policy {output}` shows what it would move"
+        say(environment.err, f"rebalancer: {output} is written; {how}")
     return ExitCode.DONE
 
 
@@ -99,33 +62,15 @@ def _read(file: str, stdin: BinaryIO) -> bytes:
         raise PolicyError([f"{file}: cannot be read ({error.strerror})"]) from None
 
 
-def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> str:
-    """Write the policy; return what was written, and how it is checked."""
-    files = as_directory(policy.data, policy.head) if into else {}
+def _write(path: Path, text: str) -> None:
     try:
-        if into:
-            path.mkdir(parents=True, exist_ok=True)
-            _refuse_files(path)
-        elif path.is_file() and path.stat().st_size:
+        if path.is_file() and path.stat().st_size:
             # It may have been edited since: what people go on to write is never replaced.
             raise PolicyError([f"{path}: exists already: name a new file, or remove this one"])
-        targets = (
-            {path / name: content for name, content in files.items()} if into else {path: text}
-        )
-        for target, content in targets.items():
-            with create_file(target) as file:
-                file.write(content.encode())
+        with create_file(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise PolicyError([f"{path}: cannot be written ({error.strerror})"]) from None
-    what = f"{count(len(files), 'file')} written to {path}" if into else f"{path} is written"
-    return f"{what}; `rebalancer plan --policy {path}` shows what it would move"
-
-
-def _refuse_files(directory: Path) -> None:
-    """Reject a directory with policy files: they would be replaced, or read as parts of this policy."""
-    files = sorted(p.name for p in directory.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
-    if files:
-        raise PolicyError([f"{directory}: holds {files[0]} already: name a new or an empty folder"])
 
 
 @click.group("policy", cls=PanelGroup)
@@ -250,8 +195,8 @@ def _strategies() -> None:
     "-o",
     "--output",
     type=click.Path(),
-    metavar="FILE|DIRECTORY",
-    help="Where to write it; into a directory, one file per strategy. Default: standard output.",
+    metavar="FILE",
+    help="Where to write it. Default: standard output.",
 )
 def _migrate(file: str, output: str | None) -> int:
     """Turn a policy of the descheduler into one of ours.
@@ -284,3 +229,29 @@ def check_on(options: RunOptions, environment: Environment) -> None:
     write(environment.out, lines)
     for warning in result.warnings:
         say(environment.err, f"warning: {warning}")
+
+
+@click.group("schema", cls=PanelGroup)
+def schema_command() -> None:
+    """Print the JSON schema of reports or of policies."""
+
+
+@schema_command.command("report")
+def _report_schema() -> None:
+    """Print the JSON schema of what `rebalancer run -o json` prints."""
+    _print_schema(report_schema())
+
+
+@schema_command.command("policy")
+def _policy_schema() -> None:
+    """Print the JSON schema of policy files.
+
+    With the options of the installed strategies.
+    """
+    known = Registry.installed()
+    _print_schema(schema(known, known.signals, known.steps), sort_keys=True)
+
+
+def _print_schema(document: Any, *, sort_keys: bool = False) -> None:
+    text = json.dumps(document, indent=2, sort_keys=sort_keys)
+    write(system_environment().out, [f"{text}\n"])

@@ -22,7 +22,7 @@ from rebalancer.commands.flags import (
     takes,
 )
 from rebalancer.commands.panels import PanelCommand
-from rebalancer.run.names import own_pod
+from rebalancer.run.context import own_pod
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health, answer_requests, parse_address
 

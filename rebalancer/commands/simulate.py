@@ -52,7 +52,6 @@ from rebalancer.whatif.report import (
     format_steps,
     what_if,
 )
-from rebalancer.whatif.world import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +92,6 @@ class SimulateOptions(Grouped):
     )
     lift_budgets: bool = flag("No limit per run and per hour.", default=False)
     no_memory: bool = flag("Every run is the first: no cool-downs.", default=False)
-    ready_after: str = flag(
-        "Time until a replacement is Ready. --seed draws from a span, else it is the middle; so for the next two.",
-        default="10s",
-        metavar="DURATION|FROM-TO",
-    )
-    gone_after: str = flag(
-        "Time until an evicted pod is gone; it holds its place until then.",
-        default="0s-20s",
-        metavar="DURATION|FROM-TO",
-    )
-    apart: str = flag(
-        "Time from one eviction to the next in a wave.",
-        default="0.08s",
-        metavar="DURATION|FROM-TO",
-    )
     seed: int | None = flag(
         "Draw landings from their distribution. Default: the most probable.",
         default=None,
@@ -137,9 +121,6 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     in_file, snapshot = snapshots(options, stdin, finished_phases(loaded.policy, registry))
     conditions = Conditions(
         cycles=options.cycles,
-        ready_after=Span.parse(options.ready_after, "--ready-after"),
-        gone_after=Span.parse(options.gone_after, "--gone-after"),
-        apart=Span.parse(options.apart, "--apart"),
         memory=not options.no_memory,
         lifted=options.lift_budgets,
     )

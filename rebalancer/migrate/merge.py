@@ -1,4 +1,4 @@
-"""Merge several profiles, each with plug-ins and an evictor, into one policy."""
+"""Convert a policy of the descheduler: merge its profiles, each with plug-ins and an evictor, into one policy of ours."""
 
 from __future__ import annotations
 
@@ -20,8 +20,20 @@ from rebalancer.migrate.options import (
 )
 from rebalancer.migrate.plugins import PeerPolicy
 from rebalancer.migrate.pods import Evictor, limits, protections, select_of
-from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Peer, Use
-from rebalancer.policy.forms import as_yaml
+from rebalancer.migrate.source import read_source
+from rebalancer.migrate.uses import (
+    V1ALPHA2,
+    FilePart,
+    KeyFate,
+    Notes,
+    Options,
+    Peer,
+    Use,
+    as_comments,
+    read_policy,
+)
+from rebalancer.policy.document import FileProblem
+from rebalancer.policy.forms import MODELINE, as_yaml
 from rebalancer.policy.load import load_text
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
@@ -30,6 +42,33 @@ from rebalancer.policy.values import Direction, Params
 _OBSERVED = "what it limited gets mode: observe, and moves nothing until you change that"
 _MAX_SECONDS = 366 * 86_400
 """Seconds of the longest grace period that a policy can write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """Our policy, converted from a policy of the descheduler."""
+
+    data: dict[str, Any]
+    """The policy as plain data."""
+    head: str
+    """Comments: the source, and the notes."""
+    notes: tuple[FileProblem, ...]
+
+
+def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
+    """Convert the descheduler's policy in ``raw``; messages name it ``file``.
+
+    Raises:
+        PolicyError: it is not a policy of the descheduler, or has keys unknown to the descheduler.
+    """
+    source = read_source(raw, file)
+    document, notes = source.document, source.notes
+    data = merge_profiles(read_policy(document, notes), known, notes, dry_run=source.dry_run)
+    if not data["strategies"]:
+        notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
+    comments = f"{as_comments(notes)}{notes.list_defaults()}"
+    head = f"{MODELINE}# Migrated from a policy of the descheduler ({V1ALPHA2}).\n{comments}"
+    return Migrated(data, head, tuple(notes))
 
 
 @dataclass
@@ -212,13 +251,3 @@ def as_file(data: Mapping[str, Any], head: str, known: Mapping[str, type[Params]
     except PolicyError as error:
         raise RebalancerError(f"{error}\nThis is a bug: please report it with the file") from error
     return text
-
-
-def as_directory(data: Mapping[str, Any], head: str) -> dict[str, str]:
-    """Return file name -> text, with one file per strategy."""
-    main = {key: value for key, value in data.items() if key != "strategies"}
-    files = {"rebalancer.yaml": head + as_yaml(main, compact=True)}
-    for name, options in data["strategies"].items():
-        strategy = {"apiVersion": API_VERSION, "kind": "Strategy", **options}
-        files[f"{name}.yaml"] = as_yaml(strategy, compact=True)
-    return files

@@ -22,8 +22,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
 from rebalancer.base.data_text import without_nulls
+from rebalancer.policy.interruption import StepPolicy
 from rebalancer.policy.model import Policy, StrategyPolicy
-from rebalancer.policy.pipeline import flat_step
 from rebalancer.policy.values import Params
 
 SCHEMA_ID = "https://kube-rebalancer.invalid/schemas/policy-v1.json"
@@ -53,7 +53,7 @@ def plain(policy: Policy, *, defaults: bool = True) -> dict[str, Any]:
     }
     if policy.interruption.steps:
         data.setdefault("interruption", {})["steps"] = [
-            without_nulls(flat_step(step)) for step in policy.interruption.steps
+            without_nulls(_flat_step(step)) for step in policy.interruption.steps
         ]
     elif not policy.signals:
         # Most policies have neither, and nothing of the defaults has an effect then.
@@ -73,6 +73,13 @@ def _flat(strategy: StrategyPolicy, *, defaults: bool) -> dict[str, Any]:
         strategy.params.model_dump(mode="json", by_alias=True, exclude_defaults=not defaults)
     )
     return {"mode": None, **data, **own}
+
+
+def _flat_step(step: StepPolicy) -> dict[str, Any]:
+    """Return a step as plain data, as it is written in the file."""
+    envelope = step.model_dump(mode="json", by_alias=True, exclude={"params"})
+    own = step.params.model_dump(mode="json", by_alias=True)
+    return {**envelope, **own}
 
 
 def effective(policy: Policy) -> str:

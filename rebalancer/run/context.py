@@ -1,8 +1,10 @@
-"""Data shared by all parts of one run: flags, policy, stop, timings and notes."""
+"""Data shared by all parts of one run: flags, policy, stop, timings, notes, and the names under which it leaves traces."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -23,7 +25,6 @@ from rebalancer.policy.model import Mode, Steer
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress, bars_on
-from rebalancer.run.names import name_in_lasting_marks, name_in_marks, own_pod
 from rebalancer.run.options import (
     ClusterFlags,
     PolicyFlags,
@@ -239,3 +240,37 @@ def refuse_flags(policy: PolicyFlags, cluster: ClusterFlags, state: StateFlags) 
         raise PolicyError(
             [f"{', '.join(given)} {are} of the cluster; leave {it} out with a snapshot file"]
         )
+
+
+def instance(environment: Environment) -> str:
+    """Return the name of this process in events."""
+    pod = environment.environ.get("POD_NAME")
+    return pod or f"{os.uname().nodename}-{os.getpid()}"
+
+
+def identity(environment: Environment) -> str:
+    """Return a unique name for the holder of a Lease."""
+    # A pod's name is not unique over the containers of hosts' networks, and a process's number is 1 in most.
+    return f"{instance(environment)}_{environment.random(4).hex()}"
+
+
+def own_pod(environment: Environment) -> tuple[str, str] | None:
+    """Return (namespace, name) of the pod of this process; None outside of a pod."""
+    environ = environment.environ
+    own = (environ.get("POD_NAMESPACE", ""), environ.get("POD_NAME", ""))
+    return own if all(own) else None
+
+
+def name_in_lasting_marks(lease: tuple[str, str] | None) -> str:
+    """Return the name in marks that outlast a run: that of its Lease. Runs without a Lease share one name."""
+    if lease is None:
+        return "nolease"
+    return hashlib.sha256("/".join(lease).encode()).hexdigest()[:8]
+
+
+def name_in_marks(lease: tuple[str, str] | None, environment: Environment) -> str:
+    """Return the name in the marks of one run: that of its Lease, else a unique name.
+
+    With it the holder of the Lease recognises marks left over by an earlier holder.
+    """
+    return environment.random(4).hex() if lease is None else name_in_lasting_marks(lease)

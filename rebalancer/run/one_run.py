@@ -27,11 +27,9 @@ from rebalancer.planner.planning import Planned, Reviewed, make_plan
 from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.ending import report, report_lease_taken
-from rebalancer.run.names import name_in_lasting_marks, own_pod
+from rebalancer.run.context import RunContext, name_in_lasting_marks, own_pod, run_context
+from rebalancer.run.ending import EndedRun, publish_run, report, report_lease_taken
 from rebalancer.run.options import Ending, RunOptions
-from rebalancer.run.publishing import EndedRun, publish_run
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
 from rebalancer.snapshot.model import Snapshot
@@ -140,11 +138,11 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
     run, memory = recall(reading.run, source, reading)
     remembered = None if memory is None else memory.document
     if source.client is not None and run.acts and reading.snapshot.nodes.notices:
-        from rebalancer.run.conditions import tidy_nodes  # noqa: PLC0415
+        from rebalancer.run.tidying import tidy_nodes  # noqa: PLC0415
 
         tidy_nodes(run, source.client, reading.snapshot)
     if source.client is not None and run.acts and reading.snapshot.eviction_requests:
-        from rebalancer.run.withdrawals import withdraw_late  # noqa: PLC0415
+        from rebalancer.run.tidying import withdraw_late  # noqa: PLC0415
 
         run.environment.committed.set()
         withdraw_late(run, source.client, reading.snapshot)

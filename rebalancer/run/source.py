@@ -21,8 +21,7 @@ from rebalancer.policy.namespace import (
     may_narrow,
     read_namespace_policy,
 )
-from rebalancer.run.context import RunContext
-from rebalancer.run.names import identity, instance
+from rebalancer.run.context import RunContext, identity, instance
 from rebalancer.run.options import ClusterFlags, StateFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.buffers import explain_left_out

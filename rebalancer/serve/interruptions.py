@@ -22,8 +22,7 @@ from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.report.metrics import SignalCounts
-from rebalancer.run.context import RunContext
-from rebalancer.run.names import instance
+from rebalancer.run.context import RunContext, instance
 from rebalancer.signals.model import (
     HEARTBEAT,
     MAX_RECEIVE,

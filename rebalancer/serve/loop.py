@@ -34,12 +34,11 @@ from rebalancer.planner.rules import room_after
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
-from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.context import RunContext, identity, run_context
+from rebalancer.run.ending import EndedRun, publish_run
 from rebalancer.run.memory.store import open_config_map
-from rebalancer.run.names import identity
 from rebalancer.run.one_run import run_on
 from rebalancer.run.options import PolicyFlags, RunOptions
-from rebalancer.run.publishing import EndedRun, publish_run
 from rebalancer.run.source import Followed, Source, release, require_rights, usage_of
 from rebalancer.serve import triggers
 from rebalancer.serve.health import Health

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.base.durations import parse_seconds
-from rebalancer.base.errors import PolicyError
 from rebalancer.kube.evict import PodView
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
@@ -33,8 +31,6 @@ from rebalancer.snapshot.model import (
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
 from rebalancer.wire.pods import RUNNING
 
-_MAX_SECONDS = 3600.0
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -42,26 +38,6 @@ class Span:
 
     least: float
     most: float
-
-    @staticmethod
-    def parse(text: str, flag: str) -> Span:
-        """Parse ``10s``, ``5s-1m`` or plain seconds; ``flag`` is the name in error messages.
-
-        Raises:
-            PolicyError: the text has another form, or exceeds an hour.
-        """
-        first, dash, second = text.partition("-")
-        try:
-            least, most = parse_seconds(first), parse_seconds(second if dash else first)
-        except ValueError:
-            raise PolicyError(
-                [f"{flag} {text}: write for example 10s, or 5s-1m for FROM-TO"]
-            ) from None
-        if not 0 <= least <= most <= _MAX_SECONDS:
-            raise PolicyError(
-                [f"{flag} {text}: the time goes from 0 up to {_MAX_SECONDS:g} seconds"]
-            )
-        return Span(least, most)
 
     def draw(self, random: np.random.Generator | None) -> float:
         """Draw a duration from the uniform distribution; without ``random`` return the middle."""

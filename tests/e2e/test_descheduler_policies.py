@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.policy import convert_policy
+from rebalancer.migrate.merge import convert_policy
 from rebalancer.registry import Registry
 from tests.controlplane import build
 

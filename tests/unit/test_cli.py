@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import rebalancer.commands
-from rebalancer.cli import _COMMANDS, _GROUPS, _RENAMED, main
+from rebalancer.cli import _COMMANDS, _GROUPS, main
 from rebalancer.commands.panels import _PANELS
 from tests.docs.pages import DOCS
 
@@ -66,17 +66,6 @@ def test_help_lists_commands_below_what_they_are_for() -> None:
     for (heading, commands), place in zip(_GROUPS.items(), places, strict=True):
         section = printed[place:].partition("\n\n")[0]
         assert re.findall(r"^  (\S+) ", section, re.MULTILINE) == list(commands), heading
-
-
-@pytest.mark.parametrize(("old", "new"), _RENAMED.items(), ids=str)
-def test_an_earlier_name_does_the_same_and_says_the_name_of_now(
-    old: tuple[str, ...], new: tuple[str, ...]
-) -> None:
-    before = CliRunner().invoke(main, [*old, "--help"])
-    now = CliRunner().invoke(main, [*new, "--help"])
-    assert (before.exit_code, before.stdout) == (0, now.stdout)
-    assert before.stderr == f"rebalancer: `{' '.join(old)}` is called `{' '.join(new)}` now\n"
-    assert now.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,9 @@ from rebalancer.providers.contract import (
 )
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
-from rebalancer.run.conditions import conditions_of
-from rebalancer.run.context import RunContext
-from rebalancer.run.names import instance
+from rebalancer.run.context import RunContext, instance
 from rebalancer.run.source import Reading, Source
+from rebalancer.run.tidying import conditions_of
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.buffers import place_chunks, with_buffers

@@ -60,8 +60,14 @@ from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress
-from rebalancer.run.context import RunContext, refuse_flags, say_on
-from rebalancer.run.names import instance, name_in_marks, own_pod
+from rebalancer.run.context import (
+    RunContext,
+    instance,
+    name_in_marks,
+    own_pod,
+    refuse_flags,
+    say_on,
+)
 from rebalancer.run.one_run import act, plan_run
 from rebalancer.run.options import (
     ClusterFlags,

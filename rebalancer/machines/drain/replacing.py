@@ -23,7 +23,7 @@ from rebalancer.node_record.records import BUSY, DRAINS, ReplacePhase, Stage, st
 from rebalancer.node_record.tasks import Course
 from rebalancer.policy.windows import is_open
 from rebalancer.providers.contract import Outdated
-from rebalancer.run.names import instance
+from rebalancer.run.context import instance
 from rebalancer.run.options import flag
 from rebalancer.wire.times import unix_seconds
 

@@ -33,7 +33,7 @@ from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import STALE, GroupNote, HeldNote, author
 from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView, Newcomers, OldGroups
 from rebalancer.providers.contract import Guarded, NodeGroup, ReplacingMachines
-from rebalancer.run.names import instance
+from rebalancer.run.context import instance
 
 _SETTLED = 60.0
 """Seconds until a size that was requested, or the end of a machine, is known: DescribeAutoScalingGroups may lag behind."""

@@ -32,11 +32,10 @@ from rebalancer.kube.read import Kept
 from rebalancer.kube.seldom_read import read_devices
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
-from rebalancer.run.context import RunContext
+from rebalancer.run.context import RunContext, instance
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import NamedController, PodFeed
 from rebalancer.run.execution.marks import Marker
-from rebalancer.run.names import instance
 from rebalancer.snapshot.membership import LWS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.requests import request_name

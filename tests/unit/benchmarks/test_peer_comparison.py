@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks.peer.differences import compared
 from benchmarks.peer.policies import STRATEGY_OF, random_policy, scope_policy
-from rebalancer.commands.policy import convert_policy
-from rebalancer.migrate.merge import as_file
+from rebalancer.migrate.merge import as_file, convert_policy
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import node, snapshot_of, workload

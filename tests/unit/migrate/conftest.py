@@ -1,8 +1,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.policy import convert_policy
-from rebalancer.migrate.merge import as_file
+from rebalancer.migrate.merge import as_file, convert_policy
 from rebalancer.registry import Registry
 
 KNOWN = Registry.installed()

@@ -10,8 +10,6 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.policy import migrate
 from rebalancer.policy.forms import MODELINE
-from rebalancer.policy.load import load_policy
-from rebalancer.registry import Registry
 from tests.support.cli import call
 
 POLICY = """apiVersion: descheduler/v1alpha2
@@ -111,36 +109,6 @@ def test_output_goes_to_a_file(source, tmp_path):
     done = run(source, target)
     assert (done.returncode, done.stdout) == (0, "")
     assert target.read_text() == run(source).stdout
-
-
-def test_or_to_a_directory_as_the_same_policy(source, tmp_path):
-    target = tmp_path / "ours"
-    done = run(source, f"{target}/")
-    assert done.returncode == 0
-    assert f"3 files written to {target}; " in done.stderr
-    assert sorted(path.name for path in target.iterdir()) == [
-        "duplicates.yaml",
-        "failed-pods.yaml",
-        "rebalancer.yaml",
-    ]
-    assert LOST in (target / "rebalancer.yaml").read_text()
-    known = Registry.installed()
-    (tmp_path / "whole.yaml").write_text(run(source).stdout)
-    whole = load_policy(tmp_path / "whole.yaml", known)
-    assert load_policy(target, known).policy_hash == whole.policy_hash
-
-
-@pytest.mark.parametrize("name", ["taints.yaml", "duplicates.yaml"])
-def test_a_directory_with_policies_is_refused(source, tmp_path, name):
-    target = tmp_path / "ours"
-    target.mkdir()
-    (target / name).write_text("")
-    done = run(source, target)
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"{target}: holds {name} already: name a new or an empty folder\n",
-    )
-    assert [path.name for path in target.iterdir()] == [name]
 
 
 def test_a_file_that_may_have_been_edited_is_not_replaced(source, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.commands.policy import convert_policy
+from rebalancer.migrate.merge import convert_policy
 from rebalancer.migrate.plugins import STRATEGIES
 from rebalancer.registry import Registry
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.commands.policy import convert_policy
-from rebalancer.migrate.merge import as_directory, as_file
-from rebalancer.policy.load import load_policy, load_text
+from rebalancer.migrate.merge import as_file, convert_policy
+from rebalancer.policy.load import load_text
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 
@@ -208,17 +207,6 @@ def test_the_result_always_loads_and_is_always_the_same(policy):
         names |= {"failed-pods"}
     assert names - ours <= {"lifetime", "failed-pods", "node-affinity", "taints"}
     assert ours <= names
-
-
-@settings(deadline=None, max_examples=15)
-@given(policies)
-def test_a_directory_is_the_same_policy_as_the_file(tmp_path_factory, policy):
-    migration = of(policy)
-    directory = tmp_path_factory.mktemp("ours")
-    for name, text in as_directory(migration.data, migration.head).items():
-        (directory / name).write_text(text, encoding="utf-8")
-    whole = load_text(as_file(migration.data, migration.head, KNOWN).encode(), "x", KNOWN)
-    assert load_policy(directory, KNOWN).policy_hash == whole.policy_hash
 
 
 # -- protection ----------------------------------------------------------------------------------------

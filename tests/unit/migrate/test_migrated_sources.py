@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.policy import convert_policy
+from rebalancer.migrate.merge import convert_policy
 from rebalancer.migrate.source import OUR_VALUES
 from rebalancer.registry import Registry
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rebalancer.commands.policy import convert_policy
+from rebalancer.migrate.merge import convert_policy
 from rebalancer.migrate.uses import KeyFate
 from rebalancer.registry import Registry
 

@@ -12,7 +12,7 @@ import pytest
 from rebalancer.embedded.engine import Durations
 from rebalancer.kube.eviction_requests import ASKED_AT
 from rebalancer.policy.model import Methods
-from rebalancer.run.withdrawals import withdraw_late
+from rebalancer.run.tidying import withdraw_late
 from rebalancer.snapshot.in_flight import with_requests
 from rebalancer.snapshot.requests import REQUESTER, EvictionRequest, request_name
 from rebalancer.testing.objects import EmbeddedCluster, deployment

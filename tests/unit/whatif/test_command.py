@@ -229,13 +229,8 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
         (["--lose-zone=b", "--remove-node=n-b"], "--remove-node n-b: the node is gone by --lose"),
         (["--remove-node=n-b", "--cordon=n-b"], "the node is gone by --remove-node n-b"),
         (["--cordon=n9"], "--cordon n9: there is no node of this name"),
-        (["--apart=\uff13"], "for FROM-TO"),
         (["--policy=/nowhere.yaml"], "/nowhere.yaml"),
         (["--cycles=0"], "cycles"),
-        (["--gone-after=soon"], "for FROM-TO"),
-        (["--gone-after=20-10"], "from 0 up to"),
-        (["--ready-after=-1"], "for FROM-TO"),
-        (["--apart=1-x"], "for FROM-TO"),
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(path, capsys, args, says):
