@@ -130,7 +130,8 @@ def fold_autoscalers(
     )
 
 
-SCALE_OUT_REASONS = ("TriggeredScaleUp", "Nominated")
+TRIGGERED_SCALE_UP = "TriggeredScaleUp"
+SCALE_OUT_REASONS = (TRIGGERED_SCALE_UP, "Nominated")
 """Reasons of Events about a pod for which a machine is on its way: Cluster Autoscaler's and our scale-out's
 (``processors/status/eventing_scale_up_processor.go``), and Karpenter's (``pkg/controllers/provisioning/scheduling/events.go``)."""
 

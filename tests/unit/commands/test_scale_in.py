@@ -45,18 +45,6 @@ def _until(ground, code, node, limit=20):
     raise AssertionError(f"{code} did not come for {node}: {ground.report['machines']}")
 
 
-@pytest.mark.parametrize(
-    ("option", "ticks"),
-    [({}, 6), ({"scaledownunneededtime": "4m"}, 3), ({"scaledownunneededtime": "20m"}, 11)],
-)
-def test_a_group_says_for_how_long_its_nodes_must_be_unneeded(tmp_path, monkeypatch, option, ticks):
-    """A tick is two minutes, the policy's time ten."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        ground.pool.group = replace(ground.pool.group, options=option)
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2") == ticks
-
-
 def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")

@@ -59,7 +59,7 @@ def cases(draw):
     return Case(
         groups,
         classes,
-        draw(st.sampled_from(["least-waste", "most-pods", "[least-nodes, random]"])),
+        draw(st.sampled_from(["least-waste", "price"])),
     )
 
 
