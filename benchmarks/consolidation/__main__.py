@@ -7,7 +7,7 @@ python -m benchmarks.consolidation --clusters 40
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
@@ -96,13 +96,13 @@ def simulate(
     registry = Registry.installed()
     loaded = load_text(policy, "benchmark", registry)
     world = SimulatedCluster(of.snapshot, lambda one: scheduler_profile(loaded.policy, one), random)
-    keep = world.keep_empty
+    keep = world.keep_marked
 
-    def remembered(names: Sequence[str]) -> None:
+    def remembered(reason: str, names: Collection[str]) -> None:
         marked.update(names)
-        keep(names)
+        keep(reason, names)
 
-    world.keep_empty = remembered  # type: ignore[method-assign, assignment]
+    world.keep_marked = remembered  # type: ignore[method-assign]
     loop = Loop(
         world,
         RunRules(loaded, registry, Scope()),

@@ -20,9 +20,9 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.kube.access import read_cluster_uid
 from rebalancer.machines.capacity.of_run import open_provider
+from rebalancer.machines.capacity.packing import Missing, missing_nodes
 from rebalancer.machines.drain.command import NodeCommand
 from rebalancer.machines.drain.cordon import NodeChoice, version_of
-from rebalancer.machines.drain.preflight import Missing, missing_nodes
 from rebalancer.machines.drain.replacing import (
     NodeReplacement,
     ReplaceHook,
@@ -33,6 +33,7 @@ from rebalancer.machines.surge.choice import MachineChoice
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.machines.surge.replacement import SurgeReplacement
 from rebalancer.node_record.tasks import Course
+from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.providers.contract import Outdated, ReplacingMachines
 from rebalancer.registry import Registry
 
@@ -50,7 +51,8 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     preflight = ordered.preflight(choice)
     of_groups = choice if isinstance(choice, MachineChoice) else None
     ordered.base.notes.extend([] if of_groups is None else of_groups.notes)
-    missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
+    profile = scheduler_profile(ordered.base.loaded.policy, preflight.snapshot)
+    missing = missing_nodes(preflight.snapshot, profile, preflight.checks, preflight.names)
     if missing is not None:
         ordered.base.notes.append(text_of_missing(missing))
     is_needed = bool(preflight.names or (of_groups and of_groups.old))

@@ -5,14 +5,17 @@ Nodes are opened one after the other, as a group adds them. A closed node is not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rebalancer.machines.capacity.codes import PodCode
-from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
+from rebalancer.machines.capacity.groups import Groups, GroupTemplate, zone_of
+from rebalancer.machines.drain.preflight import NodeCheck
 from rebalancer.planner.trial import Trial
+from rebalancer.providers.contract import NodeGroup
 from rebalancer.scheduler.explain import missing_zone, unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -358,3 +361,46 @@ def _queue(snapshot: Snapshot) -> Iterator[int]:
     rows = np.flatnonzero((pods.node < 0) & ~lost)
     priority = np.array([cls.priority for cls in snapshot.classes] or [0], np.int64)
     yield from rows[np.lexsort((rows, pods.created[rows], -priority[pods.cls[rows]]))].tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The nodes that would be needed for pods without room."""
+
+    pods: int
+    nodes: int
+    """On empty nodes with their DaemonSets' pods; 0 if one of the pods fits on none."""
+    like: str
+    """Name of the node that the missing ones are like."""
+
+
+def missing_nodes(
+    snapshot: Snapshot,
+    profile: SchedulerProfile,
+    checks: Sequence[NodeCheck],
+    old: Collection[str],
+) -> Missing | None:
+    """Return the number of missing nodes; None if every pod has room, or more nodes would not help.
+
+    New nodes are modelled on a node that stays and lacks only room for the pods: the one that would help most pods,
+    the newest among equals. Pods that the scheduler refuses there for another reason are not counted.
+    """
+    full_of = {one.pod: one.full for check in checks for one in check.pods}
+    nodes, helped = snapshot.nodes, Counter(name for full in full_of.values() for name in full)
+    usable = nodes.ready & ~nodes.unschedulable
+    stays = [node for name in helped.keys() - set(old) if usable[node := nodes.index[name]]]
+    if not stays:
+        return None
+    like = max(stays, key=lambda n: (helped[nodes.names[n]], nodes.created[n], nodes.names[n]))
+    name = nodes.names[like]
+    pods = [pod for pod, full in full_of.items() if name in full]
+    template = Groups(snapshot, ()).template_of_node(
+        NodeGroup(name=f"like {name}", instances=()), like
+    )
+    new = [NewNode(template, template.node(number, None)) for number in range(1, len(pods) + 1)]
+    packing = Packing(snapshot, profile, (), {}, new)
+    for pod in pods:
+        packing.state.evict(pod)
+    packing.state.reap()
+    packed = packing.pack(pods, {one.node.name for one in new})
+    return Missing(len(pods), len(packed.nodes) if len(packed.pods) == len(pods) else 0, name)

@@ -1,11 +1,9 @@
-"""Which nodes are old, and how many more it takes to hold what leaves them."""
+"""Which nodes are old."""
 
-import numpy as np
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.machines.drain.cordon import NodeChoice, version_of
-from rebalancer.machines.drain.preflight import _first_fit
 from rebalancer.testing.snapshots import node, snapshot_of
 
 
@@ -70,17 +68,3 @@ def test_a_node_whose_kubelet_says_no_version_is_named_and_can_be_left_out():
 )
 def test_versions_are_compared_by_their_numbers(text, version):
     assert version_of(text) == version
-
-
-@pytest.mark.parametrize(
-    ("asked", "nodes"),
-    [
-        ([[2, 1]], 1),
-        ([[2, 1], [2, 1]], 1),
-        ([[3, 1], [2, 1], [1, 1], [2, 1]], 2),
-        ([[1, 1], [1, 1], [1, 1], [1, 1]], 2),  # three pods fit on a node
-        ([[5, 1]], 0),
-    ],
-)
-def test_missing_nodes_are_counted_by_first_fit(asked, nodes):
-    assert _first_fit(np.array(asked), np.array([4, 3])) == nodes
