@@ -1,19 +1,12 @@
-"""Verdicts on planted data, beside scipy's permutation test. CI has scipy; without it this file is skipped, and says so."""
+"""Verdicts on planted data, beside scipy's permutation test."""
 
-import os
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from rebalancer.fleet.comparison import LEVEL, compare_pairs, compare_rows
 from rebalancer.fleet.simulation import MEASURES, Row
-
-try:
-    from scipy import stats
-except ImportError:
-    if os.environ.get("CI"):
-        raise
-    pytest.skip("scipy is not installed (CI has it)", allow_module_level=True)
 
 DATA = {
     "normal": lambda random, n: random.normal(0.4, 1, n),
@@ -25,6 +18,7 @@ DATA = {
 
 
 def p_of_scipy(differences):
+    stats = import_module("scipy.stats")  # not for all who only collect: half a second
     few = len(differences) <= 14
     result = stats.permutation_test(
         (differences,),

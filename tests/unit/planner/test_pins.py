@@ -1,11 +1,11 @@
 """Pods that pin nodes, and on how few of these they fit; beside an integer programme that shares no code."""
 
 import random
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.draft import Draft
@@ -201,6 +201,7 @@ def manifests(nodes, pods):
 
 def fewest(nodes, pods):
     """The fewest nodes of those with pods that hold all pods, as an integer programme solved by HiGHS."""
+    optimize = import_module("scipy.optimize")  # not for all who only collect: half a second
     used = sorted({pod[5] for pod in pods})
     known = {one[0]: one for one in nodes}
     width = len(pods) * len(used)
