@@ -153,7 +153,8 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
         loaded, kept = load_keeping(RESOURCES, path, stdin=sys.stdin.buffer)
         snapshot = run.rules.with_zones(loaded, NO_HISTORY)
         try:
-            return path, snapshot, decode_workloads(kept)
+            # A file that says which server it is of was made by us, without probes and hooks.
+            return path, snapshot, decode_workloads(kept, probes_known=snapshot.server is None)
         except msgspec.DecodeError as error:
             raise PolicyError([f"{path}: {error}"]) from None
     with open_source(run, options.cluster) as source:

@@ -139,8 +139,9 @@ def command(
 ) -> int:
     """Write the cluster's state to a file, for run --snapshot.
 
-    The file is a zip archive: the lists as the API server sent them, without environment variables,
-    managedFields and last-applied-configuration, and a manifest.json with time, source and version.
+    The file is a zip archive: the lists as the API server sent them, without what may be secret (commands,
+    environment variables, probes, hooks, annotations that are not read), and a manifest.json with time,
+    source and version.
     """
     if policy_path is not None and not usage:
         raise PolicyError(["--policy says whom to ask with --usage: give both"])

@@ -96,25 +96,27 @@ _decoder = JsonDecoder(RolledWorkload)
 
 
 def decode_workloads(
-    objects: Iterable[tuple[str, bytes | Raw | o.Workload]],
+    objects: Iterable[tuple[str, bytes | Raw | o.Workload]], *, probes_known: bool = True
 ) -> list[RolledWorkload]:
     """Return the workloads of a snapshot file or of a list, by reference.
 
     ``objects``: kind and object; one that is decoded already has no probes and hooks.
+    ``probes_known``: whether the others have theirs.
 
     Raises:
         msgspec.DecodeError: an object is not a workload.
     """
-    workloads = [_decode(kind, one) for kind, one in objects]
+    workloads = [_decode(kind, one, probes_known) for kind, one in objects]
     return sorted(workloads, key=lambda one: one.ref)
 
 
-def _decode(kind: str, one: bytes | Raw | o.Workload) -> RolledWorkload:
+def _decode(kind: str, one: bytes | Raw | o.Workload, probes_known: bool) -> RolledWorkload:
     if isinstance(one, o.Workload):
         decoded = msgspec.convert(msgspec.to_builtins(one), RolledWorkload)
         return msgspec.structs.replace(decoded, kind=kind, probes_known=False)
     try:
-        return msgspec.structs.replace(_decoder.decode_manifest(one), kind=kind)
+        decoded = _decoder.decode_manifest(one)
+        return msgspec.structs.replace(decoded, kind=kind, probes_known=probes_known)
     except msgspec.ValidationError as error:
         meta = msgspec.json.decode(one).get("metadata") or {}
         ref = f"{kind}/{meta.get('namespace', '')}/{meta.get('name', '')}"

@@ -29,6 +29,7 @@ from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import MISSING, matches
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.wire import objects as o
+from rebalancer.wire.annotations import STORAGE_CLASS
 from rebalancer.wire.quantity import parse
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -100,7 +101,7 @@ class UnboundClaims:
         return Reach(mask, score, crowded)
 
     def _class_of(self, claim: o.PersistentVolumeClaim) -> o.StorageClass | None:
-        beta = (claim.metadata.annotations or {}).get("volume.beta.kubernetes.io/storage-class")
+        beta = (claim.metadata.annotations or {}).get(STORAGE_CLASS)
         name = beta or claim.spec.storage_class_name or ""
         return self._snapshot.volumes.storage_classes.get(name)
 

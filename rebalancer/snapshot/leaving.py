@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.annotations import REBOOTING, STAYS
 from rebalancer.wire.marks import (
     SCALE_IN,
     Lifecycle,
@@ -27,8 +28,6 @@ NOW = "now"
 _NOW = re.compile(rf"{NOW}(?: \(.*\))?")
 DRAIN = "rebalancer/drain"
 """Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned, until it gives up."""
-REBOOTING = "weave.works/kured-reboot-in-progress"
-"""Annotation of a node that kured drains, reboots and opens again (``--annotate-nodes``)."""
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 """Soft taint of a node that Cluster Autoscaler would remove if nothing changes; it takes pods as before."""
 
@@ -67,7 +66,7 @@ LEAVING = Announcements(
 
 
 KEEPS: Mapping[str, str] = {
-    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+    STAYS: "true",
     "karpenter.sh/do-not-disrupt": "true",
 }
 """Annotation -> value by which a node says that it is not to be emptied to be taken away."""

@@ -24,6 +24,7 @@ from msgspec import Raw
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.wire import metrics, objects, pods
+from rebalancer.wire.annotations import OURS, is_read
 
 MIN_KEY = 16
 """Bytes of a key, at least."""
@@ -122,8 +123,7 @@ _PUBLIC_DOMAINS = (
     "ray.io",
     "pod-group-name",
 )
-"""Of annotations whose values say what a pod may do, or of which gang it is (KAI's has no domain), and of kinds."""
-_OURS = "rebalancer/"
+"""Of labels, annotations and kinds whose words are no names of the user (KAI's annotation has no domain)."""
 _ORDINAL = re.compile(r"(.+)(-\d{1,6})", re.ASCII)
 """As at the end of the names of StatefulSets' pods, whose order counts; it stays."""
 _ATTACHED = re.compile(r"(kubernetes\.io/csi/[^^]+\^)(.+)", re.ASCII)
@@ -337,13 +337,13 @@ class Redactor:
         return redacted
 
     def _annotations(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the annotations of public keys; ours may hold text about objects, and stay only as plain values."""
+        """Return the annotations that are read; ours may hold text about objects, and stay only as plain values."""
         kept: dict[str, Any] = {}
         for key, text in given.items():
-            if key.startswith(_OURS):
+            if key.startswith(OURS):
                 if isinstance(text, str) and _PLAIN.fullmatch(text):
                     kept[key] = text
-            elif _is_public(key):
+            elif is_read(key):
                 kept[key] = self._label(key, text, plain=True)
         return kept
 

@@ -5,8 +5,10 @@ the API server sent: in protobuf (``.pb``, a ``PodList`` and so on of ``k8s.io/a
 JSON, an object on each line. Members that are not in the manifest do not belong to the snapshot. A single JSON list
 is a snapshot file, too; its annotations may contain the manifest.
 
-Left out: ``managedFields``, the annotation ``last-applied-configuration``, and ``env`` and ``envFrom`` of all
-containers, since nothing reads them and they may hold secrets.
+Left out, since nothing reads it and it may hold secrets: ``managedFields``; annotations but those that are read
+(``rebalancer.wire.annotations``); of all containers the command, its arguments, the environment, probes and hooks; and
+what containers said when they ended (``lastState``, and ``message`` of their state); and what Events say. Of containers and their statuses
+what is kept is listed here, as in ``stored.proto``: what Kubernetes adds is left out until it is read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -26,6 +28,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import create_file
 from rebalancer.wire import kinds
+from rebalancer.wire.annotations import is_read
 from rebalancer.wire.kinds import WORKLOADS
 from rebalancer.wire.lists import JsonDecoder
 from rebalancer.wire.times import rfc3339, unix_seconds
@@ -164,8 +167,6 @@ def version_numbers(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _LEVEL = 3  # pods compress twelvefold at once; more effort costs more time than it saves bytes
 _Fields = dict[str, Raw]
 
@@ -284,14 +285,17 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
     fields = msgspec.json.decode(item, type=_Fields)
     fields.pop("kind", None)
     version = _version_of(kind, fields.pop("apiVersion", None))
-    if "metadata" in fields:
-        fields["metadata"] = _edit(fields["metadata"], _slim_metadata)
-    if kind == "Pod" and "spec" in fields:
-        fields["spec"] = _edit(fields["spec"], _slim_pod_spec)
+    _edit_field(fields, "metadata", _slim_metadata)
+    if kind == "Pod":
+        _edit_field(fields, "spec", _slim_pod_spec)
+        _edit_field(fields, "status", _slim_pod_status)
     elif kind == kinds.POD_TEMPLATES.kind:
         _slim_workload_spec(fields)
-    elif kind in WORKLOADS and "spec" in fields:
-        fields["spec"] = _edit(fields["spec"], _slim_workload_spec)
+    elif kind in WORKLOADS:
+        _edit_field(fields, "spec", _slim_workload_spec)
+    elif kind == kinds.EVENTS.kind:
+        for text in ("note", "message"):
+            fields.pop(text, None)
     body = msgspec.json.encode(fields)
     if b"\n" in body:
         body = msgspec.json.format(body, indent=-1)
@@ -308,41 +312,151 @@ def _version_of(kind: str, given: Raw | None) -> str:
     return known if version.startswith(f"{kinds.POD_GROUPS.group}/") else version
 
 
-def _edit(raw: Raw, change: Any) -> Raw:
-    fields = msgspec.json.decode(raw, type=_Fields | None)
-    if fields is None:
-        return raw
-    change(fields)
-    return Raw(msgspec.json.encode(fields))
+_Change = Callable[[_Fields], None]
+
+
+def _edit_field(fields: _Fields, name: str, change: _Change) -> None:
+    """Change the object in a field in place; a field that is absent or null stays so."""
+    raw = fields.get(name)
+    within = None if raw is None else msgspec.json.decode(raw, type=_Fields | None)
+    if within is not None:
+        change(within)
+        fields[name] = Raw(msgspec.json.encode(within))
+
+
+def _edit_items(fields: _Fields, name: str, change: _Change) -> None:
+    """Change each object of the list in a field in place."""
+    raw = fields.get(name)
+    items = None if raw is None else msgspec.json.decode(raw, type=list[_Fields] | None)
+    if items:
+        for item in items:
+            change(item)
+        fields[name] = Raw(msgspec.json.encode(items))
+
+
+_OPTIONAL: Any = msgspec.UNSET
+
+
+class _Kept(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """Base of what is kept of an object: the fields of the struct, as they are."""
+
+
+class _Waiting(_Kept):
+    reason: Raw = _OPTIONAL
+
+
+class _Terminated(_Kept):
+    exit_code: Raw = _OPTIONAL
+    signal: Raw = _OPTIONAL
+    reason: Raw = _OPTIONAL
+    started_at: Raw = _OPTIONAL
+    finished_at: Raw = _OPTIONAL
+    container_id: Raw = msgspec.field(name="containerID", default=_OPTIONAL)
+
+
+class _State(_Kept):
+    waiting: _Waiting | None = _OPTIONAL
+    running: Raw = _OPTIONAL
+    terminated: _Terminated | None = _OPTIONAL
+
+
+class ContainerStatus(_Kept):
+    """What is kept of the status of a container."""
+
+    name: Raw = _OPTIONAL
+    state: _State | None = _OPTIONAL
+    ready: Raw = _OPTIONAL
+    restart_count: Raw = _OPTIONAL
+    image: Raw = _OPTIONAL
+    image_id: Raw = msgspec.field(name="imageID", default=_OPTIONAL)
+    container_id: Raw = msgspec.field(name="containerID", default=_OPTIONAL)
+    started: Raw = _OPTIONAL
+    allocated_resources: Raw = _OPTIONAL
+    resources: Raw = _OPTIONAL
+    volume_mounts: Raw = _OPTIONAL
+    user: Raw = _OPTIONAL
+    allocated_resources_status: Raw = _OPTIONAL
+    stop_signal: Raw = _OPTIONAL
+
+
+class Container(_Kept):
+    """What is kept of a container."""
+
+    name: Raw = _OPTIONAL
+    image: Raw = _OPTIONAL
+    working_dir: Raw = _OPTIONAL
+    ports: Raw = _OPTIONAL
+    resources: Raw = _OPTIONAL
+    volume_mounts: Raw = _OPTIONAL
+    termination_message_path: Raw = _OPTIONAL
+    image_pull_policy: Raw = _OPTIONAL
+    security_context: Raw = _OPTIONAL
+    stdin: Raw = _OPTIONAL
+    stdin_once: Raw = _OPTIONAL
+    tty: Raw = _OPTIONAL
+    termination_message_policy: Raw = _OPTIONAL
+    volume_devices: Raw = _OPTIONAL
+    resize_policy: Raw = _OPTIONAL
+    restart_policy: Raw = _OPTIONAL
+    restart_policy_rules: Raw = _OPTIONAL
+
+
+class EphemeralContainer(Container):
+    """What is kept of an ephemeral container."""
+
+    target_container_name: Raw = _OPTIONAL
+
+
+_CONTAINERS = {
+    "containers": list[Container] | None,
+    "initContainers": list[Container] | None,
+    "ephemeralContainers": list[EphemeralContainer] | None,
+}
+"""Field of a pod's spec -> the type of its value."""
+_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+
+def _keep(fields: _Fields, name: str, of: Any) -> None:
+    """Keep of the value of a field only what its type ``of`` names."""
+    if name in fields:
+        fields[name] = Raw(msgspec.json.encode(msgspec.json.decode(fields[name], type=of)))
 
 
 def _slim_metadata(fields: _Fields) -> None:
     fields.pop("managedFields", None)
-    annotations = fields.get("annotations")
-    # The name is searched in the bytes first: few objects have it.
-    if annotations is not None and _LAST_APPLIED.encode() in bytes(annotations):
-        fields["annotations"] = _edit(annotations, lambda given: given.pop(_LAST_APPLIED, None))
+    _edit_field(fields, "annotations", _slim_annotations)
 
 
-def _slim_workload_spec(fields: _Fields) -> None:
-    if "template" in fields:
-        fields["template"] = _edit(fields["template"], _slim_template)
+def _slim_annotations(given: _Fields) -> None:
+    for name in [name for name in given if not is_read(name)]:
+        del given[name]
 
 
 def _slim_template(fields: _Fields) -> None:
-    if "metadata" in fields:
-        fields["metadata"] = _edit(fields["metadata"], _slim_metadata)
-    if "spec" in fields:
-        fields["spec"] = _edit(fields["spec"], _slim_pod_spec)
+    _edit_field(fields, "metadata", _slim_metadata)
+    _edit_field(fields, "spec", _slim_pod_spec)
+
+
+def _slim_claim(fields: _Fields) -> None:
+    _edit_field(fields, "metadata", _slim_metadata)
+
+
+def _slim_workload_spec(fields: _Fields) -> None:
+    _edit_field(fields, "template", _slim_template)
+    _edit_items(fields, "volumeClaimTemplates", _slim_claim)
 
 
 def _slim_pod_spec(fields: _Fields) -> None:
-    for name in _CONTAINERS:
-        raw = fields.get(name)
-        if raw is None or b'"env' not in bytes(raw):
-            continue
-        containers = msgspec.json.decode(raw, type=list[_Fields] | None) or []
-        for container in containers:
-            container.pop("env", None)
-            container.pop("envFrom", None)
-        fields[name] = Raw(msgspec.json.encode(containers))
+    for name, of in _CONTAINERS.items():
+        _keep(fields, name, of)
+    if b'"ephemeral"' in bytes(fields.get("volumes", b"")):
+        _edit_items(fields, "volumes", _slim_volume)
+
+
+def _slim_volume(fields: _Fields) -> None:
+    _edit_field(fields, "ephemeral", lambda of: _edit_field(of, "volumeClaimTemplate", _slim_claim))
+
+
+def _slim_pod_status(fields: _Fields) -> None:
+    for name in _STATUSES:
+        _keep(fields, name, list[ContainerStatus] | None)

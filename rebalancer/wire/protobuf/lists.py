@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.annotations import OURS, READ
 from rebalancer.wire.opt_outs import EVICT
 from rebalancer.wire.protobuf.pods import scheduling_spec, strings
 from rebalancer.wire.protobuf.schema import (
@@ -131,16 +132,15 @@ KINDS = frozenset(_CONVERSIONS)
 """The others are few or small, and stay JSON."""
 
 
-_LAST_APPLIED = b"kubectl.kubernetes.io/last-applied-configuration"
-_ENTRY = b"\n" + bytes([len(_LAST_APPLIED)]) + _LAST_APPLIED
-"""How its entry in a map begins: the tag of the key, its length, the key."""
+_READ = frozenset(name.encode() for name in READ)
+_OURS = OURS.encode()
 
 
 def strip_run(kind: str, run: bytes) -> tuple[bytes, int]:
     """Return a run (``rebalancer.wire.protobuf.frames``) in stored form, and its number of objects.
 
-    Omitted are the list's metadata, ``managedFields``, the annotation ``last-applied-configuration``, and ``env``
-    and ``envFrom`` of all containers. All other fields are kept, known or not.
+    Omitted are the list's metadata, and what ``rebalancer.snapshot.store`` says. All other fields are kept, known or
+    not.
 
     Raises:
         BrokenListError: the run holds no such objects.
@@ -149,35 +149,55 @@ def strip_run(kind: str, run: bytes) -> tuple[bytes, int]:
         listed = message_of_stored(f"{kind}List").FromString(run)
     listed.ClearField("metadata")
     for item in listed.items:
-        _slim_metadata(item.metadata)
-        if kind == "Pod":
-            _slim_pod_spec(item.spec)
-        elif kind != "Node":
-            template = item.spec.template
-            _slim_metadata(template.metadata)
-            _slim_pod_spec(template.spec)
+        if kind == "Node":
+            _slim_metadata(item)
+        elif kind == "Pod":
+            _slim_pod(item)
+            _slim_statuses(item.status)
+        else:
+            _slim_metadata(item)
+            _slim_pod(item.spec.template)
     return listed.SerializeToString(), len(listed.items)
 
 
-def _slim_metadata(metadata: Any) -> None:
-    # Looked at before it is cleared: to clear a field of a message that is absent would make the message.
+# Below, parts are looked at before they are changed: to clear a field of a message that is absent would make the message.
+
+
+def _slim_metadata(of: Any) -> None:
+    metadata = of.metadata
     if metadata.managedFields:
         metadata.ClearField("managedFields")
-    kept = [entry for entry in metadata.annotations if not entry.startswith(_ENTRY)]
-    if len(kept) < len(metadata.annotations):
-        metadata.ClearField("annotations")
-        metadata.annotations.extend(kept)
+    if metadata.annotations:
+        kept = [entry for entry in metadata.annotations if _is_read(entry)]
+        if len(kept) < len(metadata.annotations):
+            metadata.ClearField("annotations")
+            metadata.annotations.extend(kept)
 
 
-def _slim_pod_spec(spec: Any) -> None:
+def _is_read(entry: bytes) -> bool:
+    """Return whether the entry of a map is of an annotation that is read; all of these have a length in one byte."""
+    name = entry[2 : 2 + entry[1]] if len(entry) > 1 else b""
+    return name in _READ or name.startswith(_OURS)
+
+
+def _slim_pod(pod: Any) -> None:
+    """Slim a pod or a template of pods."""
+    _slim_metadata(pod)
+    spec = pod.spec
     for container in (*spec.containers, *spec.initContainers):
-        _slim_container(container)
+        container.DiscardUnknownFields()
     for ephemeral in spec.ephemeralContainers:
-        _slim_container(ephemeral.common)
+        if ephemeral.HasField("common"):
+            ephemeral.common.DiscardUnknownFields()
+    for volume in spec.volumes:
+        if volume.volumeSource.HasField("ephemeral"):
+            _slim_metadata(volume.volumeSource.ephemeral.volumeClaimTemplate)
 
 
-def _slim_container(container: Any) -> None:
-    if container.env:
-        container.ClearField("env")
-    if container.envFrom:
-        container.ClearField("envFrom")
+def _slim_statuses(status: Any) -> None:
+    for one in (
+        *status.containerStatuses,
+        *status.initContainerStatuses,
+        *status.ephemeralContainerStatuses,
+    ):
+        one.DiscardUnknownFields()

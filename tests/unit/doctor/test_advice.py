@@ -301,7 +301,7 @@ def test_who_makes_a_workload_is_named_and_text_of_others_moves_no_cursor():
     assert "web\\x1b[31m" in document.show("table", 80, Paint(False))
 
 
-def test_of_a_workload_that_was_decoded_probes_are_not_judged():
+def test_of_a_workload_without_its_probes_they_are_not_judged():
     objects = [*web(container={}), BUDGET, SERVICE]
     snapshot = snapshot_of([*NODES, *objects])
     plain = next(one for one in objects if one["kind"] == "Deployment")
@@ -310,6 +310,9 @@ def test_of_a_workload_that_was_decoded_probes_are_not_judged():
     (whole,) = decode_workloads([("Deployment", json.dumps(plain).encode())])
     adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
     assert {one.topic for one in adviser.judge(whole)} == {Topic.READINESS, Topic.PRE_STOP}
+    # As a StatefulSet stands in a snapshot file: as JSON, without them.
+    (cut,) = decode_workloads([("Deployment", json.dumps(plain).encode())], probes_known=False)
+    assert not adviser.judge(cut)
 
 
 def test_coredns_of_eks_gets_values_of_its_add_on():
