@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.scheduler.journal import Decision
-from rebalancer.scheduler.explain import reasons
 from rebalancer.scheduler.model import Evaluation, SchedulerModel
 from rebalancer.scheduler.profile import DEFAULT_WEIGHTS, SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
@@ -83,7 +82,7 @@ def _refusal(model: SchedulerModel, state: ClusterState, cls: int, said: str) ->
     total = len(evaluation.feasible)
     expected = f"0/{total} nodes are available: {model.rejection(cls)}."
     if not model.rejection(cls):
-        counted = Counter(r for one in reasons(model, state, cls, evaluation) for r in one)
+        counted = Counter(text for node in range(total) for text in evaluation.reasons(node))
         histogram = ", ".join(sorted(f"{number} {reason}" for reason, number in counted.items()))
         expected = f"0/{total} nodes are available: {histogram}."
     said = said.replace('\\"', '"')

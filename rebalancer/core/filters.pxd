@@ -10,8 +10,11 @@ cdef class AttachCounts:
     cdef public long long[::1] attached, there, newest
 
 cdef class AttachLimit:
-    cdef public const long long[::1] start, left_start, own_count, limit
-    cdef public const int[::1] classes, left, own
+    cdef public const long long[::1] start
+    cdef public const int[::1] classes
+    cdef public const long long[::1] left_start
+    cdef public const int[::1] left, own
+    cdef public const long long[::1] own_count, limit
     cdef public const unsigned char[::1] mine
     cdef public long long wanted
     cdef public AttachCounts counts

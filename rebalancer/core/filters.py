@@ -6,21 +6,23 @@ Sources: ``plugins/noderesources/fit.go``, ``plugins/podtopologyspread/filtering
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rebalancer.core.counts import DomainCounts, PodNodes, has_pods
 from rebalancer.core.resources import Loads, Requests, fits
 from rebalancer.core.views import ints, minus_ones
 
 
+@dataclass(eq=False, repr=False)
 class HardSpread:
     """A topology spread constraint with DoNotSchedule."""
 
-    def __init__(self, pods: DomainCounts, limit: int, domains: memoryview) -> None:
-        self.pods = pods
-        """The pods that it counts."""
-        self.limit = limit
-        """By how many pods a domain may exceed the emptiest one before the pod comes."""
-        self.domains = domains
-        """The domains among which the emptiest one is looked for; none: there are fewer than ``minDomains``, and it is 0."""
+    pods: DomainCounts
+    """The pods that it counts."""
+    limit: int
+    """By how many pods a domain may exceed the emptiest one before the pod comes."""
+    domains: memoryview
+    """The domains among which the emptiest one is looked for; none: there are fewer than ``minDomains``, and it is 0."""
 
 
 class AttachCounts:
@@ -33,40 +35,28 @@ class AttachCounts:
         """(N,) the volume that was last counted on each node."""
 
 
+@dataclass(eq=False, repr=False)
 class AttachLimit:
     """The V volumes of a driver, of which each node attaches a limited number, and those that a pod needs."""
 
-    def __init__(
-        self,
-        start: memoryview,
-        classes: memoryview,
-        left_start: memoryview,
-        left: memoryview,
-        own: memoryview,
-        own_count: memoryview,
-        limit: memoryview,
-        mine: memoryview,
-        wanted: int,
-        counts: AttachCounts,
-    ) -> None:
-        self.start = start
-        """(V + 1,) where the classes of each volume begin."""
-        self.classes = classes
-        """(U,) the classes whose pods share each volume."""
-        self.left_start = left_start
-        self.left = left
-        """The same for the nodes to which each is attached although no pod there uses it."""
-        self.own = own
-        """(O,) the classes whose pods have volumes of their own."""
-        self.own_count = own_count
-        """(O,) how many volumes each pod of them has."""
-        self.limit = limit
-        """(N,) how many volumes each node attaches; negative: there is no limit."""
-        self.mine = mine
-        """(V,) whether the pod shares each volume."""
-        self.wanted = wanted
-        """How many volumes the pod needs, its own included."""
-        self.counts = counts
+    start: memoryview
+    """(V + 1,) where the classes of each volume begin."""
+    classes: memoryview
+    """(U,) the classes whose pods share each volume."""
+    left_start: memoryview
+    left: memoryview
+    """The same for the nodes to which each is attached although no pod there uses it."""
+    own: memoryview
+    """(O,) the classes whose pods have volumes of their own."""
+    own_count: memoryview
+    """(O,) how many volumes each pod of them has."""
+    limit: memoryview
+    """(N,) how many volumes each node attaches; negative: there is no limit."""
+    mine: memoryview
+    """(V,) whether the pod shares each volume."""
+    wanted: int
+    """How many volumes the pod needs, its own included."""
+    counts: AttachCounts
 
 
 def keep_roomy(loads: Loads, requests: Requests, feasible: memoryview) -> None:

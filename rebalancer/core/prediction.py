@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from rebalancer.core.counts import (
     DomainCounts,
     PodNodes,
@@ -57,84 +59,64 @@ _ROOM, _EVEN, _PODS, _PORTS, _DISKS, _VOLUMES, _CORDONS = 0, 1, 2, 3, 4, 5, 6
 _FILTERS = len(FILTERS)
 
 
+@dataclass(eq=False, repr=False)
 class PodArrays:
     """The pod that is to be scheduled, and all that decides where. (N,) arrays are of all nodes."""
 
-    def __init__(
-        self,
-        requests: Requests,
-        preferences: Preferences,
-        spread: list[HardSpread],
-        repelled: list[DomainCounts],
-        attracted: list[DomainCounts],
-        ports: list[DomainCounts],
-        disks: list[DomainCounts],
-        volumes: list[AttachLimit],
-        alone: memoryview,
-        removed: memoryview,
-        *,
-        first: bool,
-    ) -> None:
-        self.requests = requests
-        self.preferences = preferences
-        self.spread = spread
-        self.repelled = repelled
-        """Pods that may not be in the same domain: required anti-affinity, in both directions."""
-        self.attracted = attracted
-        """Pods one of which must be in the same domain, for each key of its required affinity."""
-        self.ports = ports
-        """Pods that use a host port of it on the same node."""
-        self.disks = disks
-        """Pods that use a disk of it on the same node, or a claim of it anywhere, which only one pod may use."""
-        self.volumes = volumes
-        """The limits on the volumes that it needs."""
-        self.counted: list[DomainCounts] = []
-        """All that is counted before a prediction."""
-        self.alone = alone
-        """(N,) the nodes that pass all filters on the pod and the node alone."""
-        self.removed = removed
-        """(N,) the nodes that are supposed to be cordoned and tainted by scale-in, and that it does not tolerate."""
-        self.first = first
-        """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
-        self.unknown = False
-        """Whether its landing cannot be predicted."""
-        self.fails_to_score = False
-        """Whether the scheduler fails with an error where several nodes are feasible."""
+    requests: Requests
+    preferences: Preferences
+    spread: list[HardSpread]
+    repelled: list[DomainCounts]
+    """Pods that may not be in the same domain: required anti-affinity, in both directions."""
+    attracted: list[DomainCounts]
+    """Pods one of which must be in the same domain, for each key of its required affinity."""
+    ports: list[DomainCounts]
+    """Pods that use a host port of it on the same node."""
+    disks: list[DomainCounts]
+    """Pods that use a disk of it on the same node, or a claim of it anywhere, which only one pod may use."""
+    volumes: list[AttachLimit]
+    """The limits on the volumes that it needs."""
+    alone: memoryview
+    """(N,) the nodes that pass all filters on the pod and the node alone."""
+    removed: memoryview
+    """(N,) the nodes that are supposed to be cordoned and tainted by scale-in, and that it does not tolerate."""
+    first: bool
+    """Whether it matches its own required affinity, so that the first pod of a series needs no other."""
+    counted: list[DomainCounts] = field(default_factory=list, init=False)
+    """All that is counted before a prediction."""
+    unknown: bool = field(default=False, init=False)
+    """Whether its landing cannot be predicted."""
+    fails_to_score: bool = field(default=False, init=False)
+    """Whether the scheduler fails with an error where several nodes are feasible."""
 
 
+@dataclass(eq=False, repr=False)
 class ClusterArrays:
     """The nodes and the scheduler's settings, with room for the numbers of one prediction."""
 
-    def __init__(
-        self,
-        living: PodNodes,
-        existing: PodNodes,
-        loads: Loads,
-        scoring: Scoring,
-        weights: Weights,
-        order: memoryview,
-        most: int,
-        board: Board,
-        checks: memoryview,
-    ) -> None:
-        self.living = living
-        """The pods that do not terminate."""
-        self.existing = existing
-        """All pods."""
-        self.loads = loads
-        self.scoring = scoring
-        self.weights = weights
-        self.order = order
-        """(N,) the nodes in the order of the search."""
-        self.most = most
-        """After so many feasible nodes the search ends."""
-        self.board = board
-        self.checks = checks
-        """Whether each of ``FILTERS`` is on, by its number."""
-        self.ring = Ring(len(order))
-        self.landings = LandingTable(len(order))
-        self.feasible = flags(len(order))
-        """(N,) the nodes that pass; before the prediction those that pass all filters that are not asked here."""
+    living: PodNodes
+    """The pods that do not terminate."""
+    existing: PodNodes
+    """All pods."""
+    loads: Loads
+    scoring: Scoring
+    weights: Weights
+    order: memoryview
+    """(N,) the nodes in the order of the search."""
+    most: int
+    """After so many feasible nodes the search ends."""
+    board: Board
+    checks: memoryview
+    """Whether each of ``FILTERS`` is on, by its number."""
+    ring: Ring = field(init=False)
+    landings: LandingTable = field(init=False)
+    feasible: memoryview = field(init=False)
+    """(N,) the nodes that pass."""
+
+    def __post_init__(self) -> None:
+        self.ring = Ring(len(self.order))
+        self.landings = LandingTable(len(self.order))
+        self.feasible = flags(len(self.order))
 
 
 def foresee(
@@ -145,9 +127,6 @@ def foresee(
     ``lives``: the pod is evicted for it, and does not terminate already. ``gone``: it is gone by then, and holds no room.
     The state is the same afterwards.
     """
-    feasible, alone = cluster.feasible, pod.alone
-    for candidate in range(len(feasible)):
-        feasible[candidate] = alone[candidate]
     if lives:
         remove_pod(cluster.living, cls, node)
     if gone:
@@ -164,10 +143,7 @@ def foresee(
 
 
 def predict(cluster: ClusterArrays, pod: PodArrays) -> None:
-    """Predict where the scheduler puts a pod, into ``cluster.landings``.
-
-    Before, ``cluster.feasible`` holds the nodes that pass the filters on the pod and the node alone.
-    """
+    """Predict where the scheduler puts a pod, into ``cluster.landings``."""
     ring = cluster.ring
     find_feasible(cluster, pod)
     if ring.count > 0:
@@ -195,8 +171,10 @@ def _choose(cluster: ClusterArrays, pod: PodArrays) -> None:
 
 
 def find_feasible(cluster: ClusterArrays, pod: PodArrays) -> int:
-    """Write the nodes that pass all filters into ``cluster.ring``, and return their number; see :func:`predict`."""
+    """Write the nodes that pass all filters into ``cluster.ring``, and return their number."""
     count_rules(cluster, pod)
+    for node in range(len(cluster.feasible)):
+        cluster.feasible[node] = pod.alone[node]
     for number in range(_FILTERS):
         if cluster.checks[number]:
             keep_passing(cluster, pod, number, cluster.feasible)

@@ -5,10 +5,11 @@ cdef int _LEAST, _MOST, _RATIO
 cdef Py_ssize_t _DEFAULTED
 
 cdef class Loads:
-    cdef public const long long[:, ::1] allocatable, requests, scored
+    cdef public const long long[:, ::1] allocatable
     cdef public long long[:, ::1] used, scored_used
     cdef public const long long[::1] max_pods
     cdef public long long[::1] pod_count
+    cdef public const long long[:, ::1] requests, scored
 
 cdef class Scoring:
     cdef public int strategy

@@ -7,6 +7,7 @@ Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_al
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rebalancer.core.numbers import truncate
 
@@ -18,86 +19,60 @@ _DEFAULTED = 2
 """cpu and memory, the first resources, are scored with default requests for containers that ask for none."""
 
 
+@dataclass(eq=False, repr=False)
 class Loads:
     """What nodes have, and what pods on them hold. R resources, N nodes; the load changes with the cluster's state."""
 
-    def __init__(
-        self,
-        allocatable: memoryview,
-        used: memoryview,
-        scored_used: memoryview,
-        max_pods: memoryview,
-        pod_count: memoryview,
-        requests: memoryview,
-        scored: memoryview,
-    ) -> None:
-        self.allocatable = allocatable
-        """(R, N) amounts that pods may request."""
-        self.used = used
-        """(R, N) amounts that pods request, terminating ones included."""
-        self.scored_used = scored_used
-        """(2, N) cpu and memory with the scheduler's defaults for missing requests."""
-        self.max_pods = max_pods
-        """(N,)"""
-        self.pod_count = pod_count
-        """(N,) pods on each node, terminating ones included."""
-        self.requests = requests
-        """(R, C) what a pod of each class requests."""
-        self.scored = scored
-        """(2, C) the same with the scheduler's defaults."""
+    allocatable: memoryview
+    """(R, N) amounts that pods may request."""
+    used: memoryview
+    """(R, N) amounts that pods request, terminating ones included."""
+    scored_used: memoryview
+    """(2, N) cpu and memory with the scheduler's defaults for missing requests."""
+    max_pods: memoryview
+    """(N,)"""
+    pod_count: memoryview
+    """(N,) pods on each node, terminating ones included."""
+    requests: memoryview
+    """(R, C) what a pod of each class requests."""
+    scored: memoryview
+    """(2, C) the same with the scheduler's defaults."""
 
 
+@dataclass(eq=False, repr=False)
 class Scoring:
     """How a scheduler profile scores requests."""
 
-    def __init__(
-        self,
-        strategy: int,
-        resources: memoryview,
-        weights: memoryview,
-        ratios: memoryview,
-        balanced: memoryview,
-        improvement: bool,
-        fit_weight: int,
-        balance_weight: int,
-    ) -> None:
-        self.strategy = strategy
-        """Its number in ``STRATEGIES``."""
-        self.resources = resources
-        """(S,) rows of the resources that NodeResourcesFit scores."""
-        self.weights = weights
-        """(S,) the weight of each."""
-        self.ratios = ratios
-        """(101,) the score at each utilisation in per cent, for RequestedToCapacityRatio."""
-        self.balanced = balanced
-        """(B,) rows of the resources whose balance is scored."""
-        self.improvement = improvement
-        """Whether a balance is compared with that without the pod (1.36)."""
-        self.fit_weight = fit_weight
-        self.balance_weight = balance_weight
+    strategy: int
+    """Its number in ``STRATEGIES``."""
+    resources: memoryview
+    """(S,) rows of the resources that NodeResourcesFit scores."""
+    weights: memoryview
+    """(S,) the weight of each."""
+    ratios: memoryview
+    """(101,) the score at each utilisation in per cent, for RequestedToCapacityRatio."""
+    balanced: memoryview
+    """(B,) rows of the resources whose balance is scored."""
+    improvement: bool
+    """Whether a balance is compared with that without the pod (1.36)."""
+    fit_weight: int
+    balance_weight: int
 
 
+@dataclass(eq=False, repr=False)
 class Requests:
     """What one pod requests."""
 
-    def __init__(
-        self,
-        amounts: memoryview,
-        scored: memoryview,
-        checked: memoryview,
-        counted: memoryview,
-        balances: bool,
-    ) -> None:
-        self.amounts = amounts
-        """(R,)"""
-        self.scored = scored
-        """(2,) cpu and memory with the scheduler's defaults."""
-        self.checked = checked
-        """(K,) rows of the resources that it requests and the filter checks."""
-        self.counted = counted
-        """(R,) whether each resource is scored for it."""
-        self.balances = balances
-        """Whether BalancedAllocation scores it: it requests one of the balanced resources."""
+    amounts: memoryview
+    """(R,)"""
+    scored: memoryview
+    """(2,) cpu and memory with the scheduler's defaults."""
+    checked: memoryview
+    """(K,) rows of the resources that it requests and the filter checks."""
+    counted: memoryview
+    """(R,) whether each resource is scored for it."""
+    balances: bool
+    """Whether BalancedAllocation scores it: it requests one of the balanced resources."""
 
 
 def hold(loads: Loads, cls: int, node: int, sign: int) -> None:

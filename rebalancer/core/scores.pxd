@@ -21,9 +21,11 @@ cdef class SpreadArrays:
     cdef public bint per_node
 
 cdef class Preferences:
-    cdef public const long long[::1] taints, affinity, fixed
+    cdef public const long long[::1] taints
+    cdef public const unsigned char[::1] marked
+    cdef public const long long[::1] affinity, fixed
     cdef public list pods, spread
-    cdef public const unsigned char[::1] marked, ignored
+    cdef public const unsigned char[::1] ignored
     cdef public bint ignores
 
 cdef class Board:

@@ -6,6 +6,8 @@ Sources: ``plugins/helper/normalize_score.go``, ``plugins/podtopologyspread/scor
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rebalancer.core.counts import DomainCounts
 from rebalancer.core.numbers import round_half_up, truncate
 from rebalancer.core.views import ints, reals
@@ -25,81 +27,62 @@ _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _BY_SPREAD = 0, 1, 2, 3
 _PLUG_INS = len(NORMALISED)
 
 
+@dataclass(eq=False, repr=False)
 class Weights:
     """The weights of the plug-ins whose scores are normalised; 0: it does not score."""
 
-    def __init__(self, taints: int, affinity: int, pods: int, spread: int) -> None:
-        self.taints = taints
-        """Of TaintToleration."""
-        self.affinity = affinity
-        """Of NodeAffinity."""
-        self.pods = pods
-        """Of InterPodAffinity."""
-        self.spread = spread
-        """Of PodTopologySpread."""
+    taints: int
+    """Of TaintToleration."""
+    affinity: int
+    """Of NodeAffinity."""
+    pods: int
+    """Of InterPodAffinity."""
+    spread: int
+    """Of PodTopologySpread."""
 
 
+@dataclass(eq=False, repr=False)
 class Preference:
     """A preference for or against the domains of some pods, for each of them."""
 
-    def __init__(self, pods: DomainCounts, weight: int) -> None:
-        self.pods = pods
-        self.weight = weight
+    pods: DomainCounts
+    weight: int
 
 
+@dataclass(eq=False, repr=False)
 class SpreadArrays:
     """A topology spread constraint with ScheduleAnyway."""
 
-    def __init__(
-        self,
-        pods: DomainCounts,
-        shift: int,
-        labels: memoryview,
-        seen: memoryview,
-        *,
-        per_node: bool,
-    ) -> None:
-        self.pods = pods
-        self.shift = shift
-        """``maxSkew`` - 1."""
-        self.labels = labels
-        """(N,) numbers of the domains as they are counted for the weight of the constraint."""
-        self.seen = seen
-        """Room to count them: a zero for each at least."""
-        self.per_node = per_node
-        """Whether each node is a domain of its own."""
+    pods: DomainCounts
+    shift: int
+    """``maxSkew`` - 1."""
+    labels: memoryview
+    """(N,) numbers of the domains as they are counted for the weight of the constraint."""
+    seen: memoryview
+    """Room to count them: a zero for each at least."""
+    per_node: bool
+    """Whether each node is a domain of its own."""
 
 
+@dataclass(eq=False, repr=False)
 class Preferences:
     """What one pod prefers. (N,) arrays are of all nodes."""
 
-    def __init__(
-        self,
-        taints: memoryview,
-        marked: memoryview,
-        affinity: memoryview | None,
-        fixed: memoryview | None,
-        pods: list[Preference],
-        spread: list[SpreadArrays],
-        ignored: memoryview,
-        *,
-        ignores: bool,
-    ) -> None:
-        self.taints = taints
-        """(N,) PreferNoSchedule taints that it does not tolerate."""
-        self.marked = marked
-        """(N,) nodes that are supposed to carry one more."""
-        self.affinity = affinity
-        """(N,) summed weights of the matching terms of preferred node affinity, or the scores of its alternatives of devices
-        (DynamicResources); None: it has neither."""
-        self.fixed = fixed
-        """(N,) weighted scores that need no normalisation, beside those of requests; None: all are 0."""
-        self.pods = pods
-        self.spread = spread
-        self.ignored = ignored
-        """(N,) nodes that lack a key of the soft spread constraints, and score 0."""
-        self.ignores = ignores
-        """Whether any node is ignored."""
+    taints: memoryview
+    """(N,) PreferNoSchedule taints that it does not tolerate."""
+    marked: memoryview
+    """(N,) nodes that are supposed to carry one more."""
+    affinity: memoryview | None
+    """(N,) summed weights of the matching terms of preferred node affinity, or the scores of its alternatives of devices
+    (DynamicResources); None: it has neither."""
+    fixed: memoryview | None
+    """(N,) weighted scores that need no normalisation, beside those of requests; None: all are 0."""
+    pods: list[Preference]
+    spread: list[SpreadArrays]
+    ignored: memoryview
+    """(N,) nodes that lack a key of the soft spread constraints, and score 0."""
+    ignores: bool
+    """Whether any node is ignored."""
 
 
 class Board:

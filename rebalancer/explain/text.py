@@ -20,7 +20,7 @@ from rebalancer.report.model import RunReport
 from rebalancer.report.skips import advice_of, advice_on_protection
 from rebalancer.report.summary import LEGEND
 from rebalancer.report.words import ending
-from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation
+from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation, Refused
 from rebalancer.snapshot.protect import ANNOTATED, TEXTS
 
 
@@ -247,12 +247,12 @@ def format_nodes(explanation: LandingExplanation, node: str | None = None) -> li
 
 
 def _list_refused(nodes: Sequence[ExplainedNode]) -> list[Block]:
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[Refused, list[str]] = {}
     for one in nodes:
-        groups.setdefault(one.filtered_by or ("", ""), []).append(one.name)
+        groups.setdefault(one.filtered_by or Refused(), []).append(one.name)
     lines: list[Block] = []
-    for (plugin, message), names in sorted(groups.items(), key=lambda g: (-len(g[1]), g[0])):
-        text = f"{len(names)} refused by {plugin}: {message} ({_names(names)})"
+    for by, names in sorted(groups.items(), key=lambda g: (-len(g[1]), g[0])):
+        text = f"{len(names)} refused by {by.plugin}: {by.message} ({_names(names)})"
         lines.append(Passage(text, "  ", "      ", WIDTH))
     return ["Nodes that will not take it", *lines] if lines else []
 

@@ -95,9 +95,8 @@ class Effects:
                     other.pod = None
                 self._ready.clear()
             self._ready.append(mover)
-        model = self._view.scheduler.of(mover.replacement)
-        mover.pod = model.lower(self._view.state, mover.replacement)
-        mover.cluster = model.lowering.cluster
+        lowered = self._view.scheduler.lower(self._view.state, mover.replacement)
+        mover.pod, mover.cluster = lowered
         return mover
 
     def judge_feeding(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.scheduler.filters import FILTERS
-from rebalancer.scheduler.model import Evaluation, SchedulerModel
+from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.scheduler.profile import DYNAMIC_RESOURCES
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
@@ -19,51 +20,13 @@ from rebalancer.snapshot.state import ClusterState
 from rebalancer.snapshot.zones import asked_without_nodes, may_use_zone
 from rebalancer.wire.objects import SchedulingSpec
 
-_FIXED = {
-    "NodeUnschedulable": "node(s) were unschedulable",
-    "TaintToleration": "node(s) had untolerated taint(s)",
-    "NodePorts": "node(s) didn't have free ports for the requested pod ports",
-    "NodeVolumeLimits": "node(s) exceed max volume count",
-    "VolumeZone": "node(s) had no available volume zone",
-    "NodeDeclaredFeatures": "node(s) didn't match Pod's required features",
-}
-_NO_DEVICES = "cannot allocate all claims"
-_NOT_THERE = "resourceclaim not available on the node"
-_NO_DISK = "node(s) had no available disk"
-_CLAIM_IN_USE = (
-    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-    "already in-use by another pod"
-)
-_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
-_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
-_SPREAD = "node(s) didn't match pod topology spread constraints"
-
-
-def reasons(
-    model: SchedulerModel, state: ClusterState, cls: int, evaluation: Evaluation
-) -> Iterator[tuple[str, ...]]:
-    """Yield for each node the plug-in's reasons for filtering it out; empty for feasible nodes."""
-    model = model.of(cls)
-    rejected = model.rejection(cls)
-    variable = _variable(model, state, cls)
-    for node, index in enumerate(evaluation.filtered_by.tolist()):
-        name = FILTERS[index]
-        if not name:
-            yield ()
-        elif rejected:
-            yield (rejected,)
-        elif name in variable:
-            yield tuple(variable[name](node))
-        else:
-            yield (_FIXED[name],)
-
 
 def unschedulable_message(model: SchedulerModel, state: ClusterState, cls: int) -> str:
     """Return why no node is feasible for a class, in the words of the scheduler's pod condition."""
     counts: Counter[str] = Counter()
-    for words in reasons(model, state, cls, model.evaluate(state, cls)):
-        counts.update(words)
-    total = len(model.snapshot.nodes)
+    evaluation, total = model.evaluate(state, cls), len(model.snapshot.nodes)
+    for node in range(total):
+        counts.update(evaluation.reasons(node))
     listed = ", ".join(f"{count} {text}" for text, count in sorted(counts.items()))
     return f"0/{total} nodes are available: {listed}" if listed else "there is no node"
 
@@ -92,69 +55,25 @@ def _have_no_node(zones: Sequence[str]) -> str:
     return f"{and_more(zones, 3)} {'has' if len(zones) == 1 else 'have'} no node"
 
 
-def _variable(
-    model: SchedulerModel, state: ClusterState, cls: int
-) -> dict[str, Callable[[int], list[str]]]:
-    far, repelling = model.lowering.find_refusals(state, cls)
-    unlabelled = model.lowering.find_unlabelled(state, cls)
+class Refused(msgspec.Struct, frozen=True, order=True):
+    """The first filter that refuses a node, and the scheduler's words."""
 
-    def interpod(node: int) -> list[str]:
-        if far[node]:
-            return ["node(s) didn't match pod affinity rules"]
-        if repelling[node]:
-            return ["node(s) didn't match pod anti-affinity rules"]
-        return ["node(s) didn't satisfy existing pods anti-affinity rules"]
-
-    def spread(node: int) -> list[str]:
-        return [f"{_SPREAD} (missing required label)" if unlabelled[node] else _SPREAD]
-
-    named, enforced = model.placement.listed_names(cls), model.placement.enforced_mask()
-
-    def affinity(node: int) -> list[str]:
-        if named is not None and model.snapshot.nodes.names[node] not in named:
-            return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
-        return [_AFFINITY if enforced is None or enforced[node] else _ENFORCED]
-
-    users = model.filters.disks.rivals(cls)
-
-    def restrictions(node: int) -> list[str]:
-        here = users is not None and state.counts(users, terminating=True)[node]
-        return [_NO_DISK if here else _CLAIM_IN_USE]
-
-    held = model.snapshot.devices
-    pinned = None if held is None else held.pinned.get(cls)
-
-    def devices(node: int) -> list[str]:
-        return [_NO_DEVICES if pinned is None or pinned[node] else _NOT_THERE]
-
-    rules = model.filters.volumes.of(cls)
-    return {
-        "VolumeRestrictions": restrictions,
-        "NodeAffinity": affinity,
-        "NodeResourcesFit": lambda node: model.lowering.list_shortages(state, cls, node),
-        "VolumeBinding": lambda node: rules.binding_reasons(node) if rules is not None else [],
-        "PodTopologySpread": spread,
-        DYNAMIC_RESOURCES: devices,
-        "InterPodAffinity": interpod,
-        "Unreadable": lambda node: [model.snapshot.nodes.unreadable[node]],
-    }
+    plugin: str = ""
+    message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedNode:
+class ExplainedNode(msgspec.Struct, frozen=True, rename="camel"):
     """The scheduler's verdict on one node."""
 
     name: str
     feasible: bool
-    filtered_by: tuple[str, str] | None
-    """(plug-in, message) of the filter that refuses it."""
+    filtered_by: Refused | None
     scores: Mapping[str, int]
     """Plug-in -> weighted score, as the scheduler logs it; empty if filtered."""
     total: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedLanding:
+class ExplainedLanding(msgspec.Struct, frozen=True):
     """One node where the replacement may land."""
 
     node: str
@@ -163,8 +82,7 @@ class ExplainedLanding:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedPending:
+class ExplainedPending(msgspec.Struct, frozen=True):
     """A pending pod that takes the room which the eviction frees."""
 
     pod: str
@@ -172,9 +90,8 @@ class ExplainedPending:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class LandingExplanation:
-    """What the scheduler would do now with the replacement of a pod."""
+class LandingExplanation(msgspec.Struct, frozen=True):
+    """What the scheduler would do now with the replacement of a pod; ``-o json`` has all but ``waits``."""
 
     pod: str
     """``namespace/name``"""
@@ -193,22 +110,9 @@ class LandingExplanation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the explanation as plain data for JSON."""
-        return {
-            "pod": self.pod,
-            "nodes": [_node_json(node) for node in self.nodes],
-            "landings": [
-                {
-                    "node": landing.node,
-                    "domains": dict(landing.domains),
-                    "probability": landing.probability,
-                }
-                for landing in self.landings
-            ],
-            "pending": [{"pod": one.pod, "node": one.node} for one in self.pending],
-            "unmodelled": list(self.unmodelled),
-            "assumptions": list(self.assumptions),
-            "note": self.note,
-        }
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        del data["waits"]
+        return data
 
 
 def explain_pod(
@@ -248,14 +152,13 @@ def _nodes(
     snapshot: Snapshot, model: SchedulerModel, state: ClusterState, cls: int
 ) -> Iterator[ExplainedNode]:
     evaluation = model.evaluate(state, cls)
-    refused = reasons(model, state, cls, evaluation)
-    for node, (name, why) in enumerate(zip(snapshot.nodes.names, refused, strict=True)):
+    for node, name in enumerate(snapshot.nodes.names):
         feasible = bool(evaluation.feasible[node])
         plugin = FILTERS[int(evaluation.filtered_by[node])]
         yield ExplainedNode(
             name=name,
             feasible=feasible,
-            filtered_by=None if feasible else (plugin, ", ".join(why)),
+            filtered_by=None if feasible else Refused(plugin, ", ".join(evaluation.reasons(node))),
             scores={key: int(score[node]) for key, score in evaluation.scores.items()}
             if feasible
             else {},
@@ -283,14 +186,3 @@ def _own_keys(spec: SchedulingSpec) -> Iterator[str]:
         if part is not None:
             yield from (term.topology_key for term in part.required or ())
             yield from (w.pod_affinity_term.topology_key for w in part.preferred or ())
-
-
-def _node_json(node: ExplainedNode) -> dict[str, Any]:
-    refused = node.filtered_by
-    return {
-        "name": node.name,
-        "feasible": node.feasible,
-        "filteredBy": None if refused is None else {"plugin": refused[0], "message": refused[1]},
-        "scores": dict(node.scores),
-        "total": node.total,
-    }

@@ -6,15 +6,14 @@ Sources: ``apis/config/v1/default_plugins.go`` for the order; ``plugins/nodeport
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
-from rebalancer.scheduler.profile import DYNAMIC_RESOURCES, SchedulerProfile
+from rebalancer.scheduler.profile import DYNAMIC_RESOURCES, NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.topology import ArrayCache
@@ -159,6 +158,20 @@ def needed_keys(spec: SchedulingSpec) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys((*spread, *near)))
 
 
+UNSCHEDULABLE = "node(s) were unschedulable"
+
+
+class Check(NamedTuple):
+    """One thing that a filter asks of nodes."""
+
+    filter: str
+    """One of ``FILTERS``."""
+    words: str
+    """What the scheduler says of a node that does not pass."""
+    passes: Bools
+    """(N,)"""
+
+
 class Filters:
     """Every filter as a mask (N,) of the nodes that pass it."""
 
@@ -172,10 +185,8 @@ class Filters:
         profile: SchedulerProfile,
     ) -> None:
         self._snapshot = snapshot
-        self._off = frozenset(FILTERS.index(name) for name in profile.off if name in FILTERS)
-        last = len(profile.filter_order)
-        order = {name: rank for rank, name in enumerate(profile.filter_order)}
-        self._rank = [order.get(name, last + index) for index, name in enumerate(FILTERS)]
+        self._off = profile.off
+        self._order = tuple(dict.fromkeys((*profile.filter_order, *FILTERS)))
         self._size = len(snapshot.nodes)
         self._placement = placement
         self.resources = resources
@@ -206,16 +217,22 @@ class Filters:
         return self._static.get(name, lambda: self._without_others(cls, lasting=True))
 
     def _without_others(self, cls: int, *, lasting: bool = False) -> Bools:
+        rejected = self.find_rejection(cls)
+        if rejected is not None and self.checks(rejected[0]):
+            return np.zeros(self._size, bool)
         mask = self._readable & self.resources.fits_empty(cls)
-        for index, good in self._alone(cls, lasting=lasting):
-            if index not in self._off:
-                mask = mask & good
+        for check in self._check_alone(cls, lasting=lasting):
+            if self.checks(check.filter):
+                mask = mask & check.passes
+        for plug_in, key in needed_keys(self._snapshot.classes[cls].spec):
+            if self.checks(plug_in):
+                mask = mask & (self._snapshot.nodes.labels.column(key) != MISSING)
         return mask
 
     def _name_of(self, cls: int) -> Hashable:
         """Return a key that is equal for classes with one :meth:`static` array."""
         pinned = self._devices is not None and cls in self._devices.pinned
-        if pinned or self.volumes.of(cls) is not None or self._reject_before(cls):
+        if pinned or self.volumes.of(cls) is not None or self.find_rejection(cls):
             return cls
         alike = self._alike.get(cls)
         if alike is None:
@@ -232,7 +249,7 @@ class Filters:
 
     def checks(self, name: str) -> bool:
         """Return whether a filter is enabled."""
-        return FILTERS.index(name) not in self._off
+        return name not in self._off
 
     def interacting(self, cls: int) -> set[int]:
         """Return the classes whose pods, by leaving or arriving, may change where a pod of ``cls`` may go.
@@ -264,65 +281,52 @@ class Filters:
             if other in classes:
                 yield self._snapshot.nodes.labels.column(key)
 
-    def first_failed(self, cls: int, of_core: Mapping[str, Bools]) -> NDArray[np.uint8]:
-        """Return per node (N,) the first filter that it fails, as an index into FILTERS; 0: it passes all.
-
-        ``of_core``: the nodes (N,) that pass each filter that the core applies.
-        """
-        failed = np.zeros(self._size, np.uint8)
-        masks = list(self._alone(cls))
-        masks += [(FILTERS.index(name), good) for name, good in of_core.items()]
-        masks.append((FILTERS.index("Unreadable"), self._readable))
-        for index, good in sorted(masks, key=lambda pair: self._rank[pair[0]]):
-            if index not in self._off:
-                failed[(failed == 0) & ~good] = index
-        named = self._placement.listed_names(cls)
-        if named is not None and FILTERS.index("NodeAffinity") not in self._off:
+    def list_checks(self, cls: int, of_core: Iterable[Check]) -> Sequence[Check]:
+        """Return what a class is asked, in the scheduler's order; ``of_core``: what depends on other pods."""
+        rejected, nodes = self.find_rejection(cls), self._snapshot.nodes
+        if rejected is not None:
+            return [Check(*rejected, np.zeros(self._size, bool))]
+        checks = [*self._check_alone(cls), *of_core]
+        for node, why in nodes.unreadable.items():
+            checks.append(Check("Unreadable", why, np.arange(self._size) != node))
+        checks.sort(key=lambda check: self._order.index(check.filter))
+        if (named := self._placement.listed_names(cls)) is not None:
             # The scheduler looks at no other node, so no earlier filter can refuse it first.
-            others = [name not in named for name in self._snapshot.nodes.names]
-            failed[others] = FILTERS.index("NodeAffinity")
-        rejected = self._reject_before(cls)
-        if rejected:
-            failed[:] = rejected
-        return failed
+            words = f"node(s) didn't satisfy plugin(s) [{NODE_AFFINITY}]"
+            listed = np.array([name in named for name in nodes.names], bool)
+            checks.insert(0, Check(NODE_AFFINITY, words, listed))
+        return [check for check in checks if self.checks(check.filter)]
 
-    def _alone(self, cls: int, *, lasting: bool = False) -> Iterator[tuple[int, Bools]]:
-        """Yield (filter, mask) for the filters that depend on the pod and the node only; ``lasting``: see :meth:`lasting`."""
-        rejected = self._reject_before(cls)
-        if rejected:
-            yield rejected, np.zeros(self._size, bool)
+    def _check_alone(self, cls: int, *, lasting: bool = False) -> Iterator[Check]:
+        """Yield what depends on the pod and the node only; ``lasting``: see :meth:`lasting`."""
+        placement = self._placement
         if not lasting:
-            yield FILTERS.index("NodeUnschedulable"), self._placement.cordon_mask(cls)
-        taints = self._placement.lasting_taint_mask if lasting else self._placement.taint_mask
-        yield FILTERS.index("TaintToleration"), taints(cls)
-        yield FILTERS.index("NodeAffinity"), self._placement.affinity_mask(cls)
-        enforced = self._placement.enforced_mask()
-        if enforced is not None:
-            yield FILTERS.index("NodeAffinity"), enforced
-        rules = self.volumes.of(cls)
-        if rules is not None and rules.binding is not None:
-            yield FILTERS.index("VolumeBinding"), rules.binding
-        if rules is not None and rules.zone is not None:
-            yield FILTERS.index("VolumeZone"), rules.zone
+            yield Check("NodeUnschedulable", UNSCHEDULABLE, placement.cordon_mask(cls))
+        taints = placement.lasting_taint_mask if lasting else placement.taint_mask
+        yield Check("TaintToleration", "node(s) had untolerated taint(s)", taints(cls))
+        if (enforced := placement.enforced_mask()) is not None:
+            words = "node(s) didn't match scheduler-enforced node affinity"
+            yield Check(NODE_AFFINITY, words, enforced)
+        words = "node(s) didn't match Pod's node affinity/selector"
+        yield Check(NODE_AFFINITY, words, placement.affinity_mask(cls))
+        if (rules := self.volumes.of(cls)) is not None:
+            for plug_in, words, good in rules.list_masks():
+                yield Check(plug_in, words, good)
         pinned = None if self._devices is None else self._devices.pinned.get(cls)
         if pinned is not None:
-            yield FILTERS.index(DYNAMIC_RESOURCES), pinned
-        declaring = self._declaring(cls)
-        if declaring is not None:
-            yield FILTERS.index("NodeDeclaredFeatures"), declaring
-        for plug_in, key in needed_keys(self._snapshot.classes[cls].spec):
-            yield FILTERS.index(plug_in), self._snapshot.nodes.labels.column(key) != MISSING
+            yield Check(DYNAMIC_RESOURCES, "resourceclaim not available on the node", pinned)
+        features = declaring(self._snapshot, cls) if self._declared_features else None
+        if features is not None:
+            words = "node(s) didn't match Pod's required features"
+            yield Check("NodeDeclaredFeatures", words, features)
 
-    def _declaring(self, cls: int) -> Bools | None:
-        return declaring(self._snapshot, cls) if self._declared_features else None
-
-    def _reject_before(self, cls: int) -> int:
-        """Return the filter that rejects the pod before any node is evaluated; 0 if none does."""
+    def find_rejection(self, cls: int) -> tuple[str, str] | None:
+        """Return the filter that rejects the pod before any node is evaluated, and its words; None if none does."""
         if self._snapshot.classes[cls].spec.scheduling_gates:
-            return FILTERS.index("SchedulingGates")
-        rules = self.volumes.of(cls)
+            return "SchedulingGates", "waiting for scheduling gates"
+        rules, devices = self.volumes.of(cls), self._devices
         if rules is not None and rules.rejected is not None:
-            return FILTERS.index(rules.rejected[0])
-        if self._devices is not None and cls in self._devices.rejected:
-            return FILTERS.index(DYNAMIC_RESOURCES)
-        return 0
+            return rules.rejected
+        if devices is not None and cls in devices.rejected:
+            return DYNAMIC_RESOURCES, devices.rejected[cls]
+        return None

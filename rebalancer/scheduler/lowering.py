@@ -5,13 +5,20 @@ What the rules of a class are is found once, here. What they count is read from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.core.counts import DomainCounts, has_pods
-from rebalancer.core.filters import AttachCounts, AttachLimit, HardSpread, drop_occupied, keep_even
+from rebalancer.core.filters import (
+    AttachCounts,
+    AttachLimit,
+    HardSpread,
+    drop_closed,
+    drop_occupied,
+    keep_attachable,
+    keep_even,
+)
 from rebalancer.core.landings import LandingTable
 from rebalancer.core.moves import RefusedRow
 from rebalancer.core.prediction import (
@@ -35,7 +42,7 @@ from rebalancer.core.scores import (
     Weights,
 )
 from rebalancer.core.views import view_of
-from rebalancer.scheduler.filters import Filters
+from rebalancer.scheduler.filters import UNSCHEDULABLE, Check, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.prediction import Prediction, Taker
@@ -77,6 +84,18 @@ _SAID = (
 _ROWS = 4
 """Room for so many soft spread constraints at first."""
 
+_UNEVEN = "node(s) didn't match pod topology spread constraints"
+_FAR = "node(s) didn't match pod affinity rules"
+_NEAR = "node(s) didn't match pod anti-affinity rules"
+_REFUSED = "node(s) didn't satisfy existing pods anti-affinity rules"
+_NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+_NO_DISK = "node(s) had no available disk"
+_CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)
+_TOO_MANY = "node(s) exceed max volume count"
+
 
 class Lowering:
     """Asks the core where the scheduler puts pods."""
@@ -115,7 +134,7 @@ class Lowering:
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class, whose pods can be predicted, if it is scheduled now."""
-        pod = self._prepare(state, cls)
+        pod = self.lower(state, cls)
         predict(self.cluster, pod)
         return read_landings(self.cluster.landings)
 
@@ -128,7 +147,7 @@ class Lowering:
 
     def find_feasible(self, state: ClusterState, cls: int) -> Int32s:
         """Return the nodes, ascending, that pass all filters."""
-        pod = self._prepare(state, cls)
+        pod = self.lower(state, cls)
         count = find_feasible(self.cluster, pod)
         return np.sort(self._nodes[:count]).astype(np.int32)
 
@@ -140,27 +159,6 @@ class Lowering:
         self._keep(state, cls, [name for name in FILTERS if name not in left_out], good)
         return good
 
-    def first_failed(self, state: ClusterState, cls: int) -> NDArray[np.uint8]:
-        """Return per node (N,) the first filter that it fails, see :meth:`Filters.first_failed`."""
-        of_core = {name: np.ones(len(self._snapshot.nodes), bool) for name in FILTERS}
-        for name, good in of_core.items():
-            self._keep(state, cls, [name], good)
-        if rows := self._resources.device_rows(cls):
-            of_core = {**of_core, **self._split_fit(state, cls, rows, of_core[NODE_RESOURCES_FIT])}
-        return self._filters.first_failed(cls, of_core)
-
-    def _split_fit(
-        self, state: ClusterState, cls: int, devices: Sequence[int], good: Bools
-    ) -> dict[str, Bools]:
-        """Return the nodes (N,) with enough devices, and those with enough of all else, where ``good`` (N,) have both."""
-        requests = self._snapshot.requests[:, cls]
-        fits = state.used + requests[:, None] <= self._snapshot.nodes.allocatable
-        others = [row for row in self._resources.requested_rows(cls) if row not in devices]
-        enough: Bools = np.logical_and.reduce(fits[devices])
-        room: Bools = state.pod_count < self._snapshot.nodes.max_pods
-        room &= np.logical_and.reduce(fits[others])
-        return {DYNAMIC_RESOURCES: enough, NODE_RESOURCES_FIT: good | room}
-
     def find_roomy(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that have room for what a pod of the class requests."""
         good = np.ones(len(self._snapshot.nodes), bool)
@@ -169,50 +167,60 @@ class Lowering:
 
     def _keep(self, state: ClusterState, cls: int, names: Sequence[str], good: Bools) -> None:
         """Keep of ``good`` (N,) the nodes that pass some filters of the core, as far as these are on."""
-        pod = self._prepare(state, cls)
+        pod = self.lower(state, cls)
         count_rules(self.cluster, pod)
         for number, name in enumerate(FILTERS):
             if name in names and self._filters.checks(name):
                 keep_passing(self.cluster, pod, number, view_of(good))
 
-    def list_shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
-        """Return the resources that ``node`` lacks for the class, in the scheduler's words."""
-        requests = self._prepare(state, cls).requests
-        loads, names = self.cluster.loads, self._snapshot.resources
-        devices = self._snapshot.devices
-        crowded = loads.pod_count[node] >= loads.max_pods[node]
-        return ["Too many pods"] * crowded + [
-            f"Insufficient {names[row]}"
-            for row in requests.checked
-            if devices is None or row not in devices.rows
-            if is_short(loads, requests, node, row)
-        ]
-
-    def find_unlabelled(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that lack the topology key of the first hard spread constraint that they fail."""
-        pod = self._prepare(state, cls)
+    def find_checks(self, state: ClusterState, cls: int) -> Iterator[Check]:
+        """Yield what filters of the core ask for a class, in the order of each filter."""
+        pod = self.lower(state, cls)
         count_rules(self.cluster, pod)
-        failed, unlabelled = np.zeros((2, len(self._snapshot.nodes)), bool)
-        for constraint, lowered in zip(self._spread.hard(cls), pod.spread, strict=True):
-            good = np.ones(len(failed), bool)
-            keep_even(lowered, view_of(good))
-            unlabelled |= ~failed & ~good & ~constraint.topology.present
-            failed |= ~good
-        return unlabelled
 
-    def find_refusals(self, state: ClusterState, cls: int) -> tuple[Bools, Bools]:
-        """Return the nodes (N,) that fail the affinity of the class, and those that fail its anti-affinity."""
-        pod = self._prepare(state, cls)
-        count_rules(self.cluster, pod)
-        near, apart = np.ones((2, len(self._snapshot.nodes)), bool)
-        keep_attracting(pod, view_of(near))
-        for pods in pod.repelled[: len(self._interpod.relation(cls).anti)]:
-            drop_occupied(pods, view_of(apart))
-        return ~near, ~apart
+        def check(name: str, words: str, keep: Callable[..., None], *rule: object) -> Check:
+            good = np.ones(len(self._numbers), bool)
+            keep(*rule, view_of(good))
+            return Check(name, words, good)
+
+        yield check("NodeUnschedulable", UNSCHEDULABLE, drop_closed, pod.removed)
+        yield from self._check_requests(pod.requests)
+        for one, lowered in zip(self._spread.hard(cls), pod.spread, strict=True):
+            yield Check(
+                POD_TOPOLOGY_SPREAD, f"{_UNEVEN} (missing required label)", one.topology.present
+            )
+            yield check(POD_TOPOLOGY_SPREAD, _UNEVEN, keep_even, lowered)
+        yield check(INTER_POD_AFFINITY, _FAR, keep_attracting, pod)
+        own = len(self._interpod.relation(cls).anti)
+        for number, pods in enumerate(pod.repelled):
+            yield check(
+                INTER_POD_AFFINITY, _NEAR if number < own else _REFUSED, drop_occupied, pods
+            )
+        for pods in pod.ports:
+            yield check("NodePorts", _NO_PORTS, drop_occupied, pods)
+        disks = self._filters.disks.rivals(cls) is not None
+        for number, pods in enumerate(pod.disks):
+            words = _CLAIM_IN_USE if number >= disks else _NO_DISK
+            yield check("VolumeRestrictions", words, drop_occupied, pods)
+        for limit in pod.volumes:
+            attached = self.cluster.existing
+            yield check("NodeVolumeLimits", _TOO_MANY, keep_attachable, limit, attached)
+
+    def _check_requests(self, requests: Requests) -> Iterator[Check]:
+        """Yield what a class asks of the room of nodes, resource by resource."""
+        loads, names, devices = self.cluster.loads, self._snapshot.resources, self._snapshot.devices
+        places = np.asarray(loads.pod_count) < np.asarray(loads.max_pods)
+        yield Check(NODE_RESOURCES_FIT, "Too many pods", places)
+        for row in requests.checked:
+            enough = [not is_short(loads, requests, node, row) for node in range(len(places))]
+            of_devices = devices is not None and row in devices.rows
+            name = DYNAMIC_RESOURCES if of_devices else NODE_RESOURCES_FIT
+            words = "cannot allocate all claims" if of_devices else f"Insufficient {names[row]}"
+            yield Check(name, words, np.array(enough, bool))
 
     def score_each(self, state: ClusterState, cls: int, nodes: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (K,), of those that score the class; the nodes are scored together."""
-        pod = self._prepare(state, cls)
+        pod = self.lower(state, cls)
         nodes = np.ascontiguousarray(nodes, np.int32)
         scores = np.zeros((len(_SCORED), len(nodes)), np.int64)
         if len(nodes):
@@ -236,12 +244,6 @@ class Lowering:
             for name in _SAID
             if name in both and self._profile.weights.get(name) and not silent.get(name)
         }
-
-    def _prepare(self, state: ClusterState, cls: int) -> PodArrays:
-        """Read from the state what the core needs to predict a class."""
-        pod = self.lower(state, cls)
-        self._feasible[:] = pod.alone
-        return pod
 
     def _find(self, cls: int) -> PodArrays:
         """Return a class, lowered."""
@@ -282,7 +284,6 @@ class Lowering:
             view_of(np.array([self._filters.checks(name) for name in FILTERS])),
         )
         self._nodes = np.asarray(self.cluster.ring.nodes)
-        self._feasible = np.asarray(self.cluster.feasible)
 
     def _lower_scoring(self) -> Scoring:
         profile, resources = self._profile, self._resources

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.core.prediction import PodArrays
-from rebalancer.scheduler.filters import FILTERS, Filters
+from rebalancer.core.prediction import ClusterArrays, PodArrays
+from rebalancer.scheduler.filters import FILTERS, Check, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
@@ -21,6 +22,7 @@ from rebalancer.scheduler.profile import (
     DYNAMIC_RESOURCES,
     NODE_AFFINITY,
     NODE_RESOURCES_FIT,
+    VOLUME_BINDING,
     SchedulerProfile,
 )
 from rebalancer.scheduler.resources import Resources, UnofferedResources
@@ -34,6 +36,8 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.objects import DEFAULT_SCHEDULER
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_SAY_ALL = (NODE_RESOURCES_FIT, VOLUME_BINDING)
+"""The filters that say all that they refuse a node for; of others the first reason counts."""
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 
@@ -114,10 +118,18 @@ class Evaluation:
     """(N,)"""
     filtered_by: NDArray[np.uint8]
     """(N,) index into FILTERS of the first filter that fails, 0 for feasible nodes."""
+    checks: Sequence[Check]
+    """What was asked of nodes, in order."""
     scores: dict[str, Ints]
     """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
     total: Ints
     """(N,) sum of the weighted scores, -1 for nodes that were not scored."""
+
+    def reasons(self, node: int) -> tuple[str, ...]:
+        """Return what the first filter that a node fails says of it; nothing of a feasible node."""
+        name = FILTERS[self.filtered_by[node]]
+        failed = (of.words for of in self.checks if of.filter == name and not of.passes[node])
+        return tuple(failed) if name in _SAY_ALL else tuple(islice(failed, 1))
 
 
 class SchedulerModel:
@@ -213,10 +225,6 @@ class SchedulerModel:
         """Return the nodes (N,) that pass all filters except ``left_out``."""
         return self.of(cls).lowering.find_passing(state, cls, left_out)
 
-    def with_room(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
-        return self.static_mask(cls) & self._roomy(state, cls)
-
     def full(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that fail only because of other pods' requests: if empty, they would take the pod."""
         return self.feasible_but(state, cls, (NODE_RESOURCES_FIT,)) & ~self._roomy(state, cls)
@@ -232,7 +240,10 @@ class SchedulerModel:
         """
         if (model := self.of(cls)) is not self:
             return model.evaluate(state, cls, among=among)
-        filtered_by = self.lowering.first_failed(state, cls)
+        checks = self.filters.list_checks(cls, self.lowering.find_checks(state, cls))
+        filtered_by = np.zeros(len(self.snapshot.nodes), np.uint8)
+        for check in reversed(checks):
+            filtered_by[~check.passes] = FILTERS.index(check.filter)
         feasible = filtered_by == 0
         scored = np.flatnonzero(feasible).astype(np.int32) if among is None else among
         scores: dict[str, Ints] = {}
@@ -242,7 +253,7 @@ class SchedulerModel:
             scores[name] = np.zeros(len(feasible), np.int64)
             scores[name][scored] = score
             total[scored] += score
-        return Evaluation(feasible, filtered_by, scores, total)
+        return Evaluation(feasible, filtered_by, checks, scores, total)
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class if it is scheduled now."""
@@ -263,12 +274,14 @@ class SchedulerModel:
         with state.evicted(pod, gone=self.snapshot.waits(cls)):
             return self._predict(state, replacement)
 
-    def lower(self, state: ClusterState, cls: int) -> PodArrays:
-        """Return a class, which must be of the profile of this model, for predictions by the core alone."""
+    def lower(self, state: ClusterState, cls: int) -> tuple[PodArrays, ClusterArrays]:
+        """Return a class, and the nodes, for predictions by the core alone."""
+        if (model := self.of(cls)) is not self:
+            return model.lower(state, cls)
         pod = self.lowering.lower(state, cls)
         pod.unknown = bool(self.find_unmodelled(cls))
         pod.fails_to_score = self._fails_to_score(cls) is not None
-        return pod
+        return pod, self.lowering.cluster
 
     def why_unpredicted(self, cls: int) -> tuple[str, ...]:
         """Return why the core says that the landing of a class cannot be predicted."""
@@ -289,6 +302,7 @@ class SchedulerModel:
         Callers exclude these nodes from feasible nodes themselves.
         """
         self.supposed.renew()
+        self.pending.forget()
         for model in (self, *self._others.values()):
             model.spread.without(absent)
             model.lowering.forget()
@@ -334,12 +348,8 @@ class SchedulerModel:
 
     def rejection(self, cls: int) -> str:
         """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""
-        if self.snapshot.classes[cls].spec.scheduling_gates:
-            return "waiting for scheduling gates"
-        rules, devices = self.filters_of(cls).volumes.of(cls), self.snapshot.devices
-        if rules is not None and rules.rejected is not None:
-            return rules.rejected[1]
-        return "" if devices is None else devices.rejected.get(cls, "")
+        rejection = self.filters_of(cls).find_rejection(cls)
+        return "" if rejection is None else rejection[1]
 
     def find_unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""

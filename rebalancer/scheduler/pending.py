@@ -14,51 +14,23 @@ waiting time.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rebalancer.scheduler.filters import Filters
-from rebalancer.scheduler.placement import Supposed
+from rebalancer.core.queue import Queue, find_concerned, take
+from rebalancer.core.views import view_of
 from rebalancer.scheduler.prediction import Prediction, Taker
-from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
-# So many pending pods at most are looked for behind one move.
-_MAX_TAKERS = 64
-
-
-class Scheduling(Protocol):
-    """The part of the scheduler model that :class:`Pending` uses."""
-
-    supposed: Supposed
-
-    def filters_of(self, cls: int) -> Filters:
-        """Return the filters that apply to pods of a class."""
-
-    def feasible(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass all filters."""
-
-    def with_room(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
-
-    def find_unmodelled(self, cls: int) -> tuple[str, ...]:
-        """Return why pods of a class cannot be predicted; empty if they can."""
-
-    def rejection(self, cls: int) -> str:
-        """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""
-
-    def predict(self, state: ClusterState, cls: int) -> Prediction:
-        """Return the distribution of landings of a pod of the class if it is scheduled now."""
-
-    def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
-        """Return the distribution of landings of the replacement if ``pod`` is evicted now."""
+if TYPE_CHECKING:
+    from rebalancer.scheduler.model import SchedulerModel
 
 
 class Pending:
@@ -68,27 +40,38 @@ class Pending:
     are excluded.
     """
 
-    def __init__(self, snapshot: Snapshot, model: Scheduling) -> None:
+    def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
         self._snapshot, self._model = snapshot, model
         pods = snapshot.pods
         lost = (pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
-        rows = np.flatnonzero((pods.node < 0) & ~lost)
-        self._queues: dict[int, Int32s] = {}
-        """Class -> its pods, in the scheduler's order; classes in order."""
-        for cls in np.unique(pods.cls[rows]).tolist():
-            if not model.find_unmodelled(cls) and not model.rejection(cls):
-                mine = rows[pods.cls[rows] == cls]
-                order = np.lexsort((mine, pods.created[mine]))
-                self._queues[cls] = mine[order].astype(np.int32)
-        self._classes = np.array(list(self._queues), np.int32)
-        self._answers: dict[tuple[int, int], bool] = {}
+        waits = (pods.node < 0) & ~lost
+        self._classes = np.array(
+            [
+                cls
+                for cls in np.unique(pods.cls[waits]).tolist()
+                if not model.find_unmodelled(cls) and not model.rejection(cls)
+            ],
+            np.int32,
+        )
+        priority = np.array([of.priority for of in snapshot.classes], np.int64)
+        rows = np.flatnonzero(waits & np.isin(pods.cls, self._classes))
+        rows = rows[np.lexsort((rows, pods.created[rows], -priority[pods.cls[rows]]))]
+        self._rank = np.argsort(pods.cls[rows], kind="stable")
+        """(M,) places in the queue, class by class."""
+        self._pods = rows[self._rank].astype(np.int32)
+        self._start = np.searchsorted(pods.cls[self._pods], [*self._classes, len(snapshot.classes)])
+        self._queue: Queue | None = None
         self._asked_in: tuple[ClusterState, int, int] | None = None
-        """The state of the answers, its version, and that of what is assumed."""
+        """The state of the queue, its version, and that of what is assumed."""
 
     @property
     def has_any(self) -> bool:
         """Whether any pods are pending."""
-        return bool(self._queues)
+        return len(self._classes) > 0
+
+    def forget(self) -> None:
+        """Find the rules of all classes again."""
+        self._queue = None
 
     # -- asked by explanations and by the planner --------------------------------------------------
 
@@ -101,18 +84,26 @@ class Pending:
 
     def foresee_with(self, state: ClusterState, pod: int, concerned: Sequence[int]) -> Prediction:
         """Return :meth:`foresee` of a pod, given the classes that may take room."""
-        cls = int(state.cls_of[pod])
+        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+        replacement = self._snapshot.classes[cls].replacement
         with self._before_landing(state, pod, concerned) as first:
-            prediction = self._model.predict(state, self._snapshot.classes[cls].replacement)
+            prediction = self._model.predict(state, replacement)
         then: tuple[Taker, ...] = ()
         if len(prediction.nodes) and not prediction.unmodelled:
-            then = self._after_landing(state, pod, concerned, first, int(prediction.nodes[0]))
+            landing = int(prediction.nodes[0])
+            gone = [victim for victim in state.terminating_pods if victim.node == node]
+            with (
+                state.evicted(pod, gone=True),
+                state.without(gone),
+                self._filled(state, first),
+                state.filled(pod, replacement, landing),
+            ):
+                then = self._take(state, concerned)
         return replace(prediction, takers=first + then)
 
     def takers(self, state: ClusterState) -> tuple[Taker, ...]:
         """Return the pending pods that the scheduler places in this state, in its order."""
-        with ExitStack() as stack:
-            return self._take(state, list(self._queues), stack)
+        return self._take(state, range(len(self._classes)))
 
     @contextmanager
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
@@ -130,10 +121,7 @@ class Pending:
         """Hold the state in which the scheduler comes to ``pod``, which is pending; yield the pods that it places before."""
         takers = self.takers(state)
         turn = next((n for n, taker in enumerate(takers) if taker.pod == pod), len(takers))
-        with ExitStack() as stack:
-            for taker in takers[:turn]:
-                of_pod = int(state.cls_of[taker.pod])
-                stack.enter_context(state.filled(taker.pod, of_pod, taker.node))
+        with self._filled(state, takers[:turn]):
             yield takers[:turn]
 
     @staticmethod
@@ -148,6 +136,25 @@ class Pending:
             for taker in reversed(takers):
                 state.unplace(taker.pod)
 
+    def find_concerned(self, state: ClusterState, pod: int) -> list[int]:
+        """Return the pending classes that fit nowhere now, but may once ``pod`` or one of them has a new node.
+
+        They are given by their places among the pending classes.
+        """
+        if not self.has_any:
+            return []
+        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+        leaving = [cls, *(victim.cls for victim in state.terminating_pods if victim.node == node)]
+        asked, queue = (state, state.version, self._model.supposed.version), self._find_queue(state)
+        if asked != self._asked_in:
+            self._asked_in = asked
+            np.asarray(queue.roomy)[:] = np.asarray(queue.fitting)[:] = -1
+        replacement = self._snapshot.classes[cls].replacement
+        leave = view_of(np.array(leaving, np.int32))
+        if not find_concerned(queue, cls, replacement, node, leave):
+            return []
+        return np.flatnonzero(queue.concerned).tolist()
+
     # -- pods that take room ----------------------------------------------------------------------------
 
     @contextmanager
@@ -161,145 +168,59 @@ class Pending:
             return
         gone = self._snapshot.waits(cls)
         with state.evicted(pod, gone=gone):
-            if not (gone and concerned):
-                yield ()
-                return
-            with ExitStack() as stack:
-                yield self._take(state, concerned, stack)
+            first = self._take(state, concerned) if gone and concerned else ()
+            with self._filled(state, first):
+                yield first
 
-    def _after_landing(
-        self,
-        state: ClusterState,
-        pod: int,
-        concerned: Sequence[int],
-        first: tuple[Taker, ...],
-        landing: int,
-    ) -> tuple[Taker, ...]:
-        """Return the pending pods that take room after the victim is gone and its replacement is placed."""
-        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-        gone = [victim for victim in state.terminating_pods if victim.node == node]
+    @staticmethod
+    @contextmanager
+    def _filled(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
+        """Put pending pods on their nodes within the context, for predictions."""
         with ExitStack() as stack:
-            stack.enter_context(state.evicted(pod, gone=True))
-            stack.enter_context(state.without(gone))
-            replacement = self._snapshot.classes[cls].replacement
-            for taker in (*first, Taker(pod, landing)):
-                of_pod = replacement if taker.pod == pod else int(state.cls_of[taker.pod])
-                stack.enter_context(state.filled(taker.pod, of_pod, taker.node))
-            return self._take(state, concerned, stack)
+            for taker in takers:
+                cls = int(state.cls_of[taker.pod])
+                stack.enter_context(state.filled(taker.pod, cls, taker.node))
+            yield
 
-    def _take(
-        self, state: ClusterState, classes: Sequence[int], stack: ExitStack
-    ) -> tuple[Taker, ...]:
-        """Place pods of ``classes`` one after the other until ``stack`` is closed; return where they land."""
-        queue = [key for cls in classes if (key := self._next(state, cls)) is not None]
-        heapq.heapify(queue)
-        takers: list[Taker] = []
-        refused: set[int] = set()
-        while queue and len(takers) < _MAX_TAKERS:
-            *_, pod, cls = heapq.heappop(queue)
-            nodes = self._model.predict(state, cls).nodes
-            if not len(nodes):
-                refused.add(cls)  # the others of its class fit nowhere either
-                continue
-            takers.append(Taker(pod, int(nodes[0])))
-            stack.enter_context(state.filled(pod, cls, int(nodes[0])))
-            retried = refused & self._interacting.get(cls, set())
-            refused -= retried
-            for other in (cls, *retried):
-                if (key := self._next(state, other)) is not None:
-                    heapq.heappush(queue, key)
-        return tuple(takers)
+    def _take(self, state: ClusterState, concerned: Sequence[int]) -> tuple[Taker, ...]:
+        """Return where pods of these classes land one after the other."""
+        if not len(concerned):
+            return ()
+        queue = self._find_queue(state)
+        flags = np.asarray(queue.concerned)
+        flags[:] = 0
+        flags[concerned] = 1
+        count = take(queue)
+        pods, _, nodes = np.asarray(queue.takers)[:, :count].tolist()
+        return tuple(map(Taker, pods, nodes))
 
-    def _next(self, state: ClusterState, cls: int) -> tuple[int, float, int, int] | None:
-        """Return (order by priority, age, pod, class) of the next pod of a class to be tried; None if none is left."""
-        queue = self._queues[cls]
-        left = np.flatnonzero(state.node_of[queue] < 0)
-        if not len(left):
-            return None
-        pod = int(queue[left[0]])
-        return (
-            -self._snapshot.classes[cls].priority,
-            float(self._snapshot.pods.created[pod]),
-            pod,
-            cls,
+    def _find_queue(self, state: ClusterState) -> Queue:
+        """Return the queue in a state, as the core reads it."""
+        if self._queue is None or self._asked_in is None or self._asked_in[0] is not state:
+            starts, affected = self._affected
+            lowered = [self._model.lower(state, cls) for cls in self._classes.tolist()]
+            self._queue = Queue(
+                view_of(self._classes),
+                view_of(self._start),
+                view_of(self._pods),
+                view_of(self._rank),
+                view_of(starts),
+                view_of(affected),
+                [pod for pod, _ in lowered],
+                [cluster for _, cluster in lowered],
+                view_of(state.node_of),
+            )
+            self._asked_in = state, -1, -1
+        return self._queue
+
+    @cached_property
+    def _affected(self) -> tuple[Ints, Ints]:
+        """For each class (C + 1,) where those begin that its pods affect by other means than requests, and these (A,)."""
+        pairs = sorted(
+            (other, place)
+            for place, cls in enumerate(self._classes.tolist())
+            for other in self._model.filters_of(cls).interacting(cls)
         )
-
-    # -- classes that may be concerned ----------------------------------------------------------------------
-
-    def find_concerned(self, state: ClusterState, pod: int) -> list[int]:
-        """Return the pending classes that fit nowhere now, but may once ``pod`` or one of them has a new node."""
-        if not self._queues:
-            return []
-        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-        replacement = self._snapshot.classes[cls].replacement
-        others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
-        left = [other for other in others if self._has_room(state, other)]
-        left += self._find_given_room(state, cls, node)
-        concerned: set[int] = set()
-        while left:
-            other = left.pop()
-            waits = self._next(state, other) is not None and not self._fits(state, other)
-            if other not in concerned and waits:
-                concerned.add(other)
-                then = self._interacting.get(other, set()) - concerned
-                left += [following for following in then if self._has_room(state, following)]
-        return sorted(concerned)
-
-    def _find_given_room(self, state: ClusterState, cls: int, node: int) -> list[int]:
-        """Return the pending classes whose requests fit on ``node`` only after a pod of ``cls`` has left.
-
-        Terminating victims on the node count as gone.
-        """
-        nodes, requests = self._snapshot.nodes, self._snapshot.requests
-        free = nodes.allocatable[:, node] - state.used[:, node]
-        places = int(nodes.max_pods[node]) - int(state.pod_count[node])
-        before = self._fit_into(free, places)
-        leaving = [cls, *(victim.cls for victim in state.terminating_pods if victim.node == node)]
-        after = self._fit_into(free + requests[:, leaving].sum(axis=1), places + len(leaving))
-        given = self._classes[after & ~before].tolist()
-        return [other for other in given if self._model.filters_of(other).static(other)[node]]
-
-    def _fit_into(self, free: Ints, places: int) -> Bools:
-        """Return which pending classes fit into the free resources (R,) of a node with ``places`` pod slots."""
-        if places <= 0:
-            return np.zeros(len(self._classes), bool)
-        fits = (self._asked <= free[:, None]) | (self._asked <= 0)
-        return np.asarray(fits.all(axis=0))
-
-    @cached_property
-    def _asked(self) -> Ints:
-        """The requests (R, C) of each pending class, for the resources that the scheduler checks."""
-        requests = self._snapshot.requests
-        asked = np.zeros((len(requests), len(self._classes)), np.int64)
-        for column, cls in enumerate(self._queues):
-            rows = self._model.filters_of(cls).resources.requested_rows(cls)
-            asked[rows, column] = requests[rows, cls]
-        return asked
-
-    @cached_property
-    def _interacting(self) -> dict[int, set[int]]:
-        """Class -> pending classes that its pods affect by other means than requests."""
-        pending_of: dict[int, set[int]] = {}
-        for pending in self._queues:
-            for other in self._model.filters_of(pending).interacting(pending):
-                pending_of.setdefault(other, set()).add(pending)
-        return pending_of
-
-    def _has_room(self, state: ClusterState, cls: int) -> bool:
-        """Return whether some node has room for a class; then the class waits for something else."""
-        return self._recall(state, cls, 0)
-
-    def _fits(self, state: ClusterState, cls: int) -> bool:
-        """Return whether pods of a class fit on some node already, so that they do not wait for room."""
-        return self._recall(state, cls, 1)
-
-    def _recall(self, state: ClusterState, cls: int, question: int) -> bool:
-        asked_in = state, state.version, self._model.supposed.version
-        if asked_in != self._asked_in:
-            self._asked_in = asked_in
-            self._answers.clear()
-        answer = self._answers.get((cls, question))
-        if answer is None:
-            ask = self._model.feasible if question else self._model.with_room
-            answer = self._answers[cls, question] = bool(ask(state, cls).any())
-        return answer
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        starts = np.searchsorted(columns[:, 0], np.arange(len(self._snapshot.classes) + 1))
+        return starts, np.ascontiguousarray(columns[:, 1])

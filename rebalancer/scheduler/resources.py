@@ -72,7 +72,7 @@ class Resources:
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.ratios = _table(profile.scoring.shape)
         """(101,) the score of RequestedToCapacityRatio at each utilisation in per cent."""
-        self._requests, self._devices = snapshot.requests, snapshot.devices
+        self._requests = snapshot.requests
         self.scored = snapshot.scored if profile.scores_pod_level_requests else _score_new(snapshot)
         """(2, C) cpu and memory that LeastAllocated adds for a new pod."""
         self._allocatable = snapshot.nodes.allocatable
@@ -107,11 +107,6 @@ class Resources:
     def requested_rows(self, cls: int) -> list[int]:
         """Return the rows of the resources that a class requests and the scheduler checks."""
         return [row for row in self.rows if self._requests[row, cls] > 0]
-
-    def device_rows(self, cls: int) -> list[int]:
-        """Return those of the :meth:`requested_rows` that stand for devices of claims."""
-        devices = self._devices
-        return [] if devices is None else [r for r in self.requested_rows(cls) if r in devices.rows]
 
     def negative(self, cls: int) -> list[str]:
         """Return the resources of which a class requests a negative amount."""

@@ -209,21 +209,15 @@ class VolumeRules:
     """Classes that use a ReadWriteOncePod claim of this one: none of their pods may be anywhere."""
     unmodelled: list[str] = field(default_factory=list)
 
-    @property
-    def binding(self) -> Bools | None:
-        """The nodes (N,) on which all claims can have their volumes; None: all nodes."""
-        if self.bound is None or self.unbound is None:
-            return self.unbound if self.bound is None else self.bound
-        return self.bound & self.unbound
-
-    def binding_reasons(self, node: int) -> list[str]:
-        """Return why a node cannot use the volumes, in the scheduler's words."""
-        reasons = []
-        if self.bound is not None and not self.bound[node]:
-            reasons.append("node(s) didn't match PersistentVolume's node affinity")
-        if self.unbound is not None and not self.unbound[node]:
-            reasons.append("node(s) didn't find available persistent volumes to bind")
-        return reasons
+    def list_masks(self) -> Iterator[tuple[str, str, Bools]]:
+        """Yield (plug-in, what the scheduler says of other nodes, the nodes (N,) that pass)."""
+        for plug_in, words, mask in (
+            (BINDING, "node(s) didn't match PersistentVolume's node affinity", self.bound),
+            (BINDING, "node(s) didn't find available persistent volumes to bind", self.unbound),
+            (ZONE, "node(s) had no available volume zone", self.zone),
+        ):
+            if mask is not None:
+                yield plug_in, words, mask
 
 
 class VolumeRulebook:

@@ -36,7 +36,6 @@ from rebalancer.machines.capacity.unhelped import EarlierIncreases, NoHelps, Unh
 from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
 from rebalancer.policy.model import Prices
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.scheduler.explain import reasons
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.buffers import find_chunks
 from rebalancer.snapshot.columns import Bools
@@ -704,6 +703,5 @@ class _Planner:
         if feasible.any():
             text = "a new node would be of another operating system than it runs on"
             return GroupRefusal(group.name, GroupCode.FILTERED, text)
-        words = list(reasons(packing.model, packing.state, cls, evaluation))
-        texts = dict.fromkeys(text for row in rows for text in words[row])
+        texts = dict.fromkeys(text for row in rows for text in evaluation.reasons(row))
         return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))

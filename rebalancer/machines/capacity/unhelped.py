@@ -20,7 +20,6 @@ from rebalancer.base.plain_text import and_more
 from rebalancer.machines.capacity.groups import Groups, zone_of
 from rebalancer.machines.capacity.packing import NewNode, Packing
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import LAST_SECOND, rfc3339
 
@@ -217,8 +216,9 @@ class Unhelped:
     @staticmethod
     def _describe(packing: Packing, cls: int) -> str:
         evaluation = packing.model.evaluate(packing.state, cls)
-        words = list(reasons(packing.model, packing.state, cls, evaluation))
-        texts = dict.fromkeys(text for row in packing.open_all() for text in words[row])
+        texts = dict.fromkeys(
+            text for row in packing.open_all() for text in evaluation.reasons(row)
+        )
         return f"its new machines do not take such a pod: {', '.join(texts)}"
 
 

@@ -19,7 +19,6 @@ from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.refusal import Refusal, Why
-from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import GangKey, PodClass, Snapshot
 from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
@@ -405,10 +404,11 @@ class _Refusals:
         model = self._problem.scheduler
         with self._landing(check.pod) as cls:
             evaluation = model.evaluate(self._state, cls)
-            why = list(reasons(model, self._state, cls, evaluation))
             full = model.full(self._state, cls) & self._stays
             full = self._problem.snapshot.without_foreign(full, cls)
-        counts = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
+        counts = Counter(
+            text for node in np.flatnonzero(self._stays) for text in evaluation.reasons(node)
+        )
         said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
         message = f"{check.message}: {said}" if said else check.message
         return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))

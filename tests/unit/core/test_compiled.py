@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 
@@ -18,9 +20,10 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.state import ClusterState
-from tests.unit.core.interpreted import SOURCE, Narrow, assert_same
+from tests.unit.core.interpreted import SOURCE, SOURCE_PENDING, Narrow, assert_same, on_source
 from tests.unit.scheduler.journeys import Step, go, steps
 from tests.unit.scheduler.random_worlds import clusters, namespaces
+from tests.unit.scheduler.test_pending import crowded
 from tests.unit.scheduler.worlds import Json, World, node, pod
 
 Cluster = tuple[list[Json], list[Json], Json]
@@ -123,3 +126,30 @@ def test_ports_disks_volumes_and_supposed_changes_of_nodes(seed: int) -> None:
     with world.model.marking(world.rows("ab")), world.model.removing(world.rows("c")):
         assert_same(world.model, world.state, classes)
     assert_same(world.model, world.state, classes)
+
+
+@settings(max_examples=15, deadline=None)
+@given(crowded())
+def test_pods_that_wait_for_room(made: tuple[list[Json], list[Json]]) -> None:
+    world = World(*made, namespaces=namespaces())
+    compiled = world.model.pending
+    source = SOURCE_PENDING.Pending(world.snapshot, world.model)
+    assert compiled.takers(world.state) == source.takers(world.state)
+    for row in np.flatnonzero(world.state.node_of >= 0).tolist():
+        of_each = [each.foresee(world.state, row) for each in (compiled, source)]
+        first, second = ((of.nodes.tolist(), of.probability.tolist(), of.takers) for of in of_each)
+        assert first == second
+
+
+def test_compiled_classes_take_their_arguments_in_the_order_of_the_source() -> None:
+    folder = Path(core.__file__).parent
+    sources = on_source(*(f"rebalancer.core.{path.stem}" for path in folder.glob("*.pxd")))
+    for source in sources:
+        compiled = import_module(source.__name__)
+        for name, of in vars(source).items():
+            if is_dataclass(of) and of.__module__ == source.__name__:
+                names = [
+                    [one.name for one in fields(each) if one.init]
+                    for each in (of, getattr(compiled, name))
+                ]
+                assert names[0] == names[1], name

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from rebalancer.policy.protect import Protect
-from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.protect import Scope, names_of, protect
 from tests.unit.scheduler.worlds import Json, World, node, pod
 
@@ -75,8 +74,7 @@ def test_the_disk_of_a_terminating_pod_is_still_taken() -> None:
 
 def test_the_refusal_is_said_in_the_words_of_the_scheduler() -> None:
     world = World([node("a")], [mounting("old", aws("foo"), on="a"), mounting("p", aws("foo"))])
-    said = reasons(world.model, world.state, world.cls("p"), world.evaluate("p"))
-    assert list(said) == [("node(s) had no available disk",)]
+    assert world.evaluate("p").reasons(0) == ("node(s) had no available disk",)
 
 
 @pytest.mark.parametrize(

@@ -690,8 +690,8 @@ def test_a_resource_named_like_devices_is_one_of_its_own():
     made = world([gpus("a", 1)], [wanting("p"), native])
     assert len(set(made.snapshot.resources)) == len(made.snapshot.resources)
     assert feasible(made) == ["a"]
-    lacking = made.model.lowering.list_shortages(made.state, made.cls("native"), 0)
-    assert lacking == ["Insufficient devices.kubernetes.io/gpu"]
+    evaluation = made.model.evaluate(made.state, made.cls("native"))
+    assert evaluation.reasons(0) == ("Insufficient devices.kubernetes.io/gpu",)
 
 
 def test_pods_with_claims_are_unpredicted_where_no_devices_were_read():
