@@ -49,8 +49,6 @@ class Effort:
     """Scenarios at most in which the moves of a plan are made again, to say how sure its landings are."""
     scenario_moves: int = 300
     """Moves of all of them together; there is one scenario at least."""
-    gangs: int = 4_000
-    """Predictions for gangs that move as a whole."""
     emptying: int = 6000
     """Judgements of one choice of nodes to be emptied."""
     emptied_pods: int = 1000

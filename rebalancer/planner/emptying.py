@@ -147,24 +147,16 @@ class EmptyingTrial:
         """Whether the limit of judgements is reached."""
         return self._left <= 0
 
-    def failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> Mapping[int, str]:
-        """Return node -> reason, for each node whose pods have no landings while all of ``nodes`` are marked.
+    def failing(self, nodes: Sequence[int]) -> Refusal | None:
+        """Return the first pod without a landing while all of ``nodes`` are marked, and why; None if all have one.
 
-        Nodes are tried in order, with the pods of earlier nodes placed where they would land. ``one_will_do``: stop
-        at the first such node.
+        Nodes are tried in order, with the pods of earlier nodes placed where they would land.
         """
         marked = np.array(sorted(nodes), np.int32)
         closed = np.union1d(marked, self._others).astype(np.int32)
-        failing: dict[int, str] = {}
         with self._keeping_off(marked[~self._marked[marked]]), Trial(self._draft.state) as trial:
-            for node in nodes:
-                before = trial.here()
-                if (why := self._leave(trial, node, closed)) is not None:
-                    trial.undo(before)
-                    failing[node] = why.text(self._draft.snapshot)
-                    if one_will_do:
-                        break
-        return failing
+            leaving = (self._leave(trial, node, closed) for node in nodes)
+            return next(filter(None, leaving), None)
 
     def _leave(self, trial: Trial, node: int, closed: Int32s) -> Refusal | None:
         """Move all pods of ``node`` in the state; return the first one without a landing and why, or None."""
@@ -275,21 +267,20 @@ class Emptier:
                 self._keep(node, why)
             else:
                 able.append(node)
-        return self._choice(self._fitting(able), begun)
+        return self._choice(self._grow([], able), begun)
 
     def able(self, nodes: Sequence[int]) -> list[int]:
         """Return which of ``nodes`` are worth it, and can be emptied together, once what ends by itself is over."""
         worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
-        return self._fitting(
-            [
-                node
-                for node in nodes
-                if self._nodes[node]
-                and self._pods.blocked(node, for_good=True) is None
-                and self._too_cheap(node) is None
-                and (worth[node] >= least or not len(self._pods.on(node)))
-            ]
-        )
+        worthy = [
+            node
+            for node in nodes
+            if self._nodes[node]
+            and self._pods.blocked(node, for_good=True) is None
+            and self._too_cheap(node) is None
+            and (worth[node] >= least or not len(self._pods.on(node)))
+        ]
+        return self._grow([], worthy)
 
     def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return a choice of exactly the nodes ``begun`` (N,): other moves come before new nodes."""
@@ -302,24 +293,23 @@ class Emptier:
     def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
         """Return the nodes to empty: those in ``begun`` (N,) and as many others as possible.
 
-        The number is limited by the allowed disruption or by the free room. So several orders of nodes are tried.
-        ``first`` (N,): nodes at the head of each order.
+        Those worth most come first, or those whose pods need the least room, whatever saves more; with prices, the
+        dearest. ``first`` (N,): these before all others.
         """
-        kept = np.flatnonzero(begun).tolist()
+        kept, prices = np.flatnonzero(begun).tolist(), self._emptiable.prices
         candidates = list(self._candidates(begun))
-        by_load = sorted(candidates, key=lambda node: (self._pods.load[node], node))
-        candidates, by_load = _in_turn(candidates, first), _in_turn(by_load, first)
+        orders = [np.zeros(len(begun)), self._pods.load]
+        if prices is not None:
+            orders.append(-prices.known)
+        needed = max(1, self._emptiable.needed)
+        most = int(np.count_nonzero(self._emptiable.counted)) - needed
         tried = []
-        if (prices := self._emptiable.prices) is not None:
-            dear = sorted(candidates, key=lambda node: (-prices.known[node], node))
-            tried.append(self._grow(kept, _in_turn(dear, first)))
-        tried += [self._choose(kept, order) for order in (candidates, by_load)]
-        best = max(
-            tried, key=lambda nodes: (self._sum_savings(nodes), -self._pods.costs[nodes].sum())
-        )
+        for by in orders:
+            turn = sorted(candidates, key=lambda n: (first is not None and not first[n], by[n]))
+            tried.append(self._grow(kept, turn, most))
+        best = max(tried, key=lambda of: (self._sum_savings(of), -self._pods.costs[of].sum()))
         if prices is not None and not self._removes:
             best = self._exchange(kept, best, candidates, prices.known)
-        needed = max(1, self._emptiable.needed)
         for node in set(candidates) - set(best) - self._why.keys():
             text = f"the requests of all pods need at least {count(needed, 'node')}"
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))
@@ -332,40 +322,26 @@ class Emptier:
         # Sums of the same prices in another order are the same.
         return round(float(prices.known[list(nodes)].sum()), 9)
 
-    def _choose(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
-        """Return ``kept`` and as many of ``candidates``, in order, as can be emptied as well."""
-        most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
-        first = self._few_enough(candidates[: max(0, most - len(kept))])
-        chosen = self._fitting([*kept, *first], fixed=len(kept))
-        for node in candidates:
-            trial = [*chosen, node]
-            if (
-                node not in chosen
-                and len(chosen) < most
-                and len(self._few_enough(trial)) == len(trial)
-                and not self._trial.exhausted
-                and not self._failing(trial, one_will_do=True)
-            ):
-                chosen = trial
-        return chosen
-
-    def _grow(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
+    def _grow(
+        self, kept: Sequence[int], candidates: Sequence[int], most: int | None = None
+    ) -> list[int]:
         """Return ``kept`` and, one after the other, each of ``candidates`` that can be emptied beside those before it.
 
-        Where money counts the first ones must not fail for the sake of later, cheaper ones: :meth:`_choose` begins with all.
+        ``most``: nodes in all; None: nodes that were begun are finished, however many pods they have.
         """
-        most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
-        chosen, start, step = list(kept), 0, 1
-        while start < len(candidates) and len(chosen) < most and not self._trial.exhausted:
-            more = candidates[start : start + min(step, most - len(chosen))]
-            trial = [*chosen, *more]
-            fits = len(self._few_enough(trial)) == len(trial)
-            if fits and not self._failing(trial, one_will_do=True):
-                chosen, start, step = trial, start + len(more), 2 * step
+        chosen, start, step = list(kept), 0, 1 if most else len(candidates)
+        left = len(candidates) if most is None else max(0, most - len(kept))
+        while start < len(candidates) and left:
+            more = candidates[start : start + min(step, left)]
+            failing = self._failing([*chosen, *more], limited=most is not None)
+            if failing is None:
+                chosen, start, step = [*chosen, *more], start + len(more), 2 * step
+                left -= len(more)
             elif len(more) > 1:
                 step = len(more) // 2
             else:
                 start += 1
+                self._keep(more[0], failing)
         return chosen
 
     def _exchange(
@@ -389,8 +365,7 @@ class Emptier:
                 if saved <= 0 or worth[dear] * saved < least or self._trial.exhausted:
                     break
                 trial = [*(node for node in chosen if node != cheap), dear]
-                fits = len(self._few_enough(trial)) == len(trial)
-                if fits and not self._failing(trial, one_will_do=True):
+                if self._failing(trial, limited=True) is None:
                     chosen = trial
                     self._keep(
                         cheap,
@@ -485,32 +460,13 @@ class Emptier:
         worth: Floats = saved / share
         return worth
 
-    def _few_enough(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Return the first of ``nodes``, up to the maximum for one choice."""
-        pods = np.cumsum([len(self._pods.on(node)) for node in nodes])
-        return nodes[: max(1, int(np.searchsorted(pods, Effort().emptied_pods, side="right")))]
-
-    # -- whether it can be done ------------------------------------------------------------------------
-
-    def _fitting(self, nodes: Sequence[int], fixed: int = 0) -> list[int]:
-        """Return the ``nodes`` that can be emptied together; the first ``fixed`` are known to fit."""
-        while len(nodes) > fixed and (failing := self._failing(nodes)):
-            left = [node for node in nodes[fixed:] if node not in failing]
-            # Where only those that were begun fail, the last of the others is one too many.
-            nodes = [*nodes[:fixed], *(left if len(left) < len(nodes) - fixed else left[:-1])]
-        return list(nodes)
-
-    def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> set[int]:
-        """Return the nodes that cannot be emptied while all of ``nodes`` are marked; record why."""
-        failing = self._trial.failing(nodes, one_will_do=one_will_do)
-        for node, why in failing.items():
-            self._keep(node, NodeVerdict(NodeCode.NO_PLACE, why))
-        return set(failing)
-
-
-def _in_turn(nodes: Sequence[int], first: Bools | None) -> list[int]:
-    """Return ``nodes`` in their order, but those of ``first`` (N,) before the others."""
-    return sorted(nodes, key=lambda node: first is not None and not first[node])
+    def _failing(self, nodes: Sequence[int], *, limited: bool) -> NodeVerdict | None:
+        """Return why not all of ``nodes`` can be emptied together; None if they can. ``limited``: only so many pods leave for one choice."""
+        most = Effort().emptied_pods
+        if limited and len(nodes) > 1 and sum(len(self._pods.on(n)) for n in nodes) > most:
+            return NodeVerdict(NodeCode.NO_PLACE, f"a choice is of nodes with {most} pods at most")
+        why = self._trial.failing(nodes)
+        return why and NodeVerdict(NodeCode.NO_PLACE, why.text(self._draft.snapshot))
 
 
 def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:

@@ -1,8 +1,8 @@
 """Gangs move as one unit: their pods leave in one wave, and only if every one of them has a landing.
 
 A plan moves a gang for a hard rule, such as a node that must be empty, or in order to empty a node. It then moves all of
-its pods, also those on other nodes, unless enough of it stay. Work is counted in predictions, not in seconds, so that the
-same snapshot gives the same plan on any machine. A rollout's pods go in turn, each once another is Ready.
+its pods, also those on other nodes, unless enough of it stay. A rollout's pods go in turn,
+each once another is Ready.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from zlib import crc32
 
 import numpy as np
 
@@ -67,8 +66,6 @@ class GangPlan:
     ) -> None:
         self._draft, self._observed = draft, observed
         self._all = terms
-        self._predictions = 0
-        """Made so far."""
 
     # What follows is made for clusters with gangs only.
 
@@ -90,22 +87,12 @@ class GangPlan:
         judge = Judge(draft.view, self._all, guard, draft.settings.threshold)
         return TogetherJudge(draft, judge, terms, guard)
 
-    def run(self, first_wave: int, predictions: int) -> list[Chosen]:
-        """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs stay.
-
-        ``predictions``: once so many are made, no other gang is tried. Where they may not suffice for all gangs, each snapshot has
-        another order of gangs, so that gangs that cannot move never keep the others from being tried.
-        """
+    def run(self, first_wave: int) -> list[Chosen]:
+        """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs stay."""
         chosen: list[Chosen] = []
-        wave, named_of = first_wave, self._find_named()
-        order = list(named_of)
-        if sum(2 * len(self._draft.snapshot.gangs[gang]) for gang in order) > predictions:
-            order.sort(key=self._draw)
-        for gang in order:
-            if self._predictions >= predictions:
-                move: GangMove | Refusal = Refusal.of(Why.NOT_ITS_TURN)
-            else:
-                move = self.move_of(gang, named_of[gang])
+        wave = first_wave
+        for gang, named in self._find_named().items():
+            move = self.move_of(gang, named)
             if isinstance(move, Refusal):
                 self._draft.gangs_that_stay[gang] = move
                 continue
@@ -135,10 +122,6 @@ class GangPlan:
         if why is None and now:
             why = exceeds_budgets(self._draft, move.pods, move.strategy)
         return why or move
-
-    def _draw(self, gang: GangKey) -> int:
-        """Return a number for a gang that is another one in a snapshot of another time."""
-        return crc32(f"{self._draft.snapshot.captured_at:.0f} {gang[0]} {gang[1]}".encode())
 
     # -- which gangs, and which of their pods -----------------------------------------------------------
 
@@ -204,8 +187,6 @@ class GangPlan:
         return move
 
     def _land(self, pods: Sequence[int], rules: TogetherRules) -> TogetherLanding | Refusal:
-        by_rollout = bool(self._draft.snapshot.surge_of(pods))
-        self._predictions += len(pods) * (4 if by_rollout else 2)
         with Trial(self._draft.state) as trial:
             return self._together.land_together(trial, pods, rules)
 

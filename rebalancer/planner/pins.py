@@ -183,44 +183,28 @@ def _settle(
 ) -> bool:
     """Place pods in the state, and those of ``others`` that must make way off ``surplus``; return whether all have a place."""
     snapshot, scheduler, state = draft.snapshot, draft.scheduler, draft.state
-    away = _clear(draft, trial, placing, others)
-    if away is None:
-        return False
     home, cls_of, size = snapshot.pods.node, snapshot.pods.cls, _shares(snapshot)
+    nodes = set(placing.values())
+    beside = [pod for pod in others if state.node_of[pod] == home[pod] and home[pod] in nodes]
+    for pod in (*placing, *beside):
+        trial.evict(pod, gone=True)
+    for pod, node in placing.items():
+        if not scheduler.feasible(state, snapshot.classes[int(cls_of[pod])].replacement)[node]:
+            return False
+        trial.place(pod, node)
     leaving = []
-    for pod in sorted(away, key=lambda pod: (-size[cls_of[pod]], pod)):
+    for pod in sorted(beside, key=lambda pod: (-size[cls_of[pod]], pod)):
         if scheduler.feasible(state, int(cls_of[pod]))[home[pod]]:
-            trial.place(pod, int(home[pod]), int(cls_of[pod]))
+            state.restore(pod)
         else:
             leaving.append(pod)
     with scheduler.removing(np.array(surplus, np.int32)):
         for pod in leaving:
-            nodes = scheduler.predict(state, snapshot.classes[int(cls_of[pod])].replacement).nodes
-            if not len(nodes):
+            landing = scheduler.predict(state, snapshot.classes[int(cls_of[pod])].replacement)
+            if not len(landing.nodes):
                 return False
-            trial.place(pod, int(nodes[0]))
+            trial.place(pod, int(landing.nodes[0]))
     return True
-
-
-def _clear(
-    draft: Draft, trial: Trial, placing: Mapping[int, int], others: Sequence[int]
-) -> list[int] | None:
-    """Place pods in the state; return those of ``others`` that are gone from nodes without room for both; None if that is not enough."""
-    snapshot, scheduler, state = draft.snapshot, draft.scheduler, draft.state
-    away: list[int] = []
-    for pod in placing:
-        trial.evict(pod, gone=True)
-    for pod, node in placing.items():
-        cls = snapshot.classes[int(snapshot.pods.cls[pod])].replacement
-        if not scheduler.feasible(state, cls)[node]:
-            beside = [one for one in others if state.node_of[one] == node]
-            for other in beside:
-                trial.evict(other, gone=True)
-            away += beside
-            if not scheduler.feasible(state, cls)[node]:
-                return None
-        trial.place(pod, node)
-    return away
 
 
 def _others(draft: Draft, pods: Sequence[int], nodes: Sequence[int]) -> list[int]:
@@ -297,8 +281,8 @@ class _Search:
     """Rules between pods count."""
     _inside: Bools = field(init=False)
     """(N,) the nodes that are held."""
-    _order: dict[int, int] = field(init=False)
-    """Node -> its rank among equal ones: those first from which most pods would have to go."""
+    _order: list[int] = field(init=False)
+    """The nodes that are held: those first from which most pods would have to go."""
     _kinds: dict[int, int] = field(init=False)
     _needs: list[tuple[Bools, Floats]] = field(init=False)
     _apart: int = field(init=False)
@@ -325,12 +309,11 @@ class _Search:
             self._apart = self._count_apart()
             self._place(0, [])
 
-    def _rank_nodes(self, others: Sequence[int]) -> dict[int, int]:
-        """Return each node with its rank: most ``others`` first, then most of the pods."""
+    def _rank_nodes(self, others: Sequence[int]) -> list[int]:
+        """Return the nodes that are held: most ``others`` first, then most of the pods."""
         on = self.draft.snapshot.pods.node
         moving, staying = Counter(on[list(others)].tolist()), Counter(on[list(self.pods)].tolist())
-        ranked = sorted(self.held, key=lambda node: (-moving[node], -staying[node], node))
-        return {node: rank for rank, node in enumerate(ranked)}
+        return sorted(self.held, key=lambda node: (-moving[node], -staying[node], node))
 
     def _rank(self, item: Item) -> tuple[float, int, bytes, int]:
         """Return the rank of a pod: the largest first, those that are alike one after the other."""
@@ -349,7 +332,7 @@ class _Search:
         self._seen.add(state)
         self.left -= 1
         item = self._items[place]
-        for node in self._to_try(place, self._room.fitting(item), used):
+        for node in self._to_try(self._room.fitting(item), used):
             more = used if node in used else [*used, node]
             if self.left <= 0:
                 return
@@ -360,35 +343,22 @@ class _Search:
     def _state(self, place: int, used: Sequence[int]) -> object:
         """Return what the rest of the search depends on: the kind of each used node, its room, and what stands there."""
         on: dict[int, list[int]] = {node: [] for node in used}
-        if self._ruled:
-            for item, node in self._room.placed.values():
-                on[node].append(item.cls)
+        for item, node in self._room.placed.values() if self._ruled else ():
+            on[node].append(item.cls)
         free = self._room.free
-        rooms = (
-            (self._kinds[node], free[:, node].tobytes(), tuple(sorted(on[node]))) for node in used
-        )
+        rooms = ((self._kinds[n], free[:, n].tobytes(), tuple(sorted(on[n]))) for n in used)
         return place, tuple(sorted(rooms))
 
-    def _to_try(self, place: int, fits: Bools, used: Sequence[int]) -> list[int]:
-        """Return the nodes to try for an item: used ones first, and one of those that are alike."""
-        first = self._first_of_alike(place)
-        order = [node for node, rank in self._order.items() if fits[node] and rank >= first]
+    def _to_try(self, fits: Bools, used: Sequence[int]) -> list[int]:
+        """Return the nodes to try for an item that fits on these: used ones first, and one of those that are alike."""
+        order = [node for node in self._order if fits[node]]
         fresh = {self._kinds[node]: node for node in reversed(order) if node not in used}
         free = self._room.free
         roomy = sorted(
-            fresh.values(),
-            key=lambda node: (self.weights[node], -int(free[:, node].sum()), self._order[node]),
+            (node for node in order if node in fresh.values()),
+            key=lambda node: (self.weights[node], -int(free[:, node].sum())),
         )
         return [*(node for node in order if node in used), *roomy]
-
-    def _first_of_alike(self, place: int) -> int:
-        """Return the rank of the node of the item before, if the two are alike: which of them stands where makes no difference."""
-        if not place or self.draft.scheduler.spread.hard(self._items[place].cls):
-            return -1  # a hard spread lets the same pods in by one order, and not by another
-        one, other = self._items[place], self._items[place - 1]
-        if (one.cls, one.nodes.tobytes()) != (other.cls, other.nodes.tobytes()):
-            return -1
-        return self._order[self._room.placed[other.pod][1]]
 
     def _number_kinds(self) -> dict[int, int]:
         """Return node -> a number that is the same for nodes that are alike for the items, before any stands there."""
@@ -421,12 +391,12 @@ class _Search:
     def _at_least(self, place: int, used: Sequence[int]) -> int:
         """Return how many more nodes the items from ``place`` on need at least, by what they request together.
 
-        Items that may use the same few nodes alone need some of these; those of disjoint nodes add up.
+        Items that may use the same few nodes alone need some of these.
         """
         free = np.maximum(0, np.vstack([self._room.free, self._room.places]))
         inside = np.zeros(free.shape[1], bool)
         inside[list(used)] = True
-        most = summed = 0
+        most = self._apart - len(used)
         for mask, needs in self._needs:
             lacking = needs[place] - free[:, mask & inside].sum(axis=1)
             if (lacking <= 0).all():
@@ -436,8 +406,7 @@ class _Search:
                 ((others.cumsum(axis=1) < lacking[:, None]).sum(axis=1) + 1)[lacking > 0].max()
             )
             most = max(most, number)
-            summed += number if self._is_narrow(mask) else 0
-        return max(most, summed, self._apart - len(used))
+        return max(0, most)
 
     def _count_apart(self) -> int:
         """Return how many items there are at least of which no two may stand on one node, by the rules between pods."""
@@ -467,14 +436,6 @@ class _Search:
                 if self._room.passing(other, spread=False)[node]:
                     return False
         return True
-
-    def _is_narrow(self, mask: Bools) -> bool:
-        """Return whether a mask is of the items with the fewest nodes, so that it shares none with others of these."""
-        return not any(
-            (other & mask).any()
-            for other, _ in self._needs
-            if other is not mask and other is not self._needs[0][0]
-        )
 
     def _sum_needs(self) -> list[tuple[Bools, Floats]]:
         """Return (nodes, what the items from each place on that may use these alone request together), all nodes first."""

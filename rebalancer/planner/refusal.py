@@ -90,7 +90,6 @@ class Why(Enum):
     SELECT_WITHOUT_POD = Code.NOT_SELECTED, "the select of {strategy} does not match {pod:pod}"
     POD_NOT_SELECTED = Code.NOT_SELECTED, "no strategy selects {pod:pod}"
     POD_PROTECTED = Code.PROTECTED, "{pod:pod} is protected: {texts:protections}"
-    NOT_ITS_TURN = Code.NOT_EXAMINED, "it was not its turn in this run"
     TAKES_TOO_LONG = Code.NOT_EXAMINED, "whether it has a landing elsewhere takes too long to say in one run"
     JOB_NOT_READ = Code.GANG, "its Job {job} was not read: how many failed pods it allows is not known"
     JOB_FAILS = Code.GANG, "its Job {job} would fail: it {allows}; {pods:pods} would be evicted at once"

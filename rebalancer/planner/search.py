@@ -98,7 +98,7 @@ def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | Non
     """
     guard = guard_term(draft.view)
     rooms = make_room(draft, effort, stop, most_landings, observed=False)
-    gangs = GangPlan(draft, draft.enforced).run(rooms.waves + 1, effort.gangs)
+    gangs = GangPlan(draft, draft.enforced).run(rooms.waves + 1)
     one = _Pass(draft, draft.enforced, guard, effort, stop, most_landings, observed=False)
     chosen = [*rooms.chosen, *gangs, *one.run(newest_wave(gangs, rooms.waves) + 1)]
     removals = draft.ended.remove(draft.allowance, observed=False)
@@ -107,7 +107,7 @@ def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | Non
     left = one.left()
     seen = make_room(draft, effort, stop, most_landings, observed=True, before=chosen)
     other = _Pass(draft, draft.terms, guard, effort, stop, most_landings, observed=True)
-    together = GangPlan(draft, draft.terms, observed=True).run(seen.waves + 1, effort.gangs)
+    together = GangPlan(draft, draft.terms, observed=True).run(seen.waves + 1)
     after = newest_wave(together, seen.waves)
     shown = [*seen.chosen, *together, *other.run(after + 1)]
     removals += draft.ended.remove(draft.allowance, observed=True)

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Code, Method
-from rebalancer.planner.gang_plan import GangPlan
 from rebalancer.planner.plan import plan as plan_on
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.review import review
@@ -27,7 +26,7 @@ from rebalancer.testing.snapshots import (
     workload,
 )
 from strategies.leaving import LeavingParams
-from tests.unit.planner.conftest import draft_of, plan_of, problem_of
+from tests.unit.planner.conftest import plan_of, problem_of
 
 GOING = node("going", unschedulable=True)
 
@@ -312,43 +311,6 @@ def test_a_file_moves_no_gang_as_a_whole_that_the_policy_keeps_together_no_more(
     """Its pods may go one by one now: those that no rule names have no reason to."""
     (said,) = reviewed(lambda *moves: list(moves), protections=Protect(gangs=False))
     assert "are not kept together any more" in said
-
-
-def tried(later, predictions):
-    """Which of eight gangs of which one pod has no room are tried with so many predictions."""
-    names = [f"gang-{number}" for number in range(8)]
-    gangs = [one for name in names for one in gang(["going", "going"], name, group=name, cpu="2")]
-    snapshot = snapshot_of([GOING, node("a", cpu="2"), *gangs])
-    snapshot = replace(snapshot, captured_at=snapshot.captured_at + later)
-    draft = draft_of(snapshot, strategies=["leaving"], params=LEAVES)
-    assert GangPlan(draft, draft.enforced).run(1, predictions) == []
-    assert {name for _, name in draft.gangs_that_stay} == {f"PodGroup {name}" for name in names}
-    stay = draft.gangs_that_stay.items()
-    return {name for (_, name), why in stay if why.code is not Code.NOT_EXAMINED}
-
-
-def test_gangs_that_cannot_go_keep_none_from_being_tried_in_a_later_run():
-    first = tried(0.0, 4)
-    assert len(first) == 1
-    assert tried(0.0, 4) == first
-    assert len(set().union(*(tried(120.0 * run, 4) for run in range(60)))) == 8
-    assert len(tried(0.0, 4_000)) == 8
-
-
-def test_what_needs_no_prediction_uses_none_up():
-    """Seven gangs that opted out leave all of it for the eighth."""
-    out = [
-        one
-        for number in range(7)
-        for one in gang(
-            ["going", "going"],
-            f"out-{number}",
-            group=f"out-{number}",
-            annotations={"rebalancer/evict": "false"},
-        )
-    ]
-    draft = draft_of([GOING, node("a"), *out, *gang(["going", "a"], "z", group="z")], strategies=["leaving"], params=LEAVES)  # fmt: skip
-    assert len(GangPlan(draft, draft.enforced).run(1, 1)) == 2
 
 
 @st.composite
