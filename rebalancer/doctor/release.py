@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 
@@ -238,9 +238,6 @@ def _with_policy(client: Client, known: Release, registry: Registry) -> Release:
         why = f"its policy is invalid, so that each run ends with exit code 2 ({count(len(error.problems), 'problem')})"
         advice = "correct the ConfigMap, or the values that it is made from:"
         return replace(known, findings=(Finding(Grade.PROBLEM, why, advice, error.problems),))
-    except OSError as error:
-        why = f"its policy is not judged: no temporary files can be written here ({error.strerror})"
-        return replace(known, findings=(Finding(Grade.NOT_JUDGED, why),))
     return replace(known, loaded=loaded, data=stored.data)
 
 
@@ -262,23 +259,11 @@ def _load(
 
     Whoever may make a ConfigMap with a public label may have written it: no other file is read for it.
     """
-    with TemporaryDirectory() as folder:
+    stream = BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
         for key, text in data.items():
             if Path(key).name == key:
-                Path(folder, key).write_text(text, encoding="utf-8")
-
-        def relabel(texts: Any) -> tuple[str, ...]:
-            return tuple(text.replace(folder, label) for text in texts)
-
-        try:
-            loaded = replace(flags, policy_path=folder).load(registry, confined=True)
-        except PolicyError as error:
-            raise PolicyError(list(relabel(error.problems))) from None
-        return replace(
-            loaded,
-            source=label,
-            files=relabel(loaded.files),
-            warnings=relabel(loaded.warnings),
-            of_strategies=relabel(loaded.of_strategies),
-            served=relabel(loaded.served),
-        )
+                archive.writestr(key, text)
+    with zipfile.ZipFile(stream) as archive:
+        named = replace(flags, policy_path=label)
+        return named.load(registry, directory=zipfile.Path(archive))

@@ -12,7 +12,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.cluster import Started
 from rebalancer.doctor.release import Release, StarterObject, StarterObjects, read_release
-from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
+from rebalancer.doctor.report import Check, Finding, Grade, check, finding_of, not_judged
 from rebalancer.kube.access import (
     ATTACHMENT_RULES,
     AUTOSCALER_RULES,
@@ -41,7 +41,7 @@ from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import ActingRun, Document, decode
 from rebalancer.run.memory.remember import group_failures, is_refusal, list_resting
 from rebalancer.run.options import StateFlags
-from rebalancer.run.source import NO_RELEASE, find_state
+from rebalancer.run.source import UnknownState, find_state
 from rebalancer.wire.kinds import CRON_JOBS, METRICS
 from rebalancer.wire.times import rfc3339
 
@@ -82,8 +82,8 @@ class Known:
 
     state: StateFlags
     """Its Lease and its memory."""
-    unknown: str
-    """Why these are not known; empty if they are."""
+    unknown: UnknownState | None
+    """Why these are not known; None if they are."""
     release: Release | None
     failed: Check
     """The check of the release where it is not known."""
@@ -103,16 +103,25 @@ class Known:
 def read_known(run: RunContext, client: Client) -> Known:
     """Return what is known of the release."""
     state, unknown = find_state(run.state, client)
+    if unknown is not None and not unknown.installed:
+        none = Finding(Grade.OK, "no release is installed here")
+        return Known(state, unknown, None, Check("release", (none,)))
     if state.memory is None:
-        text = "no release is installed here" if unknown == NO_RELEASE else unknown
-        grade = Grade.OK if unknown == NO_RELEASE else Grade.NOT_JUDGED
-        return Known(state, unknown, None, Check("release", (Finding(grade, text),)))
+        return Known(state, unknown, None, _not_known("release", unknown))
     try:
         release = read_release(client, state.memory, run.rules.registry)
     except ClusterReadError as error:
-        failed = Check("release", (Finding(Grade.PROBLEM, str(error)),))
+        failed = Check("release", (finding_of(Grade.PROBLEM, str(error)),))
         return Known(state, unknown, None, failed)
-    return Known(state, unknown, release, not_judged("release", unknown))
+    return Known(state, unknown, release, _not_known("release", unknown))
+
+
+def _not_known(name: str, unknown: UnknownState | None, after: str = "") -> Check:
+    """Return the check ``name``, which the Lease or the memory of the release would need."""
+    if unknown is None or not unknown.cause:
+        return not_judged(name, f"{unknown or ''}{after}")
+    found = finding_of(Grade.NOT_JUDGED, unknown.cause, before=unknown.why, after=after)
+    return Check(name, (found,))
 
 
 def check_server(
@@ -129,13 +138,13 @@ def check_server(
         metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
     where, kept, unknown = known.state.lease, known.state.memory, known.unknown
     if where is None:
-        why = unknown or "only the memory is named"
-        lease = not_judged("lease", f"{why}; --lease NAMESPACE/NAME names one")
+        why = unknown or UnknownState("only the memory is named")
+        lease = _not_known("lease", why, "; --lease NAMESPACE/NAME names one")
     else:
         lease = _ask("lease", lambda: _lease(run, client, where), "")
     document = None
     if kept is None:
-        memory = not_judged("memory", f"{unknown}; --memory NAMESPACE/NAME names one")
+        memory = _not_known("memory", unknown, "; --memory NAMESPACE/NAME names one")
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
         document, findings = _read_memory(client, kept)
@@ -148,7 +157,7 @@ def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check
     try:
         return check(name, findings(), ok)
     except ClusterReadError as error:
-        return Check(name, (Finding(Grade.PROBLEM, str(error)),))
+        return Check(name, (finding_of(Grade.PROBLEM, str(error)),))
 
 
 def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Iterator[Finding]:
@@ -246,7 +255,7 @@ def _read_memory(
     try:
         stored = ConfigMapStore(client, *where).read()
     except ClusterReadError as error:
-        return None, (Finding(Grade.PROBLEM, str(error)),)
+        return None, (finding_of(Grade.PROBLEM, str(error)),)
     if stored is None:
         why = f"there is no ConfigMap {'/'.join(where)}"
         advice = "create it, as the chart does: `kubectl create configmap`; runs never create it"

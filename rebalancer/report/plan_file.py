@@ -24,7 +24,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode, Status
 from rebalancer.policy.forms import differs_by_defaults
-from rebalancer.policy.load import LoadedPolicy, flags_of_changes
+from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.wire.times import unix_seconds
 
@@ -93,9 +93,11 @@ class _File(msgspec.Struct, rename="camel"):
     policy_hash: str
     moves: Annotated[list[_Move], msgspec.Meta(max_length=_MAX_MOVES)]
     policy_source: str = ""
-    warnings: list[str] = []
+    policy_flags: str = ""
     source: str = ""
     emptying: _Emptying | None = None
+    warnings: list[str] = []
+    """Nothing is taken from it."""
 
 
 # Of a report of `apply --dry-run`, what was dropped there is no longer part of the plan.
@@ -304,7 +306,7 @@ def _plan(name: str, file: _File) -> ReviewedPlan:
         source=file.source,
         policy_hash=file.policy_hash,
         policy_source=file.policy_source,
-        policy_flags=flags_of_changes(file.warnings),
+        policy_flags=file.policy_flags,
         moves=tuple(sorted(moves, key=lambda move: move.wave)),
         empty=() if file.emptying is None else _empty(file.emptying),
     )
