@@ -201,6 +201,8 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
         raise PolicyError([f"{name}: {_problem(str(error))}; {_ANEW}"]) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise PolicyError([f"{name}: is no JSON, or cut off: {error}"]) from None
+    except UnicodeDecodeError:
+        raise PolicyError([f"{name}: is not UTF-8 text; save it as UTF-8"]) from None
 
 
 def _with_flags(source: str, flags: str) -> str:
