@@ -17,9 +17,9 @@ from rebalancer.commands.panels import PanelCommand
 from rebalancer.doctor.cluster import Seen, check_cluster
 from rebalancer.doctor.report import (
     Check,
-    Finding,
     Grade,
     doctor_data,
+    finding_of,
     format_checks,
     not_judged,
 )
@@ -130,7 +130,7 @@ def _checks(source: Source, known: Known | None) -> tuple[tuple[Check, ...], boo
     try:
         reading = source.read(jobs)
     except ClusterReadError as error:
-        failed = Check("reading", (Finding(Grade.PROBLEM, str(error)),))
+        failed = Check("reading", (finding_of(Grade.PROBLEM, str(error)),))
         return (*of_server, failed), False
     skew = None if client is None else reading.clock_skew
     loaded = reading.run.loaded

@@ -65,7 +65,7 @@ from rebalancer.run.ending import run_report
 from rebalancer.run.memory.document import Document, decode
 from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import RunOptions
-from rebalancer.run.source import NO_RELEASE, find_state, open_source
+from rebalancer.run.source import find_state, open_source
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot
@@ -89,7 +89,7 @@ class Explaining:
             self._run = self._reading.run
             if source.client is not None:
                 state, unknown = find_state(self._run.state, source.client)
-                if unknown and unknown != NO_RELEASE:
+                if unknown is not None and unknown.installed:
                     self._run.notes.append(f"cool-downs are not known: {unknown}")
                 self._run = replace(self._run, state=replace(self._run.state, memory=state.memory))
         self.snapshot = self._reading.snapshot

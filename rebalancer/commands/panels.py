@@ -19,7 +19,6 @@ SHARED: Mapping[str, Sequence[str]] = {
     ),
     "Progress, output and exit code": (
         "whole",
-        "every_report",
         "quiet",
         "log_format",
         "color",

@@ -14,7 +14,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -114,20 +114,29 @@ def asks(options: RunOptions) -> bool:
     return not (only_looks or options.yes)
 
 
-class ConsentSteps(Protocol):
+class _Steps:
     """The parts of a run with consent."""
+
+    def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
+        self._options, self._loaded, self._environment = options, loaded, environment
 
     def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
         """Make a dry run, and write its report to ``out``."""
+        environment = replace(self._environment, out=out)
+        ended = one_run.run_unpublished(options, environment, self._loaded, MachineScaler())
+        return ended.code, ended.report
 
     def print_plan(self, report: RunReport) -> ExitCode:
         """Print the report of the dry run in the requested form."""
+        return print_report(self._environment, self._options.ending, report)
 
     def act(self, plan: bytes) -> ExitCode:
         """Execute the plan, given in the format that ``apply`` reads, and print the report."""
+        options = replace(self._options, confirmed_plan=plan)
+        return run_once(options, self._environment, self._loaded)
 
 
-def run_asking(options: RunOptions, terminal: Terminal, steps: ConsentSteps) -> ExitCode:
+def run_asking(options: RunOptions, terminal: Terminal, steps: _Steps) -> ExitCode:
     """Show the plan of a dry run on the terminal, and execute it after a yes.
 
     After the answer, moves are judged again on the current cluster, as for any reviewed plan. If there are no moves,
@@ -216,28 +225,6 @@ def run_or_ask(options: RunOptions) -> int:
         return int(run_asking(options, terminal, _Steps(options, loaded, environment)))
 
 
-class _Steps:
-    """The parts of a run with consent: see ``rebalancer.commands.run.ConsentSteps``."""
-
-    def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
-        self._options, self._loaded, self._environment = options, loaded, environment
-
-    def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
-        """Make a dry run, and write its report to ``out``."""
-        environment = replace(self._environment, out=out)
-        ended = one_run.run_unpublished(options, environment, self._loaded, MachineScaler())
-        return ended.code, ended.report
-
-    def print_plan(self, report: RunReport) -> ExitCode:
-        """Print the report of the dry run in the requested form."""
-        return print_report(self._environment, self._options.ending, report)
-
-    def act(self, plan: bytes) -> ExitCode:
-        """Execute the plan, and print the report."""
-        options = replace(self._options, confirmed_plan=plan)
-        return run_once(options, self._environment, self._loaded)
-
-
 @click.command(
     "plan",
     cls=KubectlFlags,
@@ -287,7 +274,7 @@ def plan_command(file: str | None, **flags: Any) -> int:
 def apply_command(**flags: Any) -> int:
     """Carry out a plan that was reviewed before.
 
-    PLAN is what `rebalancer plan --out FILE` wrote, or -o json or yaml printed; '-' is standard input. Moves may have
+    PLAN is what `rebalancer plan --out FILE` wrote, or -o json printed; '-' is standard input. Moves may have
     been deleted from it; none is added. Each is judged again on the cluster as it is now, as between the waves
     of a run, and dropped if its pod is gone or has changed, is protected now, no longer gains anything or would
     break something. What is left is shown on the terminal first, and carried out once you agree; without a terminal

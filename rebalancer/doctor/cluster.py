@@ -19,7 +19,6 @@ from rebalancer.doctor.report import not_judged as not_made
 from rebalancer.kube.access import list_pod_groups
 from rebalancer.planner.allowance import STARTING_SECONDS, find_starting
 from rebalancer.planner.findings import (
-    SELECTS_NONE,
     against_autoscalers,
     closed_disruption_budgets,
     policy_warnings,
@@ -400,11 +399,11 @@ def _pods(snapshot: Snapshot, protected: Int32s, budgets: Budgets) -> Iterator[F
 
 
 def _budgets(snapshot: Snapshot) -> Iterator[Finding]:
-    for text in closed_disruption_budgets(snapshot):
+    for text, selects_none in closed_disruption_budgets(snapshot):
         remedy = (
             "its pods never move, and drains of their nodes do not end: change it, or add replicas"
         )
-        if text.endswith(SELECTS_NONE):
+        if selects_none:
             remedy = "it protects nothing: correct its selector, or delete it"
         yield Finding(Grade.WARNING, text, remedy)
 
@@ -416,12 +415,13 @@ def _quotas(snapshot: Snapshot) -> Iterator[Finding]:
     living = snapshot.pods.living & ~snapshot.per_node
     pods_of = np.bincount(snapshot.pods.cls[living], minlength=len(snapshot.classes))
     for cls in np.flatnonzero(pods_of).tolist():
-        if not snapshot.waits(cls) and (lack := quotas.lacks(cls)) is not None:
-            quota = lack.partition(" has ")[0]
-            held[quota] = held.get(quota, 0) + int(pods_of[cls])
-    for quota, pods in sorted(held.items()):
+        full = (one.quota for one in quotas.claims(cls) if one.need > one.most)
+        if not snapshot.waits(cls) and (quota := next(full, None)) is not None:
+            name = f"ResourceQuota {quota.namespace}/{quota.name}"
+            held[name] = held.get(name, 0) + int(pods_of[cls])
+    for name, pods in sorted(held.items()):
         yield Finding(
             Grade.WARNING,
-            f"{quota} has no room for a replacement: {count(pods, 'pod')} cannot move",
+            f"{name} has no room for a replacement: {count(pods, 'pod')} cannot move",
             "a larger quota lets them move",
         )

@@ -41,6 +41,10 @@ class Finding:
     """What to do about it; empty where nothing has to be done."""
     lines: tuple[str, ...] = ()
     """Lines to copy, as rules of a role."""
+    cause: str = ""
+    """The error in the message, which findings of other checks may have, too."""
+    brief: str = ""
+    """The message where that error stands above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,12 @@ class Check:
     def grade(self) -> Grade:
         """The worst grade of the findings."""
         return max((one.grade for one in self.findings), key=list(Grade).index, default=Grade.OK)
+
+
+def finding_of(grade: Grade, cause: str, *, before: str = "", after: str = "") -> Finding:
+    """Return a finding whose message is an error, ``cause``, with words before and after it."""
+    lead = f"{before}: " if before else ""
+    return Finding(grade, f"{lead}{cause}{after}", cause=cause, brief=f"{lead}as above{after}")
 
 
 def check(name: str, findings: Iterable[Finding], ok: str) -> Check:
@@ -87,22 +97,20 @@ def format_checks(checks: Sequence[Check]) -> list[Block]:
     A problem that several checks have is written out once.
     """
     lines: list[Block] = []
-    problems: list[str] = []
+    causes: set[str] = set()
     for of in checks:
         lines.append(Passage(of.name, style="bold"))
         for finding in of.findings:
-            lines += _lines(finding, problems)
-            if finding.grade is Grade.PROBLEM:
-                problems.append(finding.message)
+            lines += _lines(finding, known=finding.cause in causes)
+            if finding.grade is Grade.PROBLEM and finding.cause:
+                causes.add(finding.cause)
     return [*lines, "", _sum(checks)]
 
 
-def _lines(finding: Finding, problems: Iterable[str]) -> Iterator[Block]:
+def _lines(finding: Finding, *, known: bool) -> Iterator[Block]:
+    """Yield the lines of a finding; ``known``: its cause stands above."""
     word, style = _WORDS[finding.grade]
-    message = finding.message
-    for problem in problems:
-        message = message.replace(problem, "as above")
-    yield Passage(message, _INDENT, label=word, style=style)
+    yield Passage(finding.brief if known else finding.message, _INDENT, label=word, style=style)
     if finding.advice:
         yield Passage(finding.advice, f"{_INDENT}-> ", f"{_INDENT}   ")
     # What is to be copied stands as it is.

@@ -15,7 +15,7 @@ import yaml
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.api import AccessControl, Api, apply_patch
-from rebalancer.embedded.apiserver.defaults import admit, charge
+from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.http import Faults, Server
 from rebalancer.embedded.apiserver.kinds import Json, Kind, condition, is_ready
@@ -27,7 +27,6 @@ from rebalancer.embedded.controllers.deployments import (
     Jobs,
     NamespaceController,
     ReplicaSets,
-    ResourceQuotas,
     StatefulSets,
 )
 from rebalancer.embedded.controllers.nodes import (
@@ -70,7 +69,6 @@ class Administration:
         old = self.store.find(kind, namespace, name)
         if old is None:
             made = admit(self.store, kind, namespace, given)
-            charge(self.store, kind, namespace, made)
             return self.store.create(kind, namespace, made)
         for field in ("kind", "apiVersion"):
             given.pop(field, None)
@@ -338,10 +336,8 @@ def _controllers(engine: Engine, scheduling: SchedulerLoop) -> list[Controller]:
         GarbageCollector(engine),
         PodCollector(engine),
         NamespaceController(engine),
-        ResourceQuotas(engine),
         Deployments(engine),
         ReplicaSets(engine),
-        ReplicaSets(engine, kinds.CONTROLLER),
         StatefulSets(engine),
         DaemonSets(engine),
         Jobs(engine),

@@ -20,7 +20,6 @@ from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 
-SELECTS_NONE = "selects no pod"
 """What is said of such a PodDisruptionBudget."""
 
 
@@ -42,7 +41,7 @@ def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings
     movable = int(np.count_nonzero(protected == 0))
     warnings = [
         *policy_warnings(policy, snapshot, registry, movable),
-        *closed_disruption_budgets(snapshot),
+        *(text for text, _ in closed_disruption_budgets(snapshot)),
         *against_autoscalers(policy, snapshot),
     ]
     selects = {
@@ -126,17 +125,19 @@ def _alias(field: str) -> str:
     return Budgets.model_fields[field].alias or field
 
 
-def closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the PodDisruptionBudgets that can never allow an eviction."""
+def closed_disruption_budgets(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
+    """Yield (text, whether it selects no pod) of the PodDisruptionBudgets that can never allow an eviction."""
     for budget in snapshot.budgets:
         if not len(budget.classes):
-            yield f"PodDisruptionBudget {budget.ref} {SELECTS_NONE}"
+            yield f"PodDisruptionBudget {budget.ref} selects no pod", True
         elif budget.never_allows:
-            yield (
+            text = (
                 f"PodDisruptionBudget {budget.ref} {NEVER_ALLOWS}: of {budget.expected} pods "
                 f"{budget.desired} have to be healthy"
             )
-    yield from sorted({text for _, text in DisruptionBudgets(snapshot).conflicts()})
+            yield text, False
+    for text in sorted({text for _, text in DisruptionBudgets(snapshot).conflicts()}):
+        yield text, False
 
 
 def _too_slow_for_signals(policy: Policy, snapshot: Snapshot, movable: int) -> Iterator[str]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,7 +38,7 @@ from rebalancer.policy.interruption import (
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Mode, Policy, StrategyPolicy
 from rebalancer.policy.select import Select
-from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, StrategySource
+from rebalancer.policy.sources import FLAG, PolicyChanges, Sources, StrategySource
 from rebalancer.policy.values import Direction, Params, ProviderParams
 
 BUILT_IN = "built-in default"
@@ -52,12 +53,6 @@ _OUTSIDE = "is no file of the policy's directory and is not read here: the defau
 _NO_STRATEGY = "the policy names no strategy: nothing will be moved"
 # They are file names, keys of ConfigMaps and of the report.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
-
-
-def flags_of_changes(warnings: Sequence[str]) -> str:
-    """Return the flags that changed the policy, extracted from a report's ``warnings``; empty if none did."""
-    said = (text for text in warnings if text.startswith(CHANGED_BY))
-    return next(said, "").removeprefix(CHANGED_BY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,8 @@ class LoadedPolicy:
     """The same of its strategies."""
     documents: tuple[tuple[KeyPath, KeyPath, YamlDocument], ...] = ()
     """Which document says which part of the policy: (path of the part, its path in the document, document). Outer parts come first."""
+    changed_by: str = ""
+    """The flags that changed the policy after it was read; empty if none did."""
     served: tuple[str, ...] = ()
     """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
 
@@ -84,11 +81,6 @@ class LoadedPolicy:
     def is_built_in(self) -> bool:
         """Whether the policy is the built-in default."""
         return self.source == BUILT_IN
-
-    @property
-    def changed_by(self) -> str:
-        """The flags that changed the policy after it was read; empty if none did."""
-        return flags_of_changes(self.warnings)
 
     def origin_of(self, path: KeyPath, *, differs: bool) -> str:
         """Return the file and line, or the flag, that says a value; ``default`` if none does.
@@ -121,7 +113,7 @@ def load_policy(
     providers: Mapping[str, type[Params]] | None = None,
     signals: Mapping[str, type[Params]] = _NONE,
     steps: Mapping[str, type[Params]] = _NONE,
-    confined: bool = False,
+    directory: Traversable | None = None,
 ) -> LoadedPolicy:
     """Read the policy at ``path`` (None: the built-in default) and apply ``changes``.
 
@@ -137,15 +129,18 @@ def load_policy(
         The same for machine providers; None: their options are not validated.
     signals, steps
         The same for signal sources and for the steps of the pipeline.
-    confined
-        Read no file outside of the directory ``path``, whatever the policy and ``changes`` name.
+    directory
+        In the place of the directory ``path``, which is then its name in messages: no other file is read, whatever the policy
+        and ``changes`` name.
 
     Raises PolicyError with all problems.
     """
     sources = _Sources(
-        known=known, providers=providers, signals=signals, steps=steps, confined=confined
+        known=known, providers=providers, signals=signals, steps=steps, directory=directory
     )
-    if path is None:
+    if directory is not None:
+        sources.read_directory(directory, str(path))
+    elif path is None:
         sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
     elif path == "-" and stdin is not None:
         sources.add(stdin.read(MAX_BYTES + 1), _STDIN, "Policy")
@@ -191,7 +186,8 @@ class _Sources(Sources):
     providers: Mapping[str, type[Params]] | None = field(kw_only=True, default=None)
     signals: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
     steps: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
-    confined: bool = field(kw_only=True, default=False)
+    directory: Traversable | None = field(kw_only=True, default=None)
+    """The only place to read files from; None: any may be read."""
 
     def load(self, source: str) -> LoadedPolicy:
         """Validate the documents and return the policy.
@@ -215,6 +211,7 @@ class _Sources(Sources):
             files=tuple(self.files),
             policy_hash=policy_hash(policy),
             warnings=tuple(self.warnings),
+            changed_by=self.changed_by,
             of_strategies=(
                 *([] if policy.strategies else [_NO_STRATEGY]),
                 *map(str, self._place(_find_idle, _find_refilling, of=policy)),
@@ -272,25 +269,27 @@ class _Sources(Sources):
             return policy
         where = ("scheduler", "fromConfig")
         of_flag = any(path in main.flags for path in (where, where[:1]))
-        if self.confined and (of_flag or Path(named).name != named):
+        if self.directory is not None and (of_flag or Path(named).name != named):
             self.warnings.append(f"scheduler.fromConfig: {quote_value(named)} {_OUTSIDE}")
             scheduler = policy.scheduler.model_copy(update={"from_config": None})
             return policy.model_copy(update={"scheduler": scheduler})
         # A file that was made of flags alone has no folder, and neither has standard input.
-        file = Path(named) if of_flag else Path(main.file).parent / named
+        name = Path(named) if of_flag else Path(main.file).parent / named
+        file = name if self.directory is None else self.directory.joinpath(named)
         try:
-            if file.exists() and not file.is_file():
+            if isinstance(file, Path) and file.exists() and not file.is_file():
                 self._problem(main, where, f"{file} is no regular file")
                 return policy
             with file.open("rb") as stream:
                 raw = stream.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:
             # A name with a zero byte is a ValueError.
-            why = getattr(error, "strerror", None) or str(error)
-            self._problem(main, where, f"{file} cannot be read ({why})")
+            missing = isinstance(error, FileNotFoundError)
+            why = getattr(error, "strerror", None) or ("there is none" if missing else str(error))
+            self._problem(main, where, f"{name} cannot be read ({why})")
             return policy
-        self.files.append(str(file))
-        configuration, problems = read_configuration(raw, str(file))
+        self.files.append(str(name))
+        configuration, problems = read_configuration(raw, str(name))
         self.problems += problems
         if configuration is None:
             return policy

@@ -20,8 +20,6 @@ from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
 _MAIN_FILE = "rebalancer.yaml"
 
 
-CHANGED_BY = "the policy was changed by "
-"""Before the flags, in a warning."""
 FLAG = "--strategy"
 """In the place of a file, for a strategy that only the command line names."""
 
@@ -52,6 +50,8 @@ class Sources:
     files: list[str] = field(default_factory=list)
     problems: list[FileProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    changed_by: str = ""
+    """The flags that changed the policy."""
 
     def read_directory(self, directory: Traversable, label: str) -> None:
         """Read all files of a directory; messages name the directory ``label``."""
@@ -243,7 +243,8 @@ class Sources:
             self._set(setting)
         self._keep_only(changes.only)
         if text := str(changes):
-            self.warnings.append(f"{CHANGED_BY}{text}")
+            self.warnings.append(f"the policy was changed by {text}")
+            self.changed_by = text
 
     def _set(self, setting: Setting) -> None:
         if setting.path[0] == "strategies":

@@ -52,6 +52,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "serverVersion": snapshot.known_version,
         "policySource": loaded.source,
         "policyHash": loaded.policy_hash,
+        "policyFlags": loaded.changed_by,
         "nodes": len(snapshot.nodes),
         "pods": len(snapshot.pods),
         "zones": zone_data(zones),

@@ -322,7 +322,7 @@ def _is_heading(line: _Line, following: _Part) -> bool:
 
 
 _MARKUP = re.compile(r"(^-|[\\`*_{}\[\]<>()#+!|~@&$])")
-_NUMBER = re.compile(r"^(\d+)(?=[.])")
+_NUMBER = re.compile(r"^(\d+)(?=[.](?:\s|$))")
 
 
 def escape_markdown(text: str) -> str:

@@ -9,30 +9,27 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
-import yaml
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import YamlLoader, unpack, yaml_events
+from rebalancer.base.data_text import unpack
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode, Status
 from rebalancer.policy.forms import differs_by_defaults
-from rebalancer.policy.load import LoadedPolicy, flags_of_changes
+from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.wire.times import unix_seconds
 
 _MAX_BYTES = 128 << 20
 """15,000 moves, a tenth of the largest cluster that is measured, with 20 landings each take 50 MB."""
-_MAX_YAML_BYTES = 16 << 20
 _MAX_MOVES = 100_000
-_MAX_DEPTH = 16
 _ARCHIVE = b"PK\x03\x04"
 _ANEW = "make a new plan: rebalancer run --dry-run -o json"
 
@@ -93,9 +90,11 @@ class _File(msgspec.Struct, rename="camel"):
     policy_hash: str
     moves: Annotated[list[_Move], msgspec.Meta(max_length=_MAX_MOVES)]
     policy_source: str = ""
-    warnings: list[str] = []
+    policy_flags: str = ""
     source: str = ""
     emptying: _Emptying | None = None
+    warnings: list[str] = []
+    """Nothing is taken from it."""
 
 
 # Of a report of `apply --dry-run`, what was dropped there is no longer part of the plan.
@@ -176,7 +175,7 @@ class ReviewedPlan:
 
 
 def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
-    """Read a plan from a file, JSON or YAML; ``-`` is ``stdin``.
+    """Read a plan from a file; ``-`` is ``stdin``.
 
     Raises:
         PolicyError: the file does not exist, is not the report of a dry run, or lacks a valid value for a key.
@@ -204,9 +203,6 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
         raise PolicyError([f"{name}: is no JSON, or cut off: {error}"]) from None
     except UnicodeDecodeError:
         raise PolicyError([f"{name}: is not UTF-8 text; save it as UTF-8"]) from None
-    except yaml.YAMLError as error:
-        what = " ".join(str(error).split())
-        raise PolicyError([f"{name}: is neither JSON nor YAML: {what}"]) from None
 
 
 def _with_flags(source: str, flags: str) -> str:
@@ -245,30 +241,9 @@ def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
     text = raw.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise _WrongError(f"is empty; {_ANEW}")
-    if text.startswith((b"{", b"[")):
-        return lambda kind: msgspec.json.decode(text, type=kind)
-    data = _yaml(text)
-    return lambda kind: msgspec.convert(data, kind)
-
-
-def _yaml(text: bytes) -> Any:
-    if len(text) > _MAX_YAML_BYTES:
-        raise _WrongError(
-            f"is larger than {_MAX_YAML_BYTES >> 20} MiB, too much for YAML; write the plan as JSON: -o json"
-        )
-    decoded = text.decode()
-    _check_events(yaml_events(decoded))
-    return yaml.load(decoded, Loader=YamlLoader)  # noqa: S506 - a safe loader
-
-
-def _check_events(events: Iterator[tuple[Any, int]]) -> None:
-    """Reject YAML that no report contains, such as aliases, with which a small file could exhaust memory."""
-    for event, depth in events:
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent):
-            raise _WrongError(f"line {line}: aliases are not allowed")
-        if depth > _MAX_DEPTH:
-            raise _WrongError(f"line {line}: is nested more than {_MAX_DEPTH} levels deep")
+    if not text.startswith((b"{", b"[")):
+        raise _WrongError(f"is no JSON, as plans are; {_ANEW}")
+    return lambda kind: msgspec.json.decode(text, type=kind)
 
 
 # -- data to plan ----------------------------------------------------------------------------------
@@ -304,7 +279,7 @@ def _plan(name: str, file: _File) -> ReviewedPlan:
         source=file.source,
         policy_hash=file.policy_hash,
         policy_source=file.policy_source,
-        policy_flags=flags_of_changes(file.warnings),
+        policy_flags=file.policy_flags,
         moves=tuple(sorted(moves, key=lambda move: move.wave)),
         empty=() if file.emptying is None else _empty(file.emptying),
     )

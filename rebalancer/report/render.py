@@ -168,6 +168,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "source": report.source,
         "policySource": loaded.source,
         "policyHash": loaded.policy_hash,
+        "policyFlags": loaded.changed_by,
         "stopped": report.line,
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": describe_reviewed_plan(report.reviewed),

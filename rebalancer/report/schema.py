@@ -262,6 +262,10 @@ class Report(_Object):
     server_version: str | None
     policy_source: str
     policy_hash: str
+    policy_flags: Annotated[
+        str,
+        Meta(description="flags that changed the policy, as --set KEY=VALUE; empty if none did"),
+    ]
     nodes: Count | None
     pods: Count | None
     zones: list[ZoneOfCluster]

@@ -10,6 +10,8 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from rebalancer.base.environment import Environment
     from rebalancer.base.stop import Stop
     from rebalancer.kube.client import Client
@@ -82,8 +84,8 @@ class PolicyFlags:
         "Change the policy's mode.", default=None, choices=("off", "observe", "enforce")
     )
 
-    def load(self, registry: Registry, *, confined: bool = False) -> LoadedPolicy:
-        """Return the policy. ``confined``: no file outside of its directory is read for it.
+    def load(self, registry: Registry, *, directory: Traversable | None = None) -> LoadedPolicy:
+        """Return the policy. ``directory``: stands for that of ``policy_path``, see ``load_policy``.
 
         Raises:
             PolicyError: the policy or a flag is invalid.
@@ -100,7 +102,7 @@ class PolicyFlags:
             signals=registry.signals,
             steps=registry.steps,
             providers=registry.providers,
-            confined=confined,
+            directory=directory,
         )
         if (configuration := loaded.policy.scheduler.configuration) is not None:
             from rebalancer.scheduler.configured import not_followed  # noqa: PLC0415

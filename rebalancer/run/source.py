@@ -380,29 +380,41 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     return None
 
 
-NO_RELEASE = "no release is installed"
+@dataclass(frozen=True, slots=True)
+class UnknownState:
+    """Why the memory and the Lease of a release are not known."""
+
+    why: str
+    cause: str = ""
+    """The error, if there was one."""
+    installed: bool = True
+    """False: no release is installed."""
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.cause}" if self.cause else self.why
 
 
-def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, str]:
+def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, UnknownState | None]:
     """Return ``state`` with the memory and the Lease of the release in this cluster, where no flag names any.
 
-    The text says why they are not known; empty if they are.
+    With it comes why they are not known; None if they are.
     """
     from rebalancer.kube.config_map import is_memory, lease_of, list_flags, list_memories  # noqa: PLC0415
 
     if (named := state.memory) is not None:
         lease = lease_of(named) if is_memory(named) else None
-        return replace(state, lease=state.lease or lease), ""
+        return replace(state, lease=state.lease or lease), None
     try:
         memories = list_memories(client)
     except ClusterReadError as error:
-        return state, f"the release was not looked for: {str(error).splitlines()[0]}"
+        return state, UnknownState("the release was not looked for", str(error).splitlines()[0])
     if not memories:
-        return state, NO_RELEASE
+        return state, UnknownState("no release is installed", installed=False)
     if len(memories) > 1:
-        return state, f"there are several releases; choose with {list_flags(memories)}"
+        flags = list_flags(memories)
+        return state, UnknownState(f"there are several releases; choose with {flags}")
     (memory,) = memories
-    return replace(state, memory=memory, lease=state.lease or lease_of(memory)), ""
+    return replace(state, memory=memory, lease=state.lease or lease_of(memory)), None
 
 
 def release(environment: Environment, lease: AcquiredLease) -> None:

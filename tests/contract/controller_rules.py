@@ -16,7 +16,7 @@ from tests.contract.ground import (
     names_of,
     version,
 )
-from tests.controlplane import ApiError, objects, operations, stages
+from tests.controlplane import objects, operations, stages
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
@@ -288,37 +288,6 @@ def test_dependents_go_with_their_owner(ground: Ground) -> None:
     ground.api.delete(f"{DEPLOYMENTS}/web", {"propagationPolicy": "Background"})
     operations.wait_pods_ready(ground.api, 0)
     ground.wait(lambda: not ground.api.get(REPLICA_SETS)["items"], "the ReplicaSet gone")
-
-
-def test_a_quota_keeps_the_replacement_back_until_the_victim_is_gone(ground: Ground) -> None:
-    ground.nodes("a")
-    victim, _ = ground.web(2)
-    ground.apply(objects.resource_quota("small", pods="2"))
-    path = "/api/v1/namespaces/default/resourcequotas/small"
-    ground.wait(
-        lambda: ground.api.get(path).get("status", {}).get("used") == {"pods": "2"}, "quota counted"
-    )
-    # While pods come and go, the quota may count too few: its controller counts them in a cache of its own, which may lack a
-    # pod that admission has counted, and writes that number over it. So it is asked while none does.
-    ground.wait(
-        lambda: "exceeded quota: small" in words_of_refusal(ground), "the quota known to admission"
-    )
-    assert (
-        "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
-        in words_of_refusal(ground)
-    )
-    recorder = Recorder(ground)
-    ground.evict(victim)
-    events = recorder.until(lambda seen: story(seen, "ADDED"), "the replacement there")
-    assert [kind for kind, _ in story(events, "ADDED", "DELETED")] == ["DELETED", "ADDED"]
-
-
-def words_of_refusal(ground: Ground) -> str:
-    """Return the words in which admission refuses one pod more."""
-    with pytest.raises(ApiError) as refused:
-        ground.api.post(PODS, objects.pod("more"))
-    assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
-    return str(refused.value)
 
 
 def test_a_daemon_set_has_one_pod_on_each_node(ground: Ground) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver import discovery, kinds
-from rebalancer.embedded.apiserver.defaults import admit, charge, complete
+from rebalancer.embedded.apiserver.defaults import admit, complete
 from rebalancer.embedded.apiserver.discovery import openapi_document
 from rebalancer.embedded.apiserver.eviction import delete, evict
 from rebalancer.embedded.apiserver.kinds import (
@@ -284,7 +284,6 @@ class Api:
             return _json(201, evict(self._store, target.namespace, target.name, manifest))
         _check_type(target, manifest)
         made = admit(self._store, target.kind, target.namespace, manifest)
-        charge(self._store, target.kind, target.namespace, made)
         if request.query.get("dryRun"):
             return _json(201, add_type(target, made))
         return _json(201, add_type(target, self._store.create(target.kind, target.namespace, made)))

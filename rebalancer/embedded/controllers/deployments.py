@@ -22,7 +22,6 @@ from functools import partial
 
 import msgspec
 
-from rebalancer.embedded.apiserver.defaults import format_amount, sum_used
 from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.kinds import (
     DAEMON_SET,
@@ -32,12 +31,10 @@ from rebalancer.embedded.apiserver.kinds import (
     NAMESPACE,
     NODE,
     POD,
-    QUOTA,
     REPLICA_SET,
     STATEFUL_SET,
     ApiError,
     Json,
-    Kind,
     condition,
     is_ready,
     set_condition,
@@ -204,9 +201,7 @@ def template_hash(deployment: Json) -> str:
 class ReplicaSets(WorkloadController):
     """Keeps ``replicas`` active pods, and adopts matching pods that have no controller."""
 
-    def __init__(self, engine: Engine, kind: Kind = REPLICA_SET) -> None:
-        super().__init__(engine)
-        self.kind = kind
+    kind = REPLICA_SET
 
     def reconcile(self, replica_set: Json, key: Key) -> None:
         """Create or delete pods, and write the status."""
@@ -219,17 +214,14 @@ class ReplicaSets(WorkloadController):
             for _ in range(missing):
                 create_pod(self.store, self.kind, replica_set)
         except ApiError as refusal:
-            # Usually a quota. The real controller retries with growing delays.
+            # The real controller retries with growing delays.
             failure = refusal.message
             self.engine.after(_RETRY_SECONDS, lambda: self.note(key))
         self._report(replica_set, failure)
 
     def _adopt(self, replica_set: Json) -> None:
         """Adopt orphans (``pkg/controller/controller_ref_manager.go``)."""
-        selector = replica_set["spec"]["selector"]
-        if "matchLabels" not in selector and "matchExpressions" not in selector:
-            selector = {"matchLabels": selector}  # a ReplicationController's
-        matches = object_selector(selector)
+        matches = object_selector(replica_set["spec"]["selector"])
         for pod in self.store.items(POD, replica_set["metadata"]["namespace"]):
             orphan = controller_of(pod) is None and is_active(pod)
             if orphan and matches(pod["metadata"].get("labels") or {}):
@@ -656,27 +648,3 @@ class NamespaceController(Controller):
                 delete(self.store, kind, obj, {})
         if not contents:
             self.store.remove(NAMESPACE, namespace)
-
-
-class ResourceQuotas(Controller):
-    """Keeps the status of ResourceQuotas."""
-
-    def observe(self, change: Change) -> None:
-        """Queue a quota when it or a pod of its namespace changed."""
-        if change.kind is QUOTA and change.new is not None:
-            self.note(change.key)
-        elif change.kind.kind == "Pod":
-            for quota in self.store.items(QUOTA, change.key[0]):
-                self.note((change.key[0], quota["metadata"]["name"]))
-
-    def sync(self, key: Key) -> None:
-        """Write the used amounts."""
-        quota = self.store.find(QUOTA, *key)
-        if quota is None:
-            return
-        used = {
-            name: format_amount(name, amount)
-            for name, amount in sum_used(self.store, quota).items()
-        }
-        hard = quota["spec"].get("hard", {})
-        self.store.modify(QUOTA, quota, lambda new: new.update(status={"hard": hard, "used": used}))

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rebalancer.embedded.apiserver.defaults import admit, charge
+from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.eviction import set_allowed_condition
 from rebalancer.embedded.apiserver.kinds import (
     BUDGET,
@@ -93,7 +93,7 @@ def create_pod(
 ) -> Json:
     """Create a pod from its owner's template; its name is generated unless it is given.
 
-    ``amend`` may change the spec. Raises ApiError where admission refuses (a quota).
+    ``amend`` may change the spec. Raises ApiError where admission refuses.
     """
     template = owner["spec"]["template"]
     of_template = template.get("metadata") or {}
@@ -112,7 +112,6 @@ def create_pod(
         amend(pod["spec"])
     namespace = owner["metadata"]["namespace"]
     made = admit(store, POD, namespace, pod)
-    charge(store, POD, namespace, made)
     return store.create(POD, namespace, made)
 
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rebalancer.base.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.cli import command
@@ -316,10 +315,10 @@ def test_on_a_wrong_picture_nothing_is_moved(drifted, run):
 # -- the command -------------------------------------------------------------------------------------------
 
 
-def test_the_command_reads_yaml_too_and_says_in_words_what_is_left(drifted, run, capsys, tmp_path):
+def test_the_command_says_in_words_what_is_left(drifted, run, capsys, tmp_path):
     _, planned = run.planned()
-    path = tmp_path / "plan.yaml"
-    path.write_text(yaml.safe_dump(planned))
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(planned))
     flags = [f"--policy={run.policy}", f"--kubeconfig={drifted.kubeconfig}", "--quiet", "--yes"]
     assert command(["apply", str(path), *flags]) == 0
     report = " ".join(capsys.readouterr().out.split())

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.base.plain_text import Paint
 from rebalancer.doctor.cluster import Seen, Started, check_cluster
-from rebalancer.doctor.report import Check, Finding, Grade, check, format_checks, not_judged
+from rebalancer.doctor.report import Check, Grade, check, finding_of, format_checks
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.report.document import ReportDocument
@@ -299,10 +299,11 @@ def test_the_descheduler_is_seen_by_its_image_whatever_it_is_called(image, is_pe
 
 def test_a_problem_of_several_checks_is_written_out_once():
     gone = "https://c is unreachable: refused"
+    where, names = "the release was not looked for", "; --lease names one"
     checks = [
-        Check("rights", (Finding(Grade.PROBLEM, gone),)),
-        not_judged("lease", f"the release was not looked for: {gone}; --lease names one"),
-        Check("reading", (Finding(Grade.PROBLEM, gone),)),
+        Check("rights", (finding_of(Grade.PROBLEM, gone),)),
+        Check("lease", (finding_of(Grade.NOT_JUDGED, gone, before=where, after=names),)),
+        Check("reading", (finding_of(Grade.PROBLEM, gone),)),
     ]
     shown = ReportDocument(format_checks(checks), {}).show("table", 100, Paint(color=False))
     assert shown.count("unreachable") == 1

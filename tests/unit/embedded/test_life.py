@@ -29,7 +29,6 @@ from rebalancer.embedded.manifests import (
     pod,
     prefer_apart,
     replicaset,
-    resource_quota,
     statefulset,
 )
 from rebalancer.snapshot.model import Snapshot
@@ -325,22 +324,6 @@ def test_a_namespace_goes_with_everything_in_it(three: EmbeddedCluster) -> None:
     three.settle()
     assert three.objects("Pod") == []
     assert "shop" not in [n["metadata"]["name"] for n in three.objects("Namespace")]
-
-
-def test_a_quota_counts_requests_and_refuses_what_is_too_much(three: EmbeddedCluster) -> None:
-    three.apply(resource_quota("small", **{"requests.cpu": "1", "pods": "9"}))
-    three.apply(pod("a", cpu="600m"))
-    three.settle()
-    assert three.get("ResourceQuota", "small")["status"]["used"] == {
-        "requests.cpu": "600m",
-        "pods": "1",
-    }
-    with pytest.raises(ApiError) as refused:
-        three.apply(pod("b", cpu="500m"))
-    assert refused.value.message == (
-        'pods "b" is forbidden: exceeded quota: small, requested: requests.cpu=500m, used: '
-        "requests.cpu=600m, limited: requests.cpu=1"
-    )
 
 
 def test_a_budget_whose_pods_have_an_unknown_owner_fails_its_sync(three: EmbeddedCluster) -> None:

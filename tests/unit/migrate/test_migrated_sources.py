@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.migrate.merge import convert_policy
-from rebalancer.migrate.source import OUR_VALUES
+from rebalancer.migrate.merge import OUR_VALUES, convert_policy
 from rebalancer.registry import Registry
 
 ROOT = Path(__file__).parents[3]

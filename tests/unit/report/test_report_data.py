@@ -93,6 +93,7 @@ def test_the_json_has_these_keys_in_this_order(full):
         "serverVersion",
         "policySource",
         "policyHash",
+        "policyFlags",
         "nodes",
         "pods",
         "zones",

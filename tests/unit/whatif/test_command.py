@@ -205,14 +205,14 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
     of_pods = [pod_metrics(f"web-{number}", ("200m", "1Mi")) for number in range(3)]
     file.write_text(json.dumps({"kind": "List", "items": [*OBJECTS, *metrics, *of_pods]}))
     options = SimulateOptions.of(
-        snapshot_path=str(file), add_node=("n-c:zone=c",), scale=("deployment/default/web=0",)
+        snapshot_path=str(file), add_node=("n-c:zone=c",), remove_node=("n-a",)
     )
     usage = snapshots(options, io.BytesIO())[1].usage
     assert usage is not None
     # A node that joins is empty, and will be measured as such.
-    assert usage.known.tolist() == [True, True, True]
-    # The two pods of n-a and the one of n-b are gone, and what they used with them.
-    assert usage.nodes[0].tolist() == [600, 800, 0]
+    assert usage.known.tolist() == [True, True]
+    # The two pods of n-a are gone with it, and not yet on n-b.
+    assert usage.nodes[0].tolist() == [1000, 0]
 
 
 @pytest.mark.parametrize(
