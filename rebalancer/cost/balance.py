@@ -26,16 +26,9 @@ from rebalancer.snapshot.model import MEASURED
 
 def amounts_of(view: View) -> Amounts:
     """Return what pods hold in the view's state, as the core reads it; always the same object."""
-    made = view.made.get("amounts")
-    if not isinstance(made, Amounts):
-        state = view.state
-        made = view.made["amounts"] = Amounts(
-            view_of(state.lasting),
-            view_of(state.lasting_usage),
-            view_of(state.lasting_count),
-            view_of(state.lasting_changes),
-        )
-    return made
+    state = view.state
+    held = state.lasting, state.lasting_usage, state.lasting_count, state.lasting_changes
+    return view.once("amounts", lambda: Amounts(*map(view_of, held)))
 
 
 class LoadBalance:

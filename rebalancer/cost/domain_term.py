@@ -17,7 +17,6 @@ from rebalancer.cost.term import (
     Candidates,
     Entry,
     Group,
-    Lacking,
     Term,
     Unmet,
     gains_at,
@@ -122,7 +121,7 @@ class DomainTerm(Term):
                 group.movers,
                 self._nodes_to_leave(group),
                 amount=group.weight * value,
-                lack=group.lack() if isinstance(group, Lacking) else "",
+                lack=group.lack() if hasattr(group, "lack") else "",
             )
             for group, value in zip(self._groups, values, strict=True)
             if value > 0
@@ -143,12 +142,12 @@ class DomainTerm(Term):
         return [*sentences, *(f"{g.label}: {g.lack()}" for _, g in held)]
 
     @cached_property
-    def _lacking(self) -> list[tuple[int, Lacking]]:
+    def _lacking(self) -> list[tuple[int, Any]]:
         """The groups, by index, that lack something in the cluster."""
         return [
             (index, group)
             for index, group in enumerate(self._groups)
-            if isinstance(group, Lacking) and group.without_nodes
+            if getattr(group, "without_nodes", ())
         ]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:

@@ -44,10 +44,7 @@ class Domains:
     def of(view: View, key: str, eligible: Bools) -> Domains:
         """Return the domains of ``key`` among ``eligible`` nodes (N,); equal arguments return the same object."""
         eligible = eligible if not eligible.flags.writeable else view.shared(eligible)
-        made = view.made.get(identity := (key, Same(eligible)))
-        if not isinstance(made, Domains):
-            made = view.made[identity] = Domains._of(view, key, eligible)
-        return made
+        return view.once((key, Same(eligible)), lambda: Domains._of(view, key, eligible))
 
     @staticmethod
     def _of(view: View, key: str, eligible: Bools) -> Domains:
@@ -63,12 +60,9 @@ class Domains:
     @staticmethod
     def nodes(view: View) -> Domains:
         """Return domains of one node each; always the same object."""
-        made = view.made.get("nodes as domains")
-        if not isinstance(made, Domains):
-            names = view.snapshot.nodes.names
-            made = Domains(np.arange(len(names), dtype=np.int32), names)
-            view.made["nodes as domains"] = made
-        return made
+        names = view.snapshot.nodes.names
+        of_node = np.arange(len(names), dtype=np.int32)
+        return view.once("nodes as domains", lambda: Domains(of_node, names))
 
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
         """Return the sums per domain (D,) of a count per node (N,)."""
@@ -88,11 +82,8 @@ class Room:
     @staticmethod
     def of(view: View) -> Room:
         """Return the room for rules over the view's state; always the same object."""
-        made = view.made.get("room for rules")
-        if not isinstance(made, Room):
-            nodes = len(view.snapshot.nodes)
-            made = view.made["room for rules"] = Room(Tally(nodes), (FloorSums(), FloorSums()))
-        return made
+        nodes = len(view.snapshot.nodes)
+        return view.once("room for rules", lambda: Room(Tally(nodes), (FloorSums(), FloorSums())))
 
 
 def set_of(classes: Int32s) -> ClassSet:
@@ -107,10 +98,7 @@ def set_of(classes: Int32s) -> ClassSet:
 
 def class_set(view: View, classes: Int32s) -> ClassSet:
     """Return classes as the core reads them; equal ones are the same object."""
-    made = view.made.get(identity := ("classes", classes.tobytes()))
-    if not isinstance(made, ClassSet):
-        made = view.made[identity] = set_of(classes)
-    return made
+    return view.once(("classes", classes.tobytes()), lambda: set_of(classes))
 
 
 _ANSWERS = frozenset(("potential", "gains", "gains_at", "delta"))

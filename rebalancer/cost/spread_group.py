@@ -42,7 +42,7 @@ class SpreadGroup(RuledGroup):
         key: str = "",
         without_nodes: Sequence[str] = (),
     ) -> None:
-        """``key``: the topology key; ``without_nodes``: see :attr:`Lacking.without_nodes`."""
+        """``key``: the topology key; ``without_nodes``: see :class:`~rebalancer.cost.term.Group`."""
         self.key, self.without_nodes = key, without_nodes
         self.label, self.weight = label, weight
         self.members = counted
@@ -59,10 +59,8 @@ class SpreadGroup(RuledGroup):
         members = class_set(view, self.members)
         movers = members if self.movers is self.members else class_set(view, self.movers)
         rule = (self.domains, self._max_skew, self._min_domains, Same(view.movable))
-        made = view.made.get(identity := ("spread", members, movers, *rule))
-        if not isinstance(made, EvenRule):
-            made = view.made[identity] = self._make_rule(members, movers)
-        return made
+        identity = "spread", members, movers, *rule
+        return view.once(identity, lambda: self._make_rule(members, movers))
 
     def _make_rule(self, members: ClassSet, movers: ClassSet) -> EvenRule:
         room = Room.of(self._view)
@@ -126,11 +124,10 @@ class SpreadGroup(RuledGroup):
         first, *others = (mask.array for mask in masks)
         takes = self._view.shared(np.any([first, *others], axis=0)) if others else first
         # Thousands of groups ask this of the same two arrays.
-        made = self._view.made.get(identity := ("open", Same(takes), self.domains))
-        if not isinstance(made, OpenDomains):
-            made = _open_of(self.domains.sum(takes.astype(np.int32)) > 0)
-            self._view.made[identity] = made
-        return made
+        return self._view.once(
+            ("open", Same(takes), self.domains),
+            lambda: _open_of(self.domains.sum(takes.astype(np.int32)) > 0),
+        )
 
     @property
     def _too_few(self) -> bool:
@@ -247,10 +244,9 @@ class SpreadRule:
         constraints = view.snapshot.classes[cls].spec.topology_spread_constraints
         if not constraints:
             return ()
-        made = view.made.get(identity := ("spread rules", cls))
-        if not isinstance(made, tuple):
-            made = view.made[identity] = tuple(_spread_rules(view, cls, constraints))
-        return made
+        return view.once(
+            ("spread rules", cls), lambda: tuple(_spread_rules(view, cls, constraints))
+        )
 
     def identity(self) -> tuple[object, ...]:
         """Return a key; classes with equal keys share one group."""
@@ -308,10 +304,9 @@ def _reasons(kept_by: Mapping[str, int], pods: int) -> str:
 
 def _with_keys(view: View, keys: tuple[str, ...], eligible: Bools) -> Bools:
     """Return which of the ``eligible`` nodes (N,) have all topology ``keys``; the array is shared."""
-    made = view.made.get(identity := ("with keys", keys, Same(eligible)))
-    if not isinstance(made, np.ndarray):
-        having = eligible.copy()
-        for key in keys:
-            having &= view.snapshot.nodes.labels.column(key) >= 0
-        made = view.made[identity] = view.shared(having)
-    return made
+
+    def find() -> Bools:
+        columns = (view.snapshot.nodes.labels.column(key) >= 0 for key in keys)
+        return view.shared(np.logical_and.reduce([eligible, *columns]))
+
+    return view.once(("with keys", keys, Same(eligible)), find)

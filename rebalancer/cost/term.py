@@ -76,7 +76,11 @@ class Bound:
 
 
 class Group(Protocol):
-    """One rule. Values are unweighted; ``weight`` scales them in the term."""
+    """One rule. Values are unweighted; ``weight`` scales them in the term.
+
+    A group may also know what the cluster lacks for it to hold, whatever moves are made: ``lack()`` returns that in words, or
+    an empty text. ``without_nodes`` names the domains that have no node, and in which its pods could run if they had one.
+    """
 
     label: str
     weight: float
@@ -119,18 +123,6 @@ class Described(Protocol):
 
     def standing(self) -> str:
         """Return where the group's pods are now, with numbers."""
-
-
-@runtime_checkable
-class Lacking(Protocol):
-    """A group that can say what is missing in the cluster for it to hold."""
-
-    label: str
-    without_nodes: Sequence[str]
-    """Topology domains that have no node, and in which pods of the group could run if they had one."""
-
-    def lack(self) -> str:
-        """Return what is missing, whatever moves are made; empty if nothing is known to be."""
 
 
 @dataclass(frozen=True, slots=True)

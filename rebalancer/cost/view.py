@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from rebalancer.snapshot.zones import (
     zones_without_nodes,
 )
 
+_Made = TypeVar("_Made")
 _MOST_TRIED = 100
 """Of so many pods at most is looked whether they keep their own replacements away from better nodes."""
 
@@ -112,20 +114,22 @@ class View:
     """What keeps pods in place, as a sentence -> how many of them; of a pod that nothing but a rule keeps, nothing."""
     leaves_out: Callable[[Int32s], bool] = field(default=lambda _: False, repr=False, compare=False)
     """Whether the flags of the command leave one of these pods out, which nothing else keeps in place."""
-    made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
-    """What groups share: made once, under a key of their own choosing."""
+    made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What groups share, see :meth:`once`."""
+
+    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """Return what ``make`` returns; for equal keys it is called once, whichever strategy asks."""
+        made: _Made | None = self.made.get(key)
+        if made is None:
+            made = self.made[key] = make()
+        return made
 
     def shared(self, nodes: Bools) -> Bools:
         """Return one shared, read-only array for all equal masks of nodes (N,).
 
         Thousands of rules concern the same nodes; then comparing identities is enough.
         """
-        made = self.made.get(identity := ("nodes", nodes.tobytes()))
-        if not isinstance(made, np.ndarray):
-            made = nodes.copy()
-            made.setflags(write=False)
-            self.made[identity] = made
-        return made
+        return self.once(("nodes", nodes.tobytes()), lambda: freeze(nodes.copy()))
 
     def eligible(
         self, cls: int, *, affinity: bool = True, taints: bool = True, lasting: bool = False
@@ -141,13 +145,11 @@ class View:
             asked = self.scheduler.lasting_taint_mask if lasting else self.scheduler.taint_mask
             masks.append(asked(cls))
         # By identity: the scheduler model gives classes that say the same one array.
-        made = self.made.get(identity := ("eligible", *map(Same, masks)))
-        if not isinstance(made, np.ndarray):
-            allowed = np.ones(len(self.snapshot.nodes), bool)
-            for mask in masks:
-                allowed &= mask
-            made = self.made[identity] = self.shared(allowed)
-        return made
+        nodes = len(self.snapshot.nodes)
+        return self.once(
+            ("eligible", *map(Same, masks)),
+            lambda: self.shared(np.logical_and.reduce([np.ones(nodes, bool), *masks])),
+        )
 
     def domains_without_nodes(self, key: str, cls: int) -> tuple[str, ...]:
         """Return the domains of ``key`` that have no node and that a class may use: zones, as far as the cluster's storage names them."""
@@ -163,11 +165,8 @@ class View:
     @property
     def _zones(self) -> tuple[tuple[str, ...], set[str]]:
         """The zones that are known to have no node, and those that have; computed once."""
-        made = self.made.get("zones")
-        if not isinstance(made, tuple):
-            made = zones_without_nodes(self.snapshot), zones_with_nodes(self.snapshot)
-            self.made["zones"] = made
-        return made
+        of = self.snapshot
+        return self.once("zones", lambda: (zones_without_nodes(of), zones_with_nodes(of)))
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return the living pods of ``classes``, on nodes, that cannot be moved.
@@ -188,10 +187,8 @@ class View:
     @property
     def _of_classes(self) -> _Mobility:
         """Computed once for all views with the same movable pods."""
-        made = self.made.get(identity := ("mobility", Same(self.movable)))
-        if not isinstance(made, _Mobility):
-            made = self.made[identity] = _Mobility.of(self.snapshot, self.movable)
-        return made
+        identity = "mobility", Same(self.movable)
+        return self.once(identity, lambda: _Mobility.of(self.snapshot, self.movable))
 
     def any_selected(self, classes: Int32s) -> bool:
         """Return whether the strategy's ``select`` admits pods of any of these classes."""
@@ -216,9 +213,7 @@ class View:
         Excluded are pods for which a scheduler without a profile makes nodes of one pod each, such as that of Fargate: each has
         its node for itself, without a pod of a DaemonSet.
         """
-        alone = self.made.get("alone")
-        if not isinstance(alone, set):
-            alone = self.made["alone"] = self._find_alone()
+        alone = self.once("alone", self._find_alone)
         yield from (one for one in self.replaceable() if one[0] not in alone)
 
     def _find_alone(self) -> set[int]:
@@ -265,12 +260,11 @@ class View:
         return list(parts.values())
 
     def _landing_key(self, replacement: int) -> Hashable:
-        key = self.made.get(identity := ("landing key", replacement))
-        if key is None:
+        def find() -> Hashable:
             nodes = self.shared(self.usable(replacement))
-            key = Same(nodes), self.snapshot.requests[:, replacement].tobytes()
-            self.made[identity] = key
-        return key
+            return Same(nodes), self.snapshot.requests[:, replacement].tobytes()
+
+        return self.once(("landing key", replacement), find)
 
     def usable(self, cls: int) -> Bools:
         """Return the nodes (N,) that could take a pod of ``cls`` if no other pod were there.
@@ -296,17 +290,11 @@ class View:
         equal in all of it the highest ordinal goes first, as when a StatefulSet scales in or rolls out. So it does
         not matter which pod of an owner is on which node, or has which volume.
         """
-        made = self.made.get("rank of equals")
-        if not isinstance(made, np.ndarray):
-            made = self.made["rank of equals"] = freeze(_rank_equals(self))
-        return made
+        return self.once("rank of equals", lambda: freeze(_rank_equals(self)))
 
     def crowding(self) -> Crowding:
         """Return the crowding of the snapshot; computed once."""
-        made = self.made.get("crowding")
-        if not isinstance(made, Crowding):
-            made = self.made["crowding"] = Crowding.of(self.snapshot)
-        return made
+        return self.once("crowding", lambda: Crowding.of(self.snapshot))
 
     def least_with_room(self, classes: Sequence[int], price: Floats) -> float:
         """Return the lowest ``price`` (N,) that a replacement of ``classes`` could pay now.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,6 @@ from rebalancer.planner.limit_table import (
     LimitTable,
     limit_disruptions,
     limit_quotas,
-    with_counters,
 )
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
@@ -149,7 +150,11 @@ class Allowance:
         limit_disruptions(table)
         self.first_quota = len(table)
         limit_quotas(table)
-        self._put(table.lower(problem.disruptions.closed))
+        self.limits = limits = table.lower(problem.disruptions.closed)
+        self._used, self._most = np.asarray(limits.used), np.asarray(limits.most)
+        self._spared = np.asarray(limits.spared)
+        # A number of a view is one of Python at once.
+        self._now, self._top = self._used.data, self._most.data
         self._words, self._table = table.words, table
         self._of_wave = np.ones(len(self._used), bool)
         self._of_wave[table.of_run] = False
@@ -172,28 +177,22 @@ class Allowance:
         self.starting: Counter[tuple[int, int]] = Counter()
         """Class and node -> pods that are young and not Ready, and may have to go for that themselves."""
         self._seen_in_flight()
+        self._first = deepcopy(self._counted())
         self.begins_in_flight = bool(self._used[IN_FLIGHT])
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
-    def _put(self, limits: core.LimitArrays) -> None:
-        self.limits = limits
-        self._used, self._most = np.asarray(limits.used), np.asarray(limits.most)
-        self._spared = np.asarray(limits.spared)
-        # A number of a view is one of Python at once.
-        self._now, self._top = self._used.data, self._most.data
+    def _counted(self) -> tuple[Any, ...]:
+        """Return what moves change."""
+        changing = self._landed, self._time, self._starting_in, self.starting, self._seen
+        return self._used, *changing
 
-    def copy(self) -> Allowance:
-        """Return a copy with counters of its own. It shares the limits, since to collect them takes long."""
-        made = copy(self)
-        made.own_counters()
-        return made
-
-    def own_counters(self) -> None:
-        """Make what moves change this object's own, once it is a copy."""
-        self._put(with_counters(self.limits, self._used, self._most, self._spared))
-        self._landed, self._time = self._landed.copy(), copy(self._time)
-        self._starting_in, self.starting = self._starting_in.copy(), self.starting.copy()
-        self._seen = self._seen.copy()
+    def begin_again(self) -> None:
+        """Take back all moves."""
+        used, *changing = deepcopy(self._first)
+        self._used[:] = used
+        self._landed, self._time, self._starting_in, self.starting, self._seen = changing
+        self._moved, self._stopped = False, None
+        self._spare_namespaces()
 
     def _seen_in_flight(self) -> None:
         """Count the moves of earlier runs in flight: terminating pods, young pods that are not Ready, and open EvictionRequests.
@@ -310,7 +309,8 @@ class Allowance:
 
     def exhausted(self) -> str | None:
         """Return the limit that ends the run, not counting moves of earlier runs in flight; None if none does."""
-        return self._stopped or self._find_used_up(self._sets[0].run) or self._time.over()
+        used_up = self._find_used_up(run) if (run := self._sets[0].run) >= 0 else None
+        return self._stopped or used_up or self._time.over()
 
     # -- what a move is under ---------------------------------------------------------------------------
 
@@ -318,26 +318,23 @@ class Allowance:
         """Return the exhausted per-run limit for a strategy's pods of ``cls``; None if none is exhausted."""
         return self.over_in(strategy, self._snapshot.classes[cls].namespace)
 
-    def over_in(self, strategy: str, namespace: str) -> str | None:
-        """Return the exhausted per-run limit for a strategy's pods of ``namespace``; None if none is exhausted."""
+    def over_in(self, strategy: str, namespace: str, node: int = -1) -> str | None:
+        """Return the exhausted per-run limit for a strategy's pods of ``namespace``, and on ``node`` if given; None if none is."""
         if (limit := self._stopped or self._time.over()) is not None:
             return limit
-        for of in self._sets_of(strategy):
-            for number in (of.run, of.of_namespace.get(namespace, -1)):
-                if (limit := self._find_used_up(number)) is not None:
-                    return limit
-        return None
+        limits = map(self._find_used_up, self._of_run(strategy, namespace, node))
+        return next((limit for limit in limits if limit is not None), None)
 
-    def over_ended(self, strategy: str, namespace: str, node: int) -> str | None:
-        """Return the exhausted per-run limit for a finished pod that a strategy deletes; None if none is exhausted."""
-        if (limit := self.over_in(strategy, namespace)) is not None:
-            return limit
-        of_node = (of.of_node[node] for of in self._sets_of(strategy) if of.of_node and node >= 0)
-        return next((limit for one in of_node if (limit := self._find_used_up(one))), None)
+    def _of_run(self, strategy: str, namespace: str, node: int = -1) -> Iterator[int]:
+        """Yield the limits of the run on moves of a strategy's pods of ``namespace``, and on ``node`` if given."""
+        sets = self._sets_of(strategy)
+        of_all = chain.from_iterable((of.run, of.of_namespace.get(namespace, -1)) for of in sets)
+        of_node = (of.of_node[node] for of in sets if of.of_node and node >= 0)
+        return (number for number in chain(of_all, of_node) if number >= 0)
 
     def _find_used_up(self, number: int) -> str | None:
-        """Return the sentence of a limit if it is reached; None if it is not, or the number is -1."""
-        return None if number < 0 or self._left_of(number) > 0 else self._say(number)
+        """Return the sentence of a limit if it is reached; None if it is not."""
+        return None if self._left_of(number) > 0 else self._say(number)
 
     def _say(self, number: int) -> str:
         return self.words_of(number, self._left_of(number))
@@ -363,29 +360,22 @@ class Allowance:
     def remove(self, strategy: str, namespace: str, node: int) -> None:
         """Count a finished pod that is deleted."""
         self._time.evict()
-        for of in self._sets_of(strategy):
-            numbers = [of.run, of.of_namespace.get(namespace, -1)]
-            numbers += [of.of_node[node]] if of.of_node and node >= 0 else []
-            for number in numbers:
-                if number >= 0:
-                    self._used[self._table.counter[number]] += 1
+        for number in self._of_run(strategy, namespace, node):
+            self._used[self._table.counter[number]] += 1
 
-    def left(self, strategy: str) -> int:
-        """Return the number of moves of a strategy that this run may still make."""
+    def left(self, strategy: str, namespace: str = "") -> int:
+        """Return the number of moves of a strategy, and of pods of ``namespace`` if given, that this run may still make."""
         if self._stopped is not None or self._time.over() is not None:
             return 0
-        runs = [of.run for of in self._sets_of(strategy) if of.run >= 0]
-        return min(map(self._left_of, runs), default=len(self._snapshot.pods))
+        left = map(self._left_of, self._of_run(strategy, namespace))
+        return min(left, default=len(self._snapshot.pods))
 
     def _left_of(self, number: int) -> int:
         return self._top[number] - self._now[self._table.counter[number]]
 
     def has_room_for(self, moves: int, strategy: str, cls: int) -> bool:
         """Return whether the budgets of the run and of the namespace of ``cls`` allow this many more moves, of a chain or gang."""
-        namespace = self._snapshot.classes[cls].namespace
-        limits = (of.of_namespace.get(namespace, -1) for of in self._sets_of(strategy))
-        of_namespace = (self._left_of(number) for number in limits if number >= 0)
-        return min([self.left(strategy), *of_namespace]) >= moves
+        return self.left(strategy, self._snapshot.classes[cls].namespace) >= moves
 
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""

@@ -15,8 +15,8 @@ from rebalancer.core import rows as core
 from rebalancer.core.moves import Mover, ask
 from rebalancer.core.views import view_of
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.effects import Effects
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
@@ -48,9 +48,9 @@ class CandidateRows:
     """The candidates, best first, while pods move."""
 
     def __init__(
-        self, draft: Draft, terms: Sequence[WeightedTerm], effects: Effects, effort: Effort
+        self, draft: Draft, terms: Sequence[WeightedTerm], judge: Judge, effort: Effort
     ) -> None:
-        self._draft, self._terms, self._effects, self._effort = draft, terms, effects, effort
+        self._draft, self._terms, self._judge, self._effort = draft, terms, judge, effort
         self._nodes = max(1, len(draft.snapshot.nodes))
         self._cooling = self._in_cool_down()
         self._cost, self._rank, place = self._order()
@@ -69,7 +69,7 @@ class CandidateRows:
             for cls in np.unique(of.term.candidates().cls).tolist():
                 naming.setdefault(cls, []).append(index)
         for cls, of_class in naming.items():
-            self._ask(effects.promising(cls, of_class))
+            self._ask(judge.promising(cls, of_class))
 
     # -- the table ----------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class CandidateRows:
         book = self.book
         book.marked = int(steered)
         for cls in np.flatnonzero(self._stale).tolist():
-            self._ask(self._effects.mover(cls))
+            self._ask(self._judge.mover(cls))
         if again:
             # Where nothing at all has moved since, the answer is the same.
             self._looked[self._looked < book.moves] = -1
@@ -211,7 +211,7 @@ class CandidateRows:
         for other in asked.tolist():
             if reopened is None or other not in reopened:
                 core.open_refused(self.book, other)
-            self._ask(self._effects.mover(other))
+            self._ask(self._judge.mover(other))
         return concerned
 
     def related(self, cls: int) -> Int32s:
@@ -231,7 +231,7 @@ class CandidateRows:
 
     def _ask(self, mover: Mover) -> None:
         """Ask the terms about one class."""
-        ask(self.book, self._effects.bench.terms, mover, self.moved, self._effort.looks)
+        ask(self.book, self._judge.bench.terms, mover, self.moved, self._effort.looks)
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:

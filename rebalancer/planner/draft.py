@@ -59,8 +59,7 @@ class Draft:
             unready=unready,
             by_unit=by_unit,
         )
-        self._unused = Allowance(problem, settings)
-        self.allowance = self._unused.copy()
+        self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
             self._weigh(of, complete(term, Term))
             for of in problem.contributions
@@ -90,7 +89,7 @@ class Draft:
         Its state keeps the inverses since then, see :meth:`ClusterState.keep_inverses`.
         """
         self.state.rewind()
-        self.allowance = self._unused.copy()
+        self.allowance.begin_again()
         self.gangs_that_stay.clear()
         self.ended = EndedPods(self.problem)
 

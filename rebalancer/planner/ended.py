@@ -98,7 +98,7 @@ class EndedPods:
                 name = names_of(bits)[0]
                 text = f"{name}: {text_of(snapshot, pod, name)}"
                 skips.append(self._skip(pod, of, Code.PROTECTED, text, (name,)))
-            elif (limit := allowance.over_ended(of.strategy, namespace, node)) is not None:
+            elif (limit := allowance.over_in(of.strategy, namespace, node)) is not None:
                 skips.append(self._skip(pod, of, Code.BUDGET, limit))
                 waiting += not of.observed
             else:

@@ -78,7 +78,7 @@ class Examination:
         strategies = [one.strategy for one in self._terms]
         search = core.Search(
             rows.book,
-            self.judge.effects.bench,
+            self.judge.bench,
             allowance.limits,
             core.CandidateArrays(
                 view_of(self._costs),

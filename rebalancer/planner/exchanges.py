@@ -23,11 +23,10 @@ from rebalancer.planner.candidates import CandidateRows, Promise
 from rebalancer.planner.chains import MayGo
 from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.effects import signs
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.gangs import BACK, exceeds_limits
-from rebalancer.planner.judge import Judge
+from rebalancer.planner.judge import Judge, signs
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
@@ -305,7 +304,7 @@ class Partners:
         nodes = np.flatnonzero(draft.scheduler.static_mask(replacement)).astype(np.int32)
         home = int(draft.state.node_of[first])
         nodes = nodes[nodes != home]
-        changes = self._judge.effects.on_nodes(first, home, nodes)[:2]
+        changes = self._judge.on_nodes(first, home, nodes)[:2]
         # Hard rules before soft ones.
         each, rank = np.unique(np.round(changes, 9), axis=1, return_inverse=True)
         gain = np.zeros(len(draft.snapshot.nodes))
@@ -337,7 +336,7 @@ class Partners:
         replacement = draft.snapshot.classes[pair[0]].replacement
         if not (self._may_go(*pair) and draft.scheduler.static_mask(replacement)[there[0]]):
             return False
-        return bool(np.isfinite(self._judge.effects.on_nodes(pod, pair[1], there)[0, 0]))
+        return bool(np.isfinite(self._judge.on_nodes(pod, pair[1], there)[0, 0]))
 
 
 def _number_equals(codes: Ints) -> Ints:

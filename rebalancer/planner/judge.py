@@ -1,27 +1,51 @@
-"""Judge one possible move: its landing, its effect, and whether the effect is sufficient."""
+"""Judge one possible move: its landing, what it does to the cost, and whether that is sufficient.
+
+The core computes it; here terms are lowered for it, it is answered what it asks back
+(:class:`~rebalancer.core.moves.MoveCallbacks`), and what it finds is told to people.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
 
 from rebalancer.core import moves as core
-from rebalancer.core.effects import REFUSALS, MoveEffect, find_unwanted
+from rebalancer.core.effects import (
+    REFUSALS,
+    Demands,
+    MoveEffect,
+    RulesOfMove,
+    Terms,
+    find_broken,
+    find_effect,
+    find_unwanted,
+)
+from rebalancer.core.moves import Mover
 from rebalancer.core.rules import PodMove
 from rebalancer.core.views import view_of
 from rebalancer.cost.term import Entry, Term
 from rebalancer.cost.view import View
-from rebalancer.planner.effects import Effects
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
-from rebalancer.scheduler.lowering import read_landings
+from rebalancer.scheduler.lowering import read_landings, write_landings
 from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
 _NOTHING = (0.0, 0.0, 0.0)
+_ENTRIES = len(Entry)
+_MINE = 1
+"""In ``MoveEffect.named``: the strategy may move the pod."""
+_KEPT = 8192
+"""So many movers are kept."""
+_KEPT_READY = 1024
+"""Of so many the replacements are kept."""
 (
     _GOOD,
     _OTHER_SYSTEM,
@@ -60,12 +84,34 @@ class Judge:
     def __init__(
         self, view: View, terms: Sequence[WeightedTerm], guard: Term, threshold: Threshold
     ) -> None:
-        self._view, self._threshold = view, threshold
+        self._view, self._terms, self._guard, self._threshold = view, terms, guard, threshold
         self._in_place = [one.term for one in terms if one.term.in_place]
-        self.effects = Effects(view, terms, guard, threshold)
+        self._strategies = sorted({weighted.strategy for weighted in terms})
+        number = {name: index for index, name in enumerate(self._strategies)}
+        lowered = Terms(
+            view_of(np.array([int(of.term.entry) for of in terms], np.int64)),
+            view_of(np.array([of.weight for of in terms], float)),
+            view_of(np.array([number[of.strategy] for of in terms], np.int64)),
+            len(self._strategies),
+            [None if of.selected is None else view_of(of.selected.nodes) for of in terms],
+        )
+        demands, classes = _demands(view, threshold), len(view.snapshot.classes)
+        has_pending = view.scheduler.pending.has_any
+        self.bench = core.Bench(lowered, demands, classes, self, has_pending=has_pending)
+        self._kept, self._ready = list[Mover](), list[Mover]()
+        self._effect = self.bench.effect
+        # Views of its arrays: each look at a field of the core makes a new one.
+        self._gain, self._best, self._shares, self._named = map(
+            np.asarray,
+            (self._effect.gain, self._effect.best, self._effect.shares, self._effect.named),
+        )
+        self._numbered = [(index, of.term) for index, of in enumerate(terms)]
+        self._mine = _find_mine(terms, classes)
+        self._keys = [(entry, name) for entry in range(_ENTRIES) for name in self._strategies]
+        self._in_order = list(dict.fromkeys(weighted.strategy for weighted in terms))
         self._code = _GOOD
         """Why the newest move is refused."""
-        self._mover: core.Mover
+        self._mover: Mover
         """Its class."""
 
     def judge(self, pod: int, node: int, cost: float) -> Verdict:
@@ -83,19 +129,18 @@ class Judge:
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, given the prediction of its landing."""
-        self._mover = mover = self.effects.lower(int(self._view.state.cls_of[pod]))
-        self._code = self.effects.judge(
-            mover, prediction, pod, node, cost, in_place=self.may_come_back(pod), for_gain=True
-        )
+        self._mover = mover = self.lower(int(self._view.state.cls_of[pod]))
+        back = self.may_come_back(pod)
+        self._code = self._judge_given(mover, prediction, pod, node, cost, back, for_gain=True)
         return self.verdict(cost)
 
     def is_good(self, pod: int, node: int, cost: float, *, for_gain: bool = True) -> bool:
         """Judge the move of ``pod`` off ``node``, with the scheduler's landing; return whether it is good.
 
-        The reasons and the numbers are in :meth:`verdict` until the next judgement, and in ``effects``.
+        The reasons and the numbers are in :meth:`verdict` until the next judgement.
         """
-        state, bench, back = self._view.state, self.effects.bench, self.may_come_back(pod)
-        self._mover = mover = self.effects.lower(int(state.cls_of[pod]))
+        state, bench, back = self._view.state, self.bench, self.may_come_back(pod)
+        self._mover = mover = self.lower(int(state.cls_of[pod]))
         self._code = core.judge_pod(bench, mover, pod, node, cost, state.lives(pod), back, for_gain)
         return not self._code
 
@@ -105,23 +150,22 @@ class Judge:
 
     def take(self, cls: int, code: int) -> Self:
         """Take over the move of a pod of a class as the core has just judged it."""
-        self._code, self._mover = code, self.effects.mover(cls)
+        self._code, self._mover = code, self.mover(cls)
         return self
 
     def verdict(self, cost: float, *, for_gain: bool = True) -> Verdict:
         """Return the verdict on the newest move, which was judged at this cost."""
-        effects, mover, code = self.effects, self._mover, self._code
-        prediction = read_landings(mover.cluster.landings, effects.bench.takers)
+        effect, mover, code = self._effect, self._mover, self._code
+        prediction = read_landings(mover.cluster.landings, self.bench.takers)
         refused = None
         if code:
-            newest = effects.newest
-            refused = self._refuse(mover.cls, code, newest, prediction, cost, for_gain=for_gain)
+            refused = self._refuse(mover.cls, code, effect, prediction, cost, for_gain=for_gain)
         if code in (_NO_NODE, _UNPREDICTED):
             return Verdict(prediction, _NOTHING, _NOTHING, {}, refused)
-        gain, best = effects.gain, effects.best
+        gain, best = tuple(self._gain.tolist()), tuple(self._best.tolist())
         if refused is None:
-            return Verdict(prediction, gain, best, effects.by_strategy(), None)
-        vain = tuple(newest.vain[: newest.vain_count]) if for_gain else ()
+            return Verdict(prediction, gain, best, self._by_strategy(), None)
+        vain = tuple(effect.vain[: effect.vain_count]) if for_gain else ()
         return Verdict(prediction, gain, best, {}, refused, vain)
 
     def refusal_of(self, cls: int, look: core.RefusedRow) -> Refusal:
@@ -171,18 +215,18 @@ class Judge:
 
     def unwanted(self, pod: int, prediction: Prediction) -> Refusal | None:
         """Return a refusal if the replacement of ``pod`` may land on a node to avoid; else None."""
-        effects, chance = self.effects, view_of(prediction.probability)
-        mover = effects.mover(int(self._view.snapshot.pods.cls[pod]))
+        mover = self.mover(int(self._view.snapshot.pods.cls[pod]))
         move = PodMove(pod, mover.cls, mover.replacement, -1, view_of(prediction.nodes))
-        bench, foreign = effects.bench, mover.foreign
-        code = find_unwanted(bench.demands, move, chance, foreign, bench.effect)
-        return self._refuse(mover.cls, code, bench.effect, prediction, 1.0) if code else None
+        chance, effect = view_of(prediction.probability), self._effect
+        code = find_unwanted(self.bench.demands, move, chance, mover.foreign, effect)
+        return self._refuse(mover.cls, code, effect, prediction, 1.0) if code else None
 
     def _refuse_trade(
         self, effect: MoveEffect | core.RefusedRow, prediction: Prediction
     ) -> Refusal:
         """Return which strategies gain, and which lose in the entry that decides, with numbers; or that none gains."""
-        shares = sorted(self.effects.shares(effect).items())
+        columns = zip(self._keys, effect.shares, effect.named, strict=False)
+        shares = [(key, gain) for key, gain, named in columns if named]
         deciding = min((key[0] for key, gain in shares if gain < -TOLERANCE), default=len(Entry))
         better, worse = (
             [
@@ -195,3 +239,184 @@ class Judge:
         if better and worse:
             return Refusal.of(Why.TRADE, landing=prediction, better=better, worse=worse)
         return Refusal.of(Why.NOTHING_BETTER, landing=prediction)
+
+    # -- for the core ------------------------------------------------------------------------------------
+
+    def mover(self, cls: int) -> Mover:
+        """Return a class as the core moves it."""
+        known = self.bench.movers[cls]
+        if known is None:
+            if len(self._kept) >= _KEPT:
+                for mover in self._kept:
+                    self.bench.movers[mover.cls] = None
+                self._kept.clear()
+            known = self.bench.movers[cls] = self._lower(cls)
+            self._kept.append(known)
+        return known
+
+    def promising(self, cls: int, terms: Sequence[int]) -> Mover:
+        """Return a class with the rules of only some terms, to be asked what it promises."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        rules = _rules_of(cls, replacement, [self._numbered[index] for index in terms])
+        mine = view_of(self._mine[cls])
+        return Mover(cls, replacement, rules, rules, mine, None, leaves=True, gone=False)
+
+    def lower(self, cls: int) -> Mover:
+        """Return a class with its replacement lowered."""
+        mover = self.mover(cls)
+        if mover.pod is None:
+            if len(self._ready) >= _KEPT_READY:
+                for other in self._ready:
+                    other.pod = None
+                self._ready.clear()
+            self._ready.append(mover)
+        lowered = self._view.scheduler.lower(self._view.state, mover.replacement)
+        mover.pod, mover.cluster = lowered
+        return mover
+
+    def judge_feeding(
+        self, mover: Mover, pod: int, node: int, cost: float, in_place: bool, for_gain: bool
+    ) -> int:
+        """Judge a move whose room pending pods may take; return -1 if none may."""
+        pending, state = self._view.scheduler.pending, self._view.state
+        if not (concerned := pending.find_concerned(state, pod)):
+            return -1
+        prediction = pending.foresee_with(state, pod, concerned)
+        return self._judge_given(mover, prediction, pod, node, cost, in_place, for_gain=for_gain)
+
+    def _judge_given(
+        self,
+        mover: Mover,
+        prediction: Prediction,
+        pod: int,
+        node: int,
+        cost: float,
+        in_place: bool,
+        *,
+        for_gain: bool,
+    ) -> int:
+        """Judge a move with this prediction, see :func:`~rebalancer.core.moves.judge_landings`."""
+        bench = self.bench
+        bench.takers = prediction.takers
+        write_landings(mover.cluster.landings, prediction)
+        if prediction.unmodelled:
+            return _UNPREDICTED
+        with self._taking(prediction) as added:
+            return core.judge_landings(bench, mover, pod, node, added, cost, in_place, for_gain)
+
+    def _lower(self, cls: int) -> Mover:
+        snapshot = self._view.snapshot
+        replacement = snapshot.classes[cls].replacement
+        foreign = snapshot.foreign_nodes(replacement)
+        return Mover(
+            cls,
+            replacement,
+            _rules_of(cls, replacement, self._numbered),
+            _rules_of(cls, replacement, [(0, self._guard)]),
+            view_of(self._mine[cls]),
+            None if foreign is None else view_of(np.ascontiguousarray(foreign)),
+            leaves=not snapshot.classes[cls].restarts,
+            gone=snapshot.waits(cls),
+        )
+
+    @contextmanager
+    def _taking(self, prediction: Prediction) -> Iterator[Any]:
+        """Place the pending pods that take the freed room; yield what they add to each term (T,).
+
+        A pending pod may fix a rule by its landing: that is no gain of the move.
+        """
+        if not prediction.takers:
+            yield self.bench.nothing
+            return
+        taking = {int(self._view.state.cls_of[taker.pod]) for taker in prediction.takers}
+        before = self._values_of(taking)
+        with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
+            yield view_of(np.maximum(0.0, self._values_of(taking) - before))
+
+    def _values_of(self, classes: Iterable[int]) -> Floats:
+        """Return of each term (T,) a value that changes as its potential does while pods of ``classes`` come."""
+        return np.array([weighted.term.value_for(classes) for weighted in self._terms], float)
+
+    # -- what it changes ---------------------------------------------------------------------------
+
+    def _changes(self) -> Floats:
+        """Return the change of each entry at each landing (3, K) by the newest move; negative is better."""
+        landings = self._effect.landings
+        changes = np.asarray(self._effect.changes)[: _ENTRIES * landings]
+        return changes.reshape(_ENTRIES, landings).copy()
+
+    def _by_strategy(self) -> dict[str, float]:
+        """Return the expected gain of each strategy that may move the pod, in the entry that decides."""
+        deciding = int(self._changes().any(axis=1).argmax())
+        first = deciding * len(self._strategies)
+        values, named = self._shares.tolist(), self._named.tolist()
+        return {
+            name: values[place]
+            for name in self._in_order
+            if named[place := first + self._strategies.index(name)] == _MINE
+        }
+
+    def on_nodes(self, pod: int, node: int, nodes: Int32s) -> Floats:
+        """Return the change of each entry (3, K) if ``pod`` moves from ``node`` to each of ``nodes``.
+
+        Infinite where a satisfied hard rule would be violated. Pending pods that would take freed room are ignored.
+        """
+        mover, effect = self.mover(int(self._view.state.cls_of[pod])), self._effect
+        to = view_of(np.ascontiguousarray(nodes, np.int32))
+        move = PodMove(pod, mover.cls, mover.replacement, node, to)
+        evenly, nothing = np.full(len(nodes), 1 / max(1, len(nodes))), self.bench.nothing
+        find_effect(
+            self.bench.terms, mover.rules, move, view_of(evenly), mover.mine, nothing, effect
+        )
+        changes = self._changes()
+        if find_broken(mover.guards, move, effect):
+            changes[0, np.asarray(effect.broken)[: len(nodes)] > TOLERANCE] = np.inf
+        return changes
+
+
+def _demands(view: View, threshold: Threshold) -> Demands:
+    """Return what the policy asks of a move."""
+    nodes = view.snapshot.nodes
+    avoided = nodes.avoided if nodes.avoided is not None else np.zeros(len(nodes), bool)
+    return Demands(
+        threshold.better,
+        threshold.worse,
+        threshold.harmless,
+        threshold.pods,
+        threshold.imbalance,
+        view_of(np.ascontiguousarray(nodes.leaving)),
+        view_of(np.ascontiguousarray(avoided)),
+    )
+
+
+def _find_mine(terms: Sequence[WeightedTerm], classes: int) -> Bools:
+    """Return whether the strategy of each term may move pods of each class (C, T)."""
+    mine = np.ones((classes, len(terms)), bool)
+    for index, of in enumerate(terms):
+        mine[list(of.resting), index] = False
+        if of.selected is not None:
+            mine[:, index] &= of.selected.classes
+        mine[:, index] &= not of.held
+    return mine
+
+
+def _rules_of(cls: int, replacement: int, terms: Sequence[tuple[int, Term]]) -> RulesOfMove:
+    """Return the rules of ``terms``, each with its number, that a move between two classes may change."""
+    named = [
+        (index, rule, weight)
+        for index, term in terms
+        for rule, weight in term.rules_of_move(cls, replacement)
+    ]
+    return RulesOfMove(
+        [rule for _, rule, _ in named],
+        view_of(np.array([index for index, _, _ in named], np.int64)),
+        view_of(np.array([weight for _, _, weight in named], float)),
+    )
+
+
+def signs(changes: Floats) -> Floats:
+    """Return per landing (K,) -1 if the cost improves, +1 if it gets worse, 0 if it is equal; entries compared in order."""
+    decided = np.zeros(changes.shape[1])
+    for entry in changes[::-1]:
+        decided = np.where(entry != 0, np.sign(entry), decided)
+    return decided

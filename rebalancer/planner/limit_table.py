@@ -98,25 +98,6 @@ class LimitTable:
         )
 
 
-def with_counters(
-    limits: core.LimitArrays, used: Ints, most: Ints, spared: Ints
-) -> core.LimitArrays:
-    """Return the same limits with copies of what changes, see there."""
-    return core.LimitArrays(
-        view_of(used.copy()),
-        limits.owners,
-        limits.counter,
-        view_of(most.copy()),
-        limits.strategy,
-        limits.of_ready,
-        limits.of_open,
-        limits.closed,
-        limits.of_class,
-        limits.of_node,
-        view_of(spared.copy()),
-    )
-
-
 def _lower_lists(lists: Sequence[Sequence[tuple[int, int]]]) -> core.LimitLists:
     start = np.cumsum([0, *map(len, lists)])
     pairs = np.array([pair for of in lists for pair in of], np.int64).reshape(-1, 2)

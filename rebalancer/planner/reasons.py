@@ -21,7 +21,7 @@ from rebalancer.plan.plan import (
     UnmetRule,
 )
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.problem import Pair
+from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import Refusal, ShownRefusal, Why
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.policy.model import Eagerness
@@ -151,7 +151,7 @@ def skips_of(
 
     ``why_left`` returns why the search has left a pair. The state is the one after the plan.
     """
-    left, why = _find_left(draft), _find_unselected(draft)
+    left, why = _find_left(draft)
     why |= _waiting(draft)
     why |= {pair: one for pair in pairs & left.keys() if (one := why_left(pair)) is not None}
     of_place = {w.strategy for w in draft.terms if w.term.cause is Cause.PLACE}
@@ -216,36 +216,30 @@ def _pods_on(draft: Draft, pairs: AbstractSet[Pair]) -> Iterator[tuple[Pair, lis
             yield (int(of.cls[mine[0]]), int(of.node[mine[0]])), mine.tolist()
 
 
-def _find_left(draft: Draft) -> dict[Pair, str]:
-    """Return pair -> first strategy, for the pairs that terms still have as candidates."""
+def _find_left(draft: Draft) -> tuple[dict[Pair, str], dict[Pair, RefusedMove]]:
+    """Return the pairs that terms still have as candidates: pair -> first strategy, and why no strategy may move it.
+
+    That is because of its ``select``, or while it is held or rests.
+    """
     strategies: dict[Pair, str] = {}
-    for weighted in draft.terms:
-        rows = weighted.selected_rows(weighted.term.candidates())
-        for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
-            strategies.setdefault(pair, weighted.strategy)
-    return strategies
-
-
-def _find_unselected(draft: Draft) -> dict[Pair, RefusedMove]:
-    """Return the candidates that no term may move, because of its strategy's ``select``, or while it is held."""
     refusals: dict[Pair, RefusedMove] = {}
-    may_move: set[Pair] = set()
-    restricted = draft.problem.held or any(w.selected is not None or w.resting for w in draft.terms)
-    for weighted in draft.terms if restricted else ():
-        rows = weighted.term.candidates()
+    for weighted in draft.terms:
+        rows, strategy = weighted.term.candidates(), weighted.strategy
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
             if weighted.may_move(*pair):
-                may_move.add(pair)
-            elif weighted.held:
-                why = Refusal.of(Why.ZONE_CLOSED, zone=draft.problem.held)
-                refusals.setdefault(pair, RefusedMove(weighted.strategy, why))
-            elif (until := weighted.resting.get(pair[0])) is not None:
-                why = Refusal.of(Why.COOLS_DOWN, until=until)
-                refusals.setdefault(pair, RefusedMove(weighted.strategy, why))
-            else:
-                why = Refusal.of(Why.NOT_SELECTED, strategy=weighted.strategy)
-                refusals.setdefault(pair, RefusedMove(weighted.strategy, why))
-    return {pair: refusal for pair, refusal in refusals.items() if pair not in may_move}
+                strategies.setdefault(pair, strategy)
+            elif pair not in refusals:
+                refusals[pair] = RefusedMove(strategy, _find_unselected(draft, weighted, pair[0]))
+    return strategies, {pair: why for pair, why in refusals.items() if pair not in strategies}
+
+
+def _find_unselected(draft: Draft, weighted: WeightedTerm, cls: int) -> Refusal:
+    """Return why a strategy may not move a class that its term has as a candidate."""
+    if weighted.held:
+        return Refusal.of(Why.ZONE_CLOSED, zone=draft.problem.held)
+    if (until := weighted.resting.get(cls)) is not None:
+        return Refusal.of(Why.COOLS_DOWN, until=until)
+    return Refusal.of(Why.NOT_SELECTED, strategy=weighted.strategy)
 
 
 def _waiting(draft: Draft) -> dict[Pair, RefusedMove]:

@@ -154,7 +154,7 @@ class _Pass:
         with_marks = _LADDER_BY_USE if any(one.term.unseen for one in terms) else _LADDER_WITH_MARKS
         self._ladder = with_marks if draft.settings.steer else _LADDER
         judge = Judge(draft.view, terms, guard, draft.settings.threshold)
-        self.candidates = CandidateRows(draft, terms, judge.effects, effort)
+        self.candidates = CandidateRows(draft, terms, judge, effort)
         self.examination = Examination(draft, terms, judge, self.candidates, effort)
         commit = Commit(draft, terms, observed, most_landings)
         self._commit = commit

@@ -14,9 +14,8 @@ from itertools import chain
 import numpy as np
 
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.effects import signs
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.judge import Judge
+from rebalancer.planner.judge import Judge, signs
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.steering import Steering
 from rebalancer.snapshot.columns import Bools, Int32s
@@ -75,7 +74,7 @@ class LandingSteer:
 
     def _worst(self, nodes: Int32s, pod: int, node: int, open_: Bools) -> Int32s:
         """Return the nodes to mark where marks are too few to leave one only: those on which a pod balances least, its own first."""
-        changes = self._judge.effects.on_nodes(pod, node, nodes)
+        changes = self._judge.on_nodes(pod, node, nodes)
         change = np.where(open_ & (changes[0] <= 0), np.round(changes[2], 9), np.inf)
         order = np.lexsort((nodes, -change, nodes != node))[: self._most]
         return np.sort(nodes[order[change[order] > change.min(initial=np.inf)]])
@@ -91,7 +90,7 @@ class LandingSteer:
         places = np.flatnonzero(open_ & (marks <= self._most))
         if not len(places):
             return []
-        changes = np.round(self._judge.effects.on_nodes(pod, node, nodes[places]), 9)
+        changes = np.round(self._judge.on_nodes(pod, node, nodes[places]), 9)
         decisive = changes[:entries][::-1]
         order = np.lexsort((nodes[places], changes[2], marks[places], *decisive))
         fixes = signs(changes[:entries])[order] < 0

@@ -260,11 +260,12 @@ def test_moves_that_make_room_in_one_wave_are_as_many_as_may_be_in_flight(number
     assert moves == 4
 
 
-def test_a_copy_before_the_first_move_counts_for_itself():
+def test_what_is_taken_back_does_not_count():
     draft = draft_of([*map(node, NODES), *workload("web", NODES)], settings=TWO)
-    before, used = draft.allowance.copy(), draft.allowance
-    pods = draft.snapshot.pods
+    allowance, pods = draft.allowance, draft.snapshot.pods
     for pod in range(2):
-        used.spend(int(pods.cls[pod]), int(pods.node[pod]), "duplicates")
-    assert used.full()
-    assert not before.full()
+        allowance.spend(int(pods.cls[pod]), int(pods.node[pod]), "duplicates")
+    assert allowance.full()
+    draft.begin_again()
+    assert not draft.allowance.full()
+    assert draft.allowance.left("duplicates") == allowance.per_run

@@ -93,7 +93,7 @@ def named(rows):
 def check_candidates(candidates, draft):
     """What rules promise; balance is asked about when it is a pair's turn."""
     judge = Judge(draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold)
-    afresh = CandidateRows(draft, draft.enforced, judge.effects, Effort())
+    afresh = CandidateRows(draft, draft.enforced, judge, Effort())
     kept, fresh = ({one.pair: one for one in of.promises()} for of in (candidates, afresh))
     for pair in {*kept, *fresh}:
         if candidates._stale[pair[0]]:
