@@ -172,9 +172,9 @@ bench-decisions: $(STAMP)  ## peer, ours and the proven optimum on a real contro
 cluster: $(STAMP)  ## leave a real control plane running; DRIFT=article|zone-back|new-nodes|drained-return; CLOUD=1: with machines of moto
 	$(BIN)/python -m tests.controlplane up $(if $(CLOUD),--cloud) $(if $(DRIFT),--drift $(DRIFT)) $(if $(NODES),--nodes $(NODES)) --seed $(or $(SEED),0)
 
-COMPILE := $(BIN)/uv pip compile --quiet --no-header --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --no-header --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links
 requirements: $(STAMP)  ## renew the hash-pinned requirements
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
 	$(COMPILE) --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 	$(COMPILE) --constraint requirements-dev.txt --extra aws --output-file image/requirements.txt pyproject.toml
 	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
@@ -208,7 +208,7 @@ evidence: $(STAMP)  ## docs/evidence.md: hours, goes on where it was stopped; ON
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target build/solvers -r benchmarks/room/requirements.txt
 	PYTHONPATH=build/solvers $(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
 
-audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json; STRICT=1: what is not judged fails, too
+audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json where it is; STRICT=1: what is not judged fails, too
 	@test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/audit/requirements.txt
 	@$(VENV)/audit/bin/python -m tests.audit $(if $(STRICT),--strict)

@@ -6,33 +6,39 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from image import licences
+from image import libraries, licences
 
 FILE = Path("usr/share/kube-rebalancer/sbom.json")
 
 
-def write_contents(root: Path, packages: Path, libraries: Mapping[str, Path]) -> None:
-    """Write the list of the distributions in ``packages``, the interpreter and ``libraries`` under ``root``.
+def write_contents(root: Path, packages: Path, copied: Mapping[str, Path]) -> None:
+    """Write the list of the distributions in ``packages``, the interpreter and the libraries ``copied`` under ``root``.
 
-    Each with its licence.
+    Each with its licence, and with the name by which scanners know it. The licence texts of the libraries are written, too.
 
     Raises:
         UnknownLicenceError: the licence of one is not known, or not among those that are allowed.
     """
+    version = platform.python_version()
+    owners = {name: libraries.find_package(path) for name, path in copied.items()}
+    libraries.copy_licences(root, filter(None, owners.values()))
     components = [
         {
             "type": "platform",
             "name": platform.python_implementation(),
-            "version": platform.python_version(),
+            "version": version,
+            "cpe": f"cpe:2.3:a:python:python:{version}:*:*:*:*:*:*:*",
+            **_hashed(Path(sys.executable).resolve()),
             **_licensed(licences.INTERPRETER),
         },
         *_distributions(packages),
-        *(_library(name, path) for name, path in sorted(libraries.items())),
-        *(_library(path.name, path) for path in sorted(packages.glob("*.libs/*.so*"))),
+        *(_library(name, path, owners[name]) for name, path in sorted(copied.items())),
+        *(_library(path.name, path, None) for path in sorted(packages.glob("*.libs/*.so*"))),
     ]
     listed = {
         "bomFormat": "CycloneDX",
@@ -62,14 +68,20 @@ def _distributions(packages: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _library(name: str, path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+def _library(name: str, path: Path, owner: libraries.Package | None) -> dict[str, Any]:
+    known = {} if owner is None else {"version": owner.version, "purl": owner.purl}
     return {
-        "type": "file",
+        "type": "file" if owner is None else "library",
         "name": name,
-        "hashes": [{"alg": "SHA-256", "content": digest}],
+        **known,
+        **_hashed(path),
         **_licensed(licences.of_library(name)),
     }
+
+
+def _hashed(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"hashes": [{"alg": "SHA-256", "content": digest}]}
 
 
 def _licensed(expression: str) -> dict[str, Any]:

@@ -1,18 +1,79 @@
-"""The shared libraries that an interpreter and its extension modules need, according to ldd."""
+"""The shared libraries that an interpreter and its extension modules need, according to ldd, and their packages."""
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
 
 _TO = Path("usr/lib")
 """One of the places where every dynamic loader looks, whatever the distribution."""
 _NAMED = re.compile(r"^\s+(\S+) => (/\S+) \(0x", re.MULTILINE)
 _LOADER = re.compile(r"^\s+(/\S*/ld-\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s+(\S+) => not found", re.MULTILINE)
+_DOCS = Path("/usr/share/doc")
+
+
+class Package(NamedTuple):
+    """A package of Debian, or of a distribution made from it."""
+
+    name: str
+    version: str
+    architecture: str
+    source: str
+
+    @property
+    def purl(self) -> str:
+        """Its package URL, by which scanners know it."""
+        system = platform.freedesktop_os_release()
+        name, version = self.name, quote(self.version, safe="")
+        of = f"{system['ID']}-{system.get('VERSION_ID', '')}".rstrip("-")
+        more = f"arch={self.architecture}&distro={of}&upstream={self.source}"
+        return f"pkg:deb/{system['ID']}/{name}@{version}?{more}"
+
+
+def find_package(path: Path) -> Package | None:
+    """Return the package that has a file; None if there is no dpkg, or no package of its has the file."""
+    program = shutil.which("dpkg-query")
+    if program is None:
+        return None
+    real = path.resolve()
+    # /lib may be a link to /usr/lib, and dpkg knows a file by the path that its package says.
+    short = [Path("/") / real.relative_to("/usr")] if real.is_relative_to("/usr") else []
+    for each in (path, real, *short):
+        found = _ask(program, "--search", str(each))
+        if found:
+            owner = found.partition(": ")[0].partition(", ")[0]
+            form = "${Package} ${Version} ${Architecture} ${source:Package}\n"
+            said = _ask(program, "--show", f"--showformat={form}", owner)
+            return Package(*said.split("\n", 1)[0].split())
+    return None
+
+
+def _ask(program: str, *arguments: str) -> str:
+    done = subprocess.run(  # noqa: S603
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    return done.stdout if done.returncode == 0 else ""
+
+
+def copy_licences(root: Path, packages: Iterable[Package]) -> None:
+    """Copy the licence texts of packages below ``root``, those that this machine has."""
+    for name in sorted({one.name for one in packages}):
+        text = _DOCS / name / "copyright"
+        if text.is_file():
+            to = root / text.relative_to("/")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(text, to)
 
 
 def copy(root: Path) -> dict[str, Path]:

@@ -249,6 +249,7 @@ _OWN: dict[str, Schema] = {
     "podAnnotations": _TEXTS,
     "rbac": _closed(
         {
+            "admissionPolicy": _FLAG,
             "autoscalers": _FLAG,
             "capacityBuffers": _FLAG,
             "clusterApi": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"},

@@ -81,8 +81,8 @@ PATIENCE = 5.0
     "page_hosts",
     multiple=True,
     metavar="NAME",
-    help="With --show-page or --show-report: also answer under this name, such as that of an Ingress. Repeatable; addresses, "
-    "localhost and names of Services are answered anyway, others are not.",
+    help="Also answer under this name, such as that of an Ingress. Repeatable; addresses, localhost and names of Services are "
+    "answered anyway; under others only health is.",
 )
 @takes(
     RunOptions,

@@ -1,6 +1,6 @@
 """The HTTP client: paths in, bytes out, with time-outs, retries and a limit of concurrent requests.
 
-Only ``rebalancer.kube.node_pods`` uses its method ``delete`` (a test checks that).
+Only ``rebalancer.machines.interruption.steps.pods`` uses its method ``delete`` (a test checks that).
 """
 
 from __future__ import annotations

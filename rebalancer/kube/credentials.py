@@ -10,8 +10,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -359,10 +361,21 @@ def _from_kubeconfig(choice: ContextChoice, environ: Mapping[str, str], call: Ca
             _run_plugin(load, config, choice, call)
     if choice.server.startswith("http://"):
         config.tls_server_name = None
+        if not _is_this_machine(choice.server):
+            # As kubectl: everybody on the way would read them.
+            config.api_key, config.refresh_api_key_hook = {}, None
     else:
         _check_authority(config.ssl_ca_cert, choice)
     _set_proxy(config, choice.proxy, environ)
     return config
+
+
+def _is_this_machine(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_authority(file: str | None, choice: ContextChoice) -> None:

@@ -66,8 +66,8 @@ def parse_address(text: str) -> tuple[str, int]:
     return parts.hostname or "", port
 
 
-_FOR_ALL_HOSTS = ("/healthz", "/readyz", "/metrics")
-"""Paths that name neither pods nor nodes."""
+_FOR_ALL_HOSTS = ("/healthz", "/readyz")
+"""Paths that name nothing of the cluster."""
 
 
 def is_own_host(text: str, hosts: Collection[str]) -> bool:
@@ -101,7 +101,7 @@ def answer_requests(
 ) -> Iterator[int]:
     """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
 
-    ``hosts``: names under which people reach it, see :func:`is_own_host`; others get 421, but for health and metrics.
+    ``hosts``: names under which people reach it, see :func:`is_own_host`; others get 421, but for health.
 
     Raises:
         PolicyError: the address cannot be used.

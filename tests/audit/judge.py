@@ -34,9 +34,9 @@ class Verdict:
             yield f"audit: {self.judged} packages judged, {len(self.open)} open vulnerabilities"
 
 
-def judge(found: Mapping[str, Any], vex: Mapping[str, Any]) -> Verdict:
-    """Judge the JSON of pip-audit by an OpenVEX document."""
-    said = dict(_statements(vex))
+def judge(found: Mapping[str, Any], vex: Mapping[str, Any] | None) -> Verdict:
+    """Judge the JSON of pip-audit by an OpenVEX document, if there is one."""
+    said = {} if vex is None else dict(_statements(vex))
     judged, unjudged, opened, answered = 0, [], [], []
     for package in found["dependencies"]:
         if "skip_reason" in package:

@@ -228,6 +228,22 @@ def test_agents_have_no_policy_where_nobody_wants_it(version):
     assert one(manifests, "DaemonSet")
 
 
+def test_accounts_are_limited_to_fields_only_where_the_cluster_can():
+    wanted = {"rbac": {"admissionPolicy": True}}
+    with pytest.raises(HelmError, match=r"1\.29\.9 has no ValidatingAdmissionPolicy"):
+        render(wanted, "--kube-version=1.29.9")
+    policies = [
+        each
+        for each in render({**wanted, "drain": {"enabled": True}}, "--kube-version=1.30.0")
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert len(policies) == 3
+    for policy in policies:
+        ((condition),) = policy["spec"]["matchConditions"]
+        for account in (NAME, f"{NAME}-drain"):
+            assert f':{account}"' in condition["expression"]
+
+
 def test_a_strategy_that_is_off_by_default_is_used_where_it_is_named(tmp_path):
     policy = policy_of(render({"strategies": {"leaving": {"leadTime": "2h"}}}), tmp_path).policy
     assert policy.strategies["leaving"].params.model_dump()["lead_time"].total_seconds() == 7200
@@ -764,7 +780,7 @@ def test_a_deployment_has_the_rights_of_a_run_and_arguments_that_serve_knows():
     assert arguments[0] == "serve"
     assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
     assert f"--lease=rebalancing/{NAME}" in arguments
-    assert "--show-report" not in arguments
+    assert not [argument for argument in arguments if argument.startswith("--show-")]
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -882,6 +898,7 @@ CHANGED = {
     "podLabels": {"l": "pod"},
     "podAnnotations": {"a": "pod"},
     "usage.secretName": "prometheus-reader",
+    "rbac.admissionPolicy": True,
     "rbac.autoscalers": True,
     "rbac.capacityBuffers": True,
     "rbac.clusterApi": "clusters",

@@ -152,6 +152,11 @@ def test_the_image_built_twice_has_one_digest_and_every_part_a_licence(tmp_path,
     listed = json.loads((folder / contents.FILE).read_text())["components"]
     assert all(one["licenses"][0]["expression"] for one in listed)
     assert {"platform", "library", "file"} == {one["type"] for one in listed}
+    # What a scanner needs to know the interpreter and the libraries of the system by.
+    assert listed[0]["cpe"].startswith("cpe:2.3:a:python:python:3.")
+    (libc,) = (one for one in listed if one["name"] == "libc.so.6")
+    assert libc["purl"].startswith("pkg:deb/")
+    assert (folder / "usr/share/doc/libc6/copyright").is_file()
 
 
 def test_the_licence_of_every_dependency_is_known_and_allowed():
@@ -210,6 +215,30 @@ def test_a_library_that_is_not_listed_ends_the_build():
         licences.UnknownLicenceError, match=r"libnew\.so\.1: its licence is not known"
     ):
         licences.of_library("libnew.so.1")
+
+
+def test_a_package_is_named_as_scanners_know_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "platform.freedesktop_os_release", lambda: {"ID": "debian", "VERSION_ID": "12"}
+    )
+    package = libraries.Package("libstdc++6", "1:12.2.0-14+deb12u1", "arm64", "gcc-12")
+    assert package.purl == (
+        "pkg:deb/debian/libstdc++6@1%3A12.2.0-14%2Bdeb12u1?arch=arm64&distro=debian-12&upstream=gcc-12"
+    )
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert libraries.find_package(tmp_path) is None
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no machine with dpkg")
+def test_a_file_is_found_in_its_package_by_whichever_path(tmp_path):
+    found = libraries.find_package(Path("/usr/bin/dpkg-query"))
+    assert found is not None
+    assert (found.name, found.source) == ("dpkg", "dpkg")
+    (tmp_path / "lib").symlink_to("/usr/bin")
+    assert libraries.find_package(tmp_path / "lib" / "dpkg-query") == found
+    assert libraries.find_package(tmp_path / "nobody-s") is None
+    libraries.copy_licences(tmp_path, [found, found])
+    assert (tmp_path / "usr/share/doc/dpkg/copyright").is_file()
 
 
 def test_the_libraries_of_this_interpreter_are_known(tmp_path):

@@ -40,20 +40,21 @@ READS = {
 }
 FOLLOWS = {f"watch {rule.partition(' ')[2]}" for rule in READS if rule.startswith("list ")}
 _EVENTS = "create events.events.k8s.io"
-_STATE = {"get leases.coordination.k8s.io", "update leases.coordination.k8s.io"} | {
-    "get configmaps",
-    "update configmaps",
-}
+OWN = "rebalancing/rebalancer-kube-rebalancer"
+"""Namespace and name of Roles, and how the names of the release's objects begin there."""
+_NAMED = OWN.partition("/")[2]
+_LEASE = {f"{verb} leases.coordination.k8s.io/{_NAMED}" for verb in ("get", "update")}
+_STATE = _LEASE | {f"{verb} configmaps/{_NAMED}-memory" for verb in ("get", "update")}
 _DEFAULT = {
     # A run that moves pods: it reads, follows what it has read, evicts, and says so.
     RELEASE: {*READS, *FOLLOWS, "get pods", "create pods/eviction", _EVENTS},
     f"{RELEASE}-observe": READS,
     # Its Lease, and its memory: one object each.
-    "rebalancer-kube-rebalancer": _STATE,
+    OWN: _STATE,
 }
 _CHANGES_NODES = {"get nodes", "patch nodes"}
-_MACHINES = {"get configmaps", "update configmaps"}
-_KEPT = "rebalancer-kube-rebalancer-machines"
+_MACHINES = {f"{verb} configmaps/{_NAMED}-machines" for verb in ("get", "update")}
+_KEPT = f"{OWN}-machines"
 _SIGNALS: dict[str, Any] = {"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}
 _ESCALATES: dict[str, Any] = {
     "kind": "Deployment",
@@ -92,14 +93,14 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     (
         "machines of Cluster API are read, in their namespace",
         _CLUSTER_API,
-        {f"{RELEASE}-observe": FOLLOWS, f"{RELEASE}-machines": _READS_MACHINES},
+        {f"{RELEASE}-observe": FOLLOWS, f"clusters/{RELEASE}-machines": _READS_MACHINES},
     ),
     (
         "scale-out changes them",
         {**_CLUSTER_API, "strategies": {"scale-out": {}}},
         {
             f"{RELEASE}-observe": FOLLOWS,
-            f"{RELEASE}-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
+            f"clusters/{RELEASE}-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
             _KEPT: _MACHINES,
         },
     ),
@@ -107,15 +108,14 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         "replace --surge, by people and Jobs, changes them, and the CronJob has no right on them",
         {"rbac": {"clusterApi": "clusters"}, "drain": {"enabled": True}},
         {
-            f"{RELEASE}-drain-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
+            f"clusters/{RELEASE}-drain-machines": {*_READS_MACHINES, *_CHANGES_MACHINES},
             f"{RELEASE}-drain": {
                 *_DEFAULT[RELEASE],
                 *_CHANGES_NODES,
                 "list volumeattachments.storage.k8s.io",
                 "get daemonsets.apps",
-                "get leases.coordination.k8s.io",
-                "update leases.coordination.k8s.io",
             },
+            f"rebalancing/{RELEASE}-drain": _LEASE,
         },
     ),
     (
@@ -231,7 +231,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
     (
         "scheduler.fromConfig",
         {"policy": _SCHEDULER},
-        {f"{RELEASE}-scheduler": {"get configmaps"}},
+        {f"kube-system/{RELEASE}-scheduler": {"get configmaps/packing"}},
     ),
     (
         "serve follows also where it only reports",
@@ -261,9 +261,8 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
                 *_CHANGES_NODES,
                 "list volumeattachments.storage.k8s.io",
                 "get daemonsets.apps",
-                "get leases.coordination.k8s.io",
-                "update leases.coordination.k8s.io",
-            }
+            },
+            f"rebalancing/{RELEASE}-drain": _LEASE,
         },
     ),
     (
@@ -280,7 +279,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
 
 
 def _rights(manifests: list[dict[str, Any]]) -> dict[str, set[str]]:
-    """Return role -> what it allows; a Role and a ClusterRole of one name are one."""
+    """Return role -> what it allows; that of a namespace begins with it."""
     roles = defaultdict[str, set[str]](set)
     for role in manifests:
         if role["kind"] not in ("Role", "ClusterRole"):
@@ -292,11 +291,12 @@ def _rights(manifests: list[dict[str, Any]]) -> dict[str, set[str]]:
                 for resource in rule.get("resources", ())
                 for group in groups
             ]
-            if (names := rule.get("resourceNames", ())) == ["rebalancer-policy"]:
+            if names := rule.get("resourceNames", ()):
                 named = [f"{resource}/{name}" for resource in named for name in names]
             for verb in rule["verbs"]:
                 every = (*named, *rule.get("nonResourceURLs", ()))
-                roles[role["metadata"]["name"]] |= {f"{verb} {what}" for what in every}
+                within = f"{role['metadata']['namespace']}/" if role["kind"] == "Role" else ""
+                roles[within + role["metadata"]["name"]] |= {f"{verb} {what}" for what in every}
     return dict(roles)
 
 
@@ -344,7 +344,7 @@ def test_a_fleet_s_pods_may_write_their_records_and_a_member_may_only_read():
     fleet = {"fleet": {"clusters": clusters}, "policy": policy, "strategies": strategies}
     rights = _rights(render(fleet))
     _printed("several clusters, here", rights)
-    assert rights == {"rebalancer-kube-rebalancer-fleet": {"patch configmaps"}}
+    assert rights == {f"{OWN}-fleet": {f"patch configmaps/{_NAMED}-fleet-status"}}
     member = render({"fleet": {"member": {"enabled": True, "token": True}}})
     _printed("several clusters, in each", _rights(member))
     rules = set().union(*_rights(member).values())

@@ -55,8 +55,9 @@ def test_owners_of_files_are_roles_and_their_paths_are_there():
 
 def test_what_renews_dependencies_reads_the_files_that_pin_them():
     renovate = json.loads((ROOT / "renovate.json").read_text(encoding="utf-8"))
-    assert set(renovate["enabledManagers"]) >= {"pip-compile", "gomod", "dockerfile"}
-    (pattern, build) = renovate["pip-compile"]["managerFilePatterns"]
+    # Not pip-compile: it needs headers, which these files do not have.
+    assert set(renovate["enabledManagers"]) >= {"pip_requirements", "gomod", "dockerfile"}
+    (pattern, build) = renovate["pip_requirements"]["managerFilePatterns"]
     pinned = [
         str(path.relative_to(ROOT))
         for folder in ("image", "tests", "benchmarks")
@@ -64,3 +65,6 @@ def test_what_renews_dependencies_reads_the_files_that_pin_them():
     ]
     for path in [*pinned, "requirements-dev.txt"]:
         assert any(re.search(one.strip("/"), path) for one in (pattern, build)), path
+    (own,) = renovate["customManagers"]
+    found = re.findall(own["matchStrings"][0].replace("?<", "?P<"), (ROOT / "Makefile").read_text())
+    assert found, "what writes the files is pinned, too"

@@ -161,6 +161,8 @@ def write_provenance(source: Source, files: Files, key: Ed25519PrivateKey | None
     """Write where all files that are there come from, and with ``key`` the same signed."""
     subjects = {path.name: digest(path) for path in files.folder.iterdir()}
     pins = {name: digest(path) for name, path in provenance.pinned(source.folder).items()}
+    if files.sbom("image").exists():
+        pins |= provenance.of_machine(files.sbom("image").read_bytes())
     text = provenance.statement(source, subjects, pins)
     files.provenance.write_bytes(text)
     if key is not None:

@@ -70,6 +70,15 @@ def pinned(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in _PINS}
 
 
+def of_machine(listed: bytes) -> dict[str, str]:
+    """Return the interpreter and the libraries of the machine that lie in an image, by its list: name -> SHA-256."""
+    return {
+        f"image/{one['name']}": one["hashes"][0]["content"]
+        for one in json.loads(listed)["components"]
+        if "hashes" in one
+    }
+
+
 def signing_key(environment: Mapping[str, str]) -> Ed25519PrivateKey | None:
     """Return the key in the environment; None if there is none.
 

@@ -282,6 +282,14 @@ _KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 _PEM = _KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
+_LISTED = [
+    {"name": "CPython", "hashes": [{"alg": "SHA-256", "content": "a" * 64}]},
+    {"name": "jinja2", "version": "3"},
+    {"name": "libc.so.6", "hashes": [{"alg": "SHA-256", "content": "b" * 64}]},
+]
+"""Of what is in an image."""
+
+
 def released(folder: Path, key: Ed25519PrivateKey | None) -> Files:
     """A release of two files, made from sources with the pins only."""
     source = folder / "source"
@@ -293,6 +301,7 @@ def released(folder: Path, key: Ed25519PrivateKey | None) -> Files:
     files.folder.mkdir()
     for name in ("one.whl", "two.tgz"):
         (files.folder / name).write_text(name)
+    files.sbom("image").write_text(json.dumps({"components": _LISTED}))
     make.write_provenance(Source(source, _EPOCH, "c" * 40), files, key)
     make.write_sums(files.folder)
     if key is not None:
@@ -304,13 +313,17 @@ def released(folder: Path, key: Ed25519PrivateKey | None) -> Files:
 def test_the_provenance_names_each_file_the_commit_and_the_pins(tmp_path):
     files = released(tmp_path, None)
     said = json.loads(files.provenance.read_bytes())
-    assert [one["name"] for one in said["subject"]] == ["one.whl", "two.tgz"]
-    assert said["subject"][0]["digest"]["sha256"] == make.digest(files.folder / "one.whl")
+    assert [one["name"] for one in said["subject"]] == [
+        "kube-rebalancer-1.2.0-image.cdx.json",
+        "one.whl",
+        "two.tgz",
+    ]
+    assert said["subject"][1]["digest"]["sha256"] == make.digest(files.folder / "one.whl")
     commit, *pins = said["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert commit["digest"] == {"gitCommit": "c" * 40}
-    assert [pin["uri"] for pin in pins] == sorted(
-        f"file:{name}" for name in provenance.pinned(tmp_path)
-    )
+    names = [*provenance.pinned(tmp_path), "image/CPython", "image/libc.so.6"]
+    assert [pin["uri"] for pin in pins] == sorted(f"file:{name}" for name in names)
+    assert {"uri": "file:image/libc.so.6", "digest": {"sha256": "b" * 64}} in pins
 
 
 def test_signed_twice_the_bytes_are_the_same_and_each_signature_is_of_what_it_says(tmp_path):

@@ -65,6 +65,46 @@ def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
     assert authorization(environ) == ("https://one.example:6443", f"Bearer {SECRET}")
 
 
+@pytest.mark.parametrize(
+    ("server", "sent"),
+    [
+        ("http://api.example:8080", False),
+        ("http://localhost.example", False),
+        ("http://10.0.0.1:8080", False),
+        ("http://[2001:db8::1]:8080", False),
+        ("https://api.example", True),
+        ("http://127.0.0.1:8001", True),
+        ("http://[::1]:8001", True),
+        ("http://localhost:8001", True),
+    ],
+)
+@pytest.mark.parametrize("plugin", [False, True])
+def test_no_token_leaves_the_machine_in_clear(
+    tmp_path: Path, server: str, sent: bool, plugin: bool
+) -> None:
+    path = kubeconfig(tmp_path, server)
+    if plugin:
+        said = {
+            "kind": "ExecCredential",
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "status": {"token": SECRET},
+        }
+        script = tmp_path / "plugin"
+        script.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(said)}\nEND\n")
+        script.chmod(0o755)
+        runs = {
+            "apiVersion": said["apiVersion"],
+            "command": str(script),
+            "interactiveMode": "Never",
+        }
+        text = json.loads(path.read_text())
+        path.write_text(json.dumps(text | {"users": [{"name": "u", "user": {"exec": runs}}]}))
+    credentials = find_credentials(file=path, context=None, environ={}, call=call())
+    for _ in range(2):
+        assert credentials.authorization(call()) == (f"Bearer {SECRET}" if sent else None)
+        credentials.renew(call())
+
+
 def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     credentials = in_cluster(environ, service_account(tmp_path), call())

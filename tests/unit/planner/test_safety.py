@@ -115,6 +115,19 @@ def waiting(count, **spec):
             [*workload("big", NAMES * 4), *tenant(12, runs=11)],
             "11 pods wait for a node (1 more are too many of one namespace to count), safety.maxPendingPods allows 10",
         ),
+        # Those of three small ones together are as many as the cluster is to hold up for.
+        (
+            [
+                *NODES,
+                *workload("big", NAMES * 4),
+                *(
+                    pod
+                    for name in ("one", "two", "three")
+                    for pod in workload(name, [""] * 12, namespace=name)
+                ),
+            ],
+            "15 pods wait for a node (21 more are too many of one namespace to count), safety.maxPendingPods allows 10",
+        ),
         # Whoever made a pod with the name of a node that never was has lost nothing.
         (
             [

@@ -159,7 +159,9 @@ def test_it_is_ready_when_it_leads_or_stands_by():
 
 
 def test_the_report_is_shown_only_where_that_is_switched_on():
-    assert "/report" not in Health(HandClock(1000.0), deadline=120).paths()
+    health = Health(HandClock(1000.0), deadline=120)
+    assert set(health.paths()) == {"/healthz", "/readyz", "/metrics"}
+    assert health.folders() == {}
 
 
 def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
@@ -382,17 +384,21 @@ def test_it_answers_under_names_of_its_own(host, own):
     assert is_own_host(host, ["known.example.com"]) == own
 
 
-def test_a_name_of_somebody_else_gets_health_but_no_report():
-    paths = {"/": lambda: Answer(200, b"pods"), "/healthz": lambda: Answer(200, b"ok\n")}
+def test_a_name_of_somebody_else_gets_health_and_nothing_that_names_workloads():
+    paths = {
+        "/": lambda: Answer(200, b"pods"),
+        "/metrics": lambda: Answer(200, b"owners"),
+        "/healthz": lambda: Answer(200, b"ok\n"),
+    }
     with answer_requests(("127.0.0.1", 0), paths, hosts=["known.example.com"]) as port:
         given = {}
         for host in ("known.example.com", "elsewhere.example.com"):
-            for path in ("/", "/healthz", "/other"):
+            for path in ("/", "/metrics", "/healthz", "/other"):
                 connection = HTTPConnection("127.0.0.1", port, timeout=BUSY)
                 connection.request("GET", path, headers={"Host": host})
                 given[host, path] = connection.getresponse().status
                 connection.close()
-    assert list(given.values()) == [200, 200, 404, 421, 200, 421]
+    assert list(given.values()) == [200, 200, 200, 404, 421, 421, 200, 421]
 
 
 def test_answers_may_not_be_framed_or_cached():

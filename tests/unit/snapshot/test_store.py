@@ -118,7 +118,13 @@ def test_what_may_be_secret_and_what_is_only_bulk_is_left_out(kind, item, expect
 
 
 def test_what_is_absent_or_null_stays_so() -> None:
-    for spec in ({}, {"containers": None}, {"containers": []}, {"volumes": None}):
+    specs: list[dict[str, object]] = [
+        {},
+        {"containers": None},
+        {"containers": []},
+        {"volumes": None},
+    ]
+    for spec in specs:
         item = {"spec": spec, "status": {"containerStatuses": [{"state": None}]}, "metadata": None}
         assert json.loads(slim("Pod", json.dumps(item).encode())) == {
             "kind": "Pod",
