@@ -141,17 +141,13 @@ class _Planner:
             [of_set.value(row) for row in order.rows],
             order.count_loose(),
         )
-        self._note_repair(of_set, order)
+        moves = of_set.moves_needed
+        if moves and (pods := order.repaired_after()) is not None:
+            self.repaired.append(RepairedByScaleIn(of_set.workload, moves, pods))
         numbered = list(zip(order.rows, values, order.reasons, strict=True))
         for place, (row, value, why) in reversed(list(enumerate(numbered, 1))):
             if value is not None:
                 yield self._change(row, value, f"{place} of {len(numbered)} to go: {why}")
-
-    def _note_repair(self, of_set: _ReplicaSet, order: _Order) -> None:
-        """Note whether a scale-in repairs rules that are unmet now."""
-        moves = of_set.moves_needed
-        if moves and (pods := order.repaired_after()) is not None:
-            self.repaired.append(RepairedByScaleIn(of_set.workload, moves, pods))
 
     def _change(self, row: int, value: int | None, why: str) -> CostChange:
         snapshot, pods = self.snapshot, self.snapshot.pods
@@ -170,23 +166,15 @@ class _Planner:
             if of_class.controller in _CONTROLLERS and of_class.owner >= 0:
                 key = of_class.namespace, of_class.controller_name, of_class.controller_uid
                 of_controller.setdefault(key, []).append(cls)
-        going = _going(snapshot)
-        spot = _spot(snapshot)
+        nodes = snapshot.nodes
+        # Announced to go, marked to be emptied, or cordoned.
+        going = nodes.leaving | to_be_empty(snapshot) | nodes.unschedulable
+        labels = (nodes.labels.of(node) for node in range(len(nodes)))
+        spot = np.array([is_spot(of) for of in labels], bool)
         for _, classes in sorted(of_controller.items()):
             rows = np.concatenate([self.draft.state.living_of(cls) for cls in classes])
             if len(rows):
                 yield _ReplicaSet(self.draft, np.sort(rows), classes, going, spot)
-
-
-def _going(snapshot: Snapshot) -> Bools:
-    """Return the nodes (N,) that are to be empty: announced to go, marked to be emptied, or cordoned."""
-    nodes = snapshot.nodes
-    return nodes.leaving | to_be_empty(snapshot) | nodes.unschedulable
-
-
-def _spot(snapshot: Snapshot) -> Bools:
-    labels = snapshot.nodes.labels
-    return np.array([is_spot(labels.of(node)) for node in range(len(snapshot.nodes))], bool)
 
 
 @dataclass(slots=True)

@@ -293,14 +293,12 @@ class Emptier:
     def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
         """Return the nodes to empty: those in ``begun`` (N,) and as many others as possible.
 
-        Those worth most come first, or those whose pods need the least room, whatever saves more; with prices, the
-        dearest. ``first`` (N,): these before all others.
+        Those worth most come first, or those whose pods need the least room, with prices the dearest: whatever saves
+        more. ``first`` (N,): these before all others.
         """
         kept, prices = np.flatnonzero(begun).tolist(), self._emptiable.prices
         candidates = list(self._candidates(begun))
-        orders = [np.zeros(len(begun)), self._pods.load]
-        if prices is not None:
-            orders.append(-prices.known)
+        orders = [np.zeros(len(begun)), self._pods.load if prices is None else -prices.known]
         needed = max(1, self._emptiable.needed)
         most = int(np.count_nonzero(self._emptiable.counted)) - needed
         tried = []
@@ -381,8 +379,11 @@ class Emptier:
         nodes = np.zeros(len(like), bool)
         nodes[list(chosen)] = True
         why = {node: why for node, why in self._why.items() if not nodes[node]}
+        prices = self._emptiable.prices
         for node in chosen:
-            pods, price = len(self._pods.on(node)), self._price_text(node)
+            pods, price = len(self._pods.on(node)), ""
+            if prices is not None and not np.isnan(prices.hourly[node]):
+                price = f"; its price is {prices.hourly[node]:g} an hour"
             why[node] = (
                 NodeVerdict(
                     NodeCode.EMPTIED,
@@ -395,12 +396,6 @@ class Emptier:
                 )
             )
         return EmptyingChoice(nodes, why)
-
-    def _price_text(self, node: int) -> str:
-        prices = self._emptiable.prices
-        if prices is None or np.isnan(prices.hourly[node]):
-            return ""
-        return f"; its price is {prices.hourly[node]:g} an hour"
 
     def _keep(self, node: int, why: NodeVerdict) -> None:
         self._why[node] = why
@@ -466,7 +461,9 @@ class Emptier:
         if limited and len(nodes) > 1 and sum(len(self._pods.on(n)) for n in nodes) > most:
             return NodeVerdict(NodeCode.NO_PLACE, f"a choice is of nodes with {most} pods at most")
         why = self._trial.failing(nodes)
-        return why and NodeVerdict(NodeCode.NO_PLACE, why.text(self._draft.snapshot))
+        if why is None:
+            return None
+        return NodeVerdict(NodeCode.NO_PLACE, why.text(self._draft.snapshot))
 
 
 def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:

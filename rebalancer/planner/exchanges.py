@@ -192,7 +192,8 @@ class ExchangeWaves:
     def wave(self, wave: Wave) -> list[Chosen]:
         """Return the moves of the best exchange; none if there is none."""
         stuck = self._examination.stuck((Code.NO_ROOM,))
-        codes = {self._code(pair) for pair in stuck}
+        nodes = len(self._draft.snapshot.nodes)
+        codes = {cls * nodes + node for cls, node in stuck}
         for pair in stuck:
             promise = self._candidates.promise(pair)
             if promise is None or promise.pod in self._in_vain:
@@ -204,9 +205,6 @@ class ExchangeWaves:
             if self._left <= 0:
                 break
         return []
-
-    def _code(self, pair: Pair) -> int:
-        return pair[0] * len(self._draft.snapshot.nodes) + pair[1]
 
     def _exchange(self, promise: Promise, stuck: Collection[int]) -> Exchange | None:
         """Return an exchange of the pod of a promise; None if there is none, or none is looked for any more."""

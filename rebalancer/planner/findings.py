@@ -177,11 +177,6 @@ def _active(policy: Policy) -> list[str]:
     return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
 
 
-def _one_observes(policy: Policy, *names: str) -> bool:
-    """Return whether at least one strategy only observes, so that no executed move is counted twice."""
-    return any(policy.mode_of(name) is Mode.OBSERVE for name in names)
-
-
 def _pods_of(policy: Policy, name: str, snapshot: Snapshot) -> Bools:
     return pods_selected(snapshot, policy.select) & pods_selected(
         snapshot, policy.strategies[name].select
@@ -208,7 +203,8 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
         why = strategy.contradiction(snapshot, *params)
         if why is not None:
             yield f"{one} and {other} pull against each other: {why}, and both select {pods}"
-        elif params[0] == params[1] and not _one_observes(policy, one, other):
+        # What a strategy only observes is not counted twice.
+        elif params[0] == params[1] and Mode.OBSERVE not in map(policy.mode_of, (one, other)):
             yield f"{one} and {other} are the same {named[0]}, and both select {pods}: these count twice"
 
 

@@ -109,7 +109,10 @@ class GangPlan:
 
         ``named``: its pods that must leave their nodes because of rules; None: they are determined here.
         """
-        named = self._find_named_of(gang) if named is None else named
+        if named is None:
+            members = self._draft.snapshot.gangs[gang]
+            classes = np.unique(self._draft.snapshot.pods.cls[members])
+            named = self._among(members, self._pairs(classes))
         pods = going(self._draft.snapshot, gang, named)
         why = why_unfit(self._draft, gang) or why_moved(self._draft, pods)
         why = why or why_fails(self._draft.snapshot, pods)
@@ -138,10 +141,6 @@ class GangPlan:
         named = {gang: self._among(snapshot.gangs[gang], pairs) for gang in units}
         named = {gang: pods for gang, pods in named.items() if pods}
         return dict(sorted(named.items(), key=lambda item: (-len(item[1]), item[0])))
-
-    def _find_named_of(self, gang: GangKey) -> list[int]:
-        pods = self._draft.snapshot.gangs[gang]
-        return self._among(pods, self._pairs(np.unique(self._draft.snapshot.pods.cls[pods])))
 
     def _pairs(self, classes: Int32s) -> set[Pair]:
         """Return the pairs of ``classes`` that are asked to move: for less than this, no gang is interrupted."""
@@ -182,7 +181,10 @@ class GangPlan:
         for pod, prediction in zip(pods, landing.predictions, strict=True):
             if pod in move.named and share_on(prediction, int(home[pod])) > BACK:
                 other = self._land(pods, replace(rules, stays=pod))
-                if isinstance(other, Refusal) or not _is_as_good(other, landing):
+                if isinstance(other, Refusal) or any(
+                    gain < best - TOLERANCE
+                    for gain, best in zip(other.gain, landing.gain, strict=True)
+                ):
                     return Refusal.of(Why.OF_POD, pod=pod, why=Refusal.of(Why.OFTEN_BACK))
         return move
 
@@ -240,12 +242,6 @@ class GangPlan:
             with_first = f"goes with {self._draft.snapshot.pod_ref(move.pods[0])}"
             reasons.append(f"{next(filter(None, texts), with_first)}; {whole}")
         return reasons
-
-
-def _is_as_good(landing: TogetherLanding, other: TogetherLanding) -> bool:
-    """Return whether a gang gains as much by one landing as by another."""
-    pairs = zip(landing.gain, other.gain, strict=True)
-    return all(gain >= of_other - TOLERANCE for gain, of_other in pairs)
 
 
 class PlannedUnits:

@@ -74,14 +74,8 @@ def going(snapshot: Snapshot, gang: GangKey, named: Collection[int]) -> list[int
     whole = [*named, *others]
     if is_enough(snapshot, gang, len(others)):
         return list(named)
-    if why_fails(snapshot, whole) and _is_divisible(snapshot, gang):
-        return list(named)
-    return whole
-
-
-def _is_divisible(snapshot: Snapshot, gang: GangKey) -> bool:
-    classes = np.unique(snapshot.pods.cls[snapshot.gangs[gang]]).tolist()
-    return all(snapshot.classes[cls].membership.divisible for cls in classes)
+    divisible = all(_membership(snapshot, pod).divisible for pod in whole)
+    return list(named) if divisible and why_fails(snapshot, whole) else whole
 
 
 def why_fails(snapshot: Snapshot, pods: Sequence[int]) -> Refusal | None:

@@ -175,7 +175,7 @@ def _list_names(names: Iterable[str], all_names: list[str]) -> str:
 def notices(draft: Draft) -> tuple[str, ...]:
     """Return the warnings about a draft, one line each."""
     return (
-        *_of_terms(draft),
+        *(f"{of.strategy}: {note}" for of in draft.terms for note in of.term.notes()),
         *_conflicts(draft),
         *_unreadable(draft.snapshot),
         *filter(
@@ -224,12 +224,6 @@ def _risks_of(snapshot: Snapshot, cls: int) -> Iterator[tuple[Bools, str]]:
         ):
             text = "which external load balancers leave out: from outside nothing reaches it there"
             yield left_out, f"{text} through Service {name} (externalTrafficPolicy: Local)"
-
-
-def _of_terms(draft: Draft) -> list[str]:
-    return [
-        f"{weighted.strategy}: {note}" for weighted in draft.terms for note in weighted.term.notes()
-    ]
 
 
 def _conflicts(draft: Draft) -> list[str]:

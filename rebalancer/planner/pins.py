@@ -22,7 +22,6 @@ from rebalancer.planner.room.items import Item, Items
 from rebalancer.planner.trial import Trial
 from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.columns import Bools, Floats
-from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import NodePrices
 from rebalancer.snapshot.protect import PASSING, bits_of, names_of
 
@@ -183,7 +182,9 @@ def _settle(
 ) -> bool:
     """Place pods in the state, and those of ``others`` that must make way off ``surplus``; return whether all have a place."""
     snapshot, scheduler, state = draft.snapshot, draft.scheduler, draft.state
-    home, cls_of, size = snapshot.pods.node, snapshot.pods.cls, _shares(snapshot)
+    home, cls_of = snapshot.pods.node, snapshot.pods.cls
+    most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
+    size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
     nodes = set(placing.values())
     beside = [pod for pod in others if state.node_of[pod] == home[pod] and home[pod] in nodes]
     for pod in (*placing, *beside):
@@ -213,13 +214,6 @@ def _others(draft: Draft, pods: Sequence[int], nodes: Sequence[int]) -> list[int
     mine = of.living & np.isin(of.node, nodes) & ~draft.snapshot.per_node
     mine[list(pods)] = False
     return np.flatnonzero(mine).tolist()
-
-
-def _shares(snapshot: Snapshot) -> Floats:
-    """Return which share of the largest node the pods of each class (C,) request."""
-    most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
-    shares: Floats = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
-    return shares
 
 
 def _pins_on(draft: Draft, nodes: Sequence[int]) -> list[int]:
@@ -282,7 +276,7 @@ class _Search:
     _inside: Bools = field(init=False)
     """(N,) the nodes that are held."""
     _order: list[int] = field(init=False)
-    """The nodes that are held: those first from which most pods would have to go."""
+    """The nodes that are held: those first from which most pods would have to go, then those with most of ``pods``."""
     _kinds: dict[int, int] = field(init=False)
     _needs: list[tuple[Bools, Floats]] = field(init=False)
     _apart: int = field(init=False)
@@ -299,7 +293,9 @@ class _Search:
         self._room = FreeRoom(self.draft)
         items = Items(self.draft, ~self._inside)
         away = _others(self.draft, self.pods, self.held)
-        self._order = self._rank_nodes(away)
+        on = snapshot.pods.node
+        moving, staying = Counter(on[away].tolist()), Counter(on[list(self.pods)].tolist())
+        self._order = sorted(self.held, key=lambda node: (-moving[node], -staying[node], node))
         with ExitStack() as stack:
             for pod in (*self.pods, *away):
                 stack.enter_context(self._room.without(items.standing(pod)))
@@ -308,12 +304,6 @@ class _Search:
             self._kinds, self._needs = self._number_kinds(), self._sum_needs()
             self._apart = self._count_apart()
             self._place(0, [])
-
-    def _rank_nodes(self, others: Sequence[int]) -> list[int]:
-        """Return the nodes that are held: most ``others`` first, then most of the pods."""
-        on = self.draft.snapshot.pods.node
-        moving, staying = Counter(on[list(others)].tolist()), Counter(on[list(self.pods)].tolist())
-        return sorted(self.held, key=lambda node: (-moving[node], -staying[node], node))
 
     def _rank(self, item: Item) -> tuple[float, int, bytes, int]:
         """Return the rank of a pod: the largest first, those that are alike one after the other."""

@@ -141,17 +141,13 @@ class _Planned:
 
     def _with(self, problem: Problem, made: Decision, choice: EmptyingChoice) -> Made:
         names = problem.snapshot.nodes.names
-        emptied = _name(names, choice.nodes)
+        emptied = tuple(names[node] for node in np.flatnonzero(choice.nodes).tolist())
         plan = replace(
             made.plan,
             emptied=None if self._of.observed else emptied,
             nodes={names[node]: why for node, why in sorted(choice.verdicts.items())},
         )
         return problem, replace(made, plan=plan)
-
-
-def _name(names: Sequence[str], nodes: Bools) -> tuple[str, ...]:
-    return tuple(names[node] for node in np.flatnonzero(nodes).tolist())
 
 
 def _contribution(problem: Problem, strategy: str) -> Contribution:

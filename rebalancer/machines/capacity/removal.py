@@ -31,7 +31,7 @@ from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Eagerness
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.buffers import find_chunks
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats
 from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import find_marked_by_others
 from rebalancer.snapshot.model import Snapshot
@@ -114,7 +114,8 @@ def _states(draft: Draft) -> Iterator[_Rule]:
     yield _mask(disabled, len(nodes)), RemovalCode.DISABLED, disabled
     # Once its pods are given up, what is left of it can be removed.
     holding = np.zeros(len(nodes), bool)
-    holding[draft.snapshot.pods.node[_movable(draft)]] = True
+    pods = draft.state.unmoved()
+    holding[draft.snapshot.pods.node[pods[~draft.snapshot.per_node[pods]]]] = True
     yield ~nodes.ready & holding, RemovalCode.NOT_READY, "it is not Ready, and pods are on it"
 
 
@@ -153,12 +154,6 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> dict[int, str]:
     }
 
 
-def _exclude_limited(snapshot: Snapshot, capacity: CapacitySettings) -> Iterator[_Rule]:
-    floor, size = Floor(snapshot, capacity), len(snapshot.nodes)
-    texts = {node: why for node in range(size) if (why := floor.why_not(node)) is not None}
-    yield _mask(texts, size), RemovalCode.MIN_TOTAL, texts
-
-
 def _exclude_utilised(
     snapshot: Snapshot, utilisation: Mapping[str, Floats], under: float
 ) -> Iterator[_Rule]:
@@ -185,13 +180,6 @@ def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
         for name, pod in needed.items()
     }
     return _mask(texts, len(snapshot.nodes)), RemovalCode.NEEDED, texts
-
-
-def _movable(draft: Draft) -> Int32s:
-    """Return the living pods that are not bound to their node."""
-    here = draft.state.unmoved()
-    movable: Int32s = here[~draft.snapshot.per_node[here]]
-    return movable
 
 
 def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:
@@ -253,12 +241,14 @@ def removals(
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
     utilisation = utilisation_of(draft)
     others = none if candidates is None else ~candidates
+    floor = Floor(snapshot, capacity)
+    limited = {n: why for n in range(len(none)) if (why := floor.why_not(n)) is not None}
     free = kept_free((one.term for one in draft.enforced), len(none))
     rules = (
         (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
-        *_exclude_limited(snapshot, capacity),
+        (_mask(limited, len(none)), RemovalCode.MIN_TOTAL, limited),
         *_exclude_utilised(snapshot, utilisation, capacity.under),
         _exclude_needed(snapshot, needed),
         (free, RemovalCode.NEEDED, KEPT_FREE),

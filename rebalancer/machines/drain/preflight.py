@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -322,18 +321,16 @@ def ask_server(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) 
 def _ask(client: Client, snapshot: Snapshot, one: PodCheck) -> PodCheck:
     if one.fate is not Fate.EVICT or one.verdict is not DrainVerdict.DRAINABLE:
         return one
-    rehearse = _rehearse_restart if one.method is Method.RESTART else _rehearse_eviction
-    answer = rehearse(client, snapshot, one.pod)
+    pods, namespace = snapshot.pods, snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
+    if one.method is Method.RESTART:
+        answer = _rehearse_restart(client, snapshot, one.pod)
+    else:
+        name, uid = pods.name[one.pod], pods.uid[one.pod]
+        answer = evict(client, namespace, name, uid, dry_run=True)
     if answer.kind in _FINE:
         return one
     verdict, code = _VERDICTS.get(answer.kind, (DrainVerdict.REFUSED, answer.kind.value))
     return replace(one, verdict=verdict, code=code, message=answer.message)
-
-
-def _rehearse_eviction(client: Client, snapshot: Snapshot, pod: int) -> EvictionAnswer:
-    pods = snapshot.pods
-    namespace = snapshot.classes[int(pods.cls[pod])].namespace
-    return evict(client, namespace, pods.name[pod], pods.uid[pod], dry_run=True)
 
 
 def _rehearse_restart(client: Client, snapshot: Snapshot, pod: int) -> EvictionAnswer:
@@ -363,10 +360,12 @@ def with_refusals(
     if not any(_lacks(one) for of in checks for one in of.pods):
         return list(checks)
     state = _after(problem, moves)
-    refusals = _Refusals(problem, state, stays)
     return [
         replace(
-            of, pods=tuple(refusals.with_reason(one) if _lacks(one) else one for one in of.pods)
+            of,
+            pods=tuple(
+                _with_reason(problem, state, stays, one) if _lacks(one) else one for one in of.pods
+            ),
         )
         for of in checks
     ]
@@ -392,32 +391,18 @@ def _after(problem: Problem, moves: Sequence[Move]) -> ClusterState:
     return state
 
 
-class _Refusals:
-    """Runs the scheduler's filters for single pods."""
-
-    def __init__(self, problem: Problem, state: ClusterState, stays: Bools) -> None:
-        self._problem, self._state, self._stays = problem, state, stays
-
-    def with_reason(self, check: PodCheck) -> PodCheck:
-        """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
-        names = self._problem.snapshot.nodes.names
-        model = self._problem.scheduler
-        with self._landing(check.pod) as cls:
-            evaluation = model.evaluate(self._state, cls)
-            full = model.full(self._state, cls) & self._stays
-            full = self._problem.snapshot.without_foreign(full, cls)
-        counts = Counter(
-            text for node in np.flatnonzero(self._stays) for text in evaluation.reasons(node)
-        )
-        said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
-        message = f"{check.message}: {said}" if said else check.message
-        return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))
-
-    @contextmanager
-    def _landing(self, pod: int) -> Iterator[int]:
-        snapshot = self._problem.snapshot
-        with self._problem.scheduler.pending.before_landing(self._state, pod):
-            yield snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+def _with_reason(problem: Problem, state: ClusterState, stays: Bools, check: PodCheck) -> PodCheck:
+    """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
+    snapshot, model = problem.snapshot, problem.scheduler
+    cls = snapshot.classes[int(snapshot.pods.cls[check.pod])].replacement
+    with model.pending.before_landing(state, check.pod):
+        evaluation = model.evaluate(state, cls)
+        full = snapshot.without_foreign(model.full(state, cls) & stays, cls)
+    counts = Counter(text for node in np.flatnonzero(stays) for text in evaluation.reasons(node))
+    said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
+    message = f"{check.message}: {said}" if said else check.message
+    names = snapshot.nodes.names
+    return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))
 
 
 def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:

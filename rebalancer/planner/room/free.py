@@ -14,25 +14,26 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 
 class FreeRoom:
-    """What is free on each node; steps are taken back in reverse order, and the state of the draft is the same afterwards."""
+    """What is free on each node of a draft's state; steps are taken back in reverse order, and the state is the same afterwards."""
 
     def __init__(self, draft: Draft) -> None:
-        self._draft, self._state, self._snapshot = draft, draft.state, draft.snapshot
-        nodes = draft.snapshot.nodes
-        self.free: Ints = nodes.allocatable - self._state.lasting
-        """(R, N)"""
-        self.places: Ints = nodes.max_pods.astype(np.int64) - self._state.lasting_count
-        """(N,) how many more pods each node may have."""
+        self._draft, self._state, self._nodes = draft, draft.state, draft.snapshot.nodes
         self.gone: set[int] = set()
         """Pods that have left their nodes."""
         self.placed: dict[int, tuple[Item, int]] = {}
         """Pod -> the item placed for it, and its node."""
-        self._size = np.maximum(1, nodes.allocatable)
-        self._steps: list[tuple[Item, int]] = []
-        """What was done in the arrays, in order: an item placed on a node, or (-1) gone from its own."""
+        self._size = np.maximum(1, self._nodes.allocatable)
         self._trial = Trial(draft.state)
-        self._followed: list[int] = []
-        """Where the trial was before each step that the state has followed: rules between pods are rarely asked about."""
+
+    @property
+    def free(self) -> Ints:
+        """What is free (R, N)."""
+        return self._nodes.allocatable - self._state.lasting
+
+    @property
+    def places(self) -> Ints:
+        """How many more pods each node (N,) may have."""
+        return self._nodes.max_pods.astype(np.int64) - self._state.lasting_count
 
     # -- what nodes take ---------------------------------------------------------------------------------
 
@@ -66,12 +67,6 @@ class FreeRoom:
 
     def passing(self, item: Item, *, spread: bool = True) -> Bools:
         """Return the nodes (N,) that the rules between pods allow, those of topology spread only if asked."""
-        for step, node in self._steps[len(self._followed) :]:
-            self._followed.append(self._trial.here())
-            if node < 0:
-                self._trial.evict(step.pod, gone=True)
-            elif step.cls >= 0 and step.pod >= 0:
-                self._trial.place(step.pod, node, step.cls)
         left_out = ("NodeResourcesFit",) if spread else ("NodeResourcesFit", "PodTopologySpread")
         return self._draft.scheduler.feasible_but(self._state, item.cls, left_out)
 
@@ -80,36 +75,26 @@ class FreeRoom:
     @contextmanager
     def standing(self, item: Item, node: int) -> Iterator[None]:
         """Let an item stand on a node for a while."""
-        self.free[:, node] -= item.requests
-        self.places[node] -= item.places
+        before = self._trial.here()
+        if item.cls >= 0 and item.pod >= 0:
+            self._trial.place(item.pod, node, item.cls)
+        else:
+            self._state.reserve(item.requests, item.places, node)
         self.placed[item.pod] = item, node
-        self._steps.append((item, node))
         try:
             yield
         finally:
-            self._undo()
             del self.placed[item.pod]
-            self.places[node] += item.places
-            self.free[:, node] += item.requests
+            self._trial.undo(before)
 
     @contextmanager
     def without(self, item: Item) -> Iterator[None]:
         """Let the pod of an item be gone from its node for a while."""
-        requests = self._snapshot.requests[:, self._snapshot.pods.cls[item.pod]]
-        self.free[:, item.source] += requests
-        self.places[item.source] += 1
+        before = self._trial.here()
+        self._trial.evict(item.pod, gone=True)
         self.gone.add(item.pod)
-        self._steps.append((item, -1))
         try:
             yield
         finally:
-            self._undo()
             self.gone.discard(item.pod)
-            self.places[item.source] -= 1
-            self.free[:, item.source] -= requests
-
-    def _undo(self) -> None:
-        """Take back the newest step, in the state, too, if it has followed."""
-        self._steps.pop()
-        if len(self._followed) > len(self._steps):
-            self._trial.undo(self._followed.pop())
+            self._trial.undo(before)

@@ -410,26 +410,12 @@ class _Way:
         if self._tries < 0 or self._plan.walks < 0:
             self._search.give_up()
             return False
-        walk = self._walk_to(placing)
+        draft = self._plan.fresh(self._made, ended=False)
+        walk = RoomWalk(draft, self._plan.of, self._made, self._asks, placing, self._plan.gangs)
         refused = walk.go()
-        for backwards in (
-            (False, True)
-            if refused is not None and refused.why is Why.ROOM_TAKEN and len(self._asks) > 1
-            else ()
-        ):
-            # With one room after the other each is there alone for the pod that it is meant for.
-            walk = self._walk_to(placing)
-            walk.open_one_by_one(backwards=backwards)
-            if (refused := walk.go()) is None:
-                break
         if refused is not None:
             self.refused = self.refused or refused
             return False
         self._walk = walk
         self.refused = None
         return True
-
-    def _walk_to(self, placing: Placing) -> RoomWalk:
-        draft = self._plan.fresh(self._made, ended=False)
-        gangs = self._plan.gangs
-        return RoomWalk(draft, self._plan.of, self._made, self._asks, placing, gangs)

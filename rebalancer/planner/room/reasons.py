@@ -39,7 +39,8 @@ def why_outside(
 ) -> Refusal:
     """Return why the search ``found`` no room for ``ask``."""
     if not item.nodes.any():
-        return Refusal.of(Why.NO_NODE_EVER, scheduler=_refusals(draft, ask))
+        said = "" if ask.cls < 0 else unschedulable_message(draft.scheduler, draft.state, ask.cls)
+        return Refusal.of(Why.NO_NODE_EVER, scheduler=said)
     lacking = search.trial.lacking(item)
     nearest = _nearest(draft, item, lacking)
     if (short := _short_of_all(draft, item)) is not None:
@@ -187,10 +188,3 @@ def _stays(draft: Draft, of: Contribution, gangs: RoomGangs, ask: Ask, pod: int)
     if draft.snapshot.classes[cls].priority > ask.priority:
         return Refusal.of(Why.HIGHER_PRIORITY)
     return Refusal.of(Why.WAITS_ITSELF)
-
-
-def _refusals(draft: Draft, ask: Ask) -> str:
-    """Return the scheduler's own words."""
-    if ask.cls < 0:
-        return ""
-    return unschedulable_message(draft.scheduler, draft.state, ask.cls)

@@ -74,7 +74,8 @@ class RoomRepair:
     def best(self, accept: Accept, steps: int, most: int) -> Placing | None:
         """Return the placing with the fewest evictions, at most ``most``, among those that were tried and that ``accept`` accepts."""
         best: Placing | None = None
-        starts = self._search.nodes_to_try(self._items[0], most)
+        none = np.zeros(len(self._weights), bool)
+        starts = self._search.find_promising(self._items[0], none, most)
         for start in starts:
             refused: set[frozenset[tuple[int, int]]] = set()
             recent: deque[tuple[int, int]] = deque(maxlen=_TENURE)

@@ -126,11 +126,6 @@ class RoomSearch:
         with self.trial.without(item):
             return nodes & self.trial.passing(item)
 
-    def nodes_to_try(self, item: Item, evictions: int) -> list[int]:
-        """Return the nodes where ``item`` may fit after this many evictions, those with the fewest evictions first."""
-        fits = np.zeros(len(item.nodes), bool)
-        return self._promising(item, fits, evictions)
-
     def give_up(self) -> None:
         """End the search; remaining steps are not used."""
         self.used -= max(0, self._work.left)
@@ -148,7 +143,8 @@ class RoomSearch:
             return self._take()
         if work.left <= 0 or not self._may_do(asks, leaving, evictions):
             return False
-        key = self._key(asks, leaving, evictions)
+        placed = frozenset((pod, node) for pod, (_, node) in self.trial.placed.items())
+        key = placed, len(asks), tuple(item.pod for item in leaving), evictions
         if key in self._failed:
             return False
         chosen = self._next(asks, leaving)
@@ -157,10 +153,6 @@ class RoomSearch:
         if work.left > 0 and evictions:
             self._failed.add(key)
         return False
-
-    def _key(self, asks: list[Item], leaving: list[Item], evictions: int) -> tuple[object, ...]:
-        placed = frozenset((pod, node) for pod, (_, node) in self.trial.placed.items())
-        return placed, len(asks), tuple(item.pod for item in leaving), evictions
 
     def _may_do(self, asks: Sequence[Item], leaving: Sequence[Item], evictions: int) -> bool:
         """Return whether so many evictions may do for each of ``asks`` by itself."""
@@ -200,7 +192,7 @@ class RoomSearch:
     def _make_room(self, chosen: _Chosen, evictions: int) -> bool:
         """Place an item where others leave for it, and all that is left after it."""
         item, trial = chosen.item, self.trial
-        for node in self._promising(item, chosen.fits, evictions):
+        for node in self.find_promising(item, chosen.fits, evictions):
             for victims, late in self.victims.sets(item, node, evictions, self._work):
                 others = self.gangs.others(victims, trial.gone, item.limit)
                 if others is None or len(victims) + len(others) > evictions:
@@ -227,7 +219,7 @@ class RoomSearch:
             nodes = nodes[np.argsort(-self.trial.slack(item, nodes), kind="stable")]
         return self._most_promising(nodes)
 
-    def _promising(self, item: Item, fits: Bools, evictions: int) -> list[int]:
+    def find_promising(self, item: Item, fits: Bools, evictions: int) -> list[int]:
         """Return the nodes on which ``item`` fits after at most ``evictions`` evictions, those that need the fewest first."""
         fewest = self.victims.fewest(item)
         able = item.nodes & ~fits & (fewest <= evictions)

@@ -7,8 +7,8 @@ at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.gangs import exceeds_limits, unit_of
+from rebalancer.planner.gangs import exceeds_budgets, exceeds_limits, unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.refusal import Refusal, Why
@@ -33,9 +33,8 @@ from rebalancer.planner.room.made import (
     kind_of,
     move,
 )
-from rebalancer.planner.together import TogetherJudge, TogetherLanding, TogetherRules
+from rebalancer.planner.together import TogetherJudge, TogetherRules
 from rebalancer.planner.trial import Trial
-from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.labels import MISSING
@@ -45,7 +44,18 @@ _SURE = 0.95
 
 
 _TRIES = 8
-"""So many times further nodes are marked for a gang, so that none of its pods lands where others need the place."""
+"""So many times further nodes are marked, so that no replacement lands where others need the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Landing:
+    """Where pods that leave at once land while some nodes are marked."""
+
+    predictions: tuple[Prediction, ...]
+    gain: tuple[float, float, float]
+    """Of each of them."""
+    marks: Collection[int]
+    refused: Refusal | None = None
 
 
 class RoomWalk:
@@ -78,11 +88,6 @@ class RoomWalk:
         self.steps: list[RoomStep] = []
         self.entries: list[RoomEntry] = []
         self._ask_of = dict(enumerate(asks))
-
-    def open_one_by_one(self, *, backwards: bool) -> None:
-        """Make the moves for one request after the other, in order or in reverse."""
-        sign = -1 if backwards else 1
-        self._left.sort(key=lambda of: sign * of[0].root)
 
     def go(self) -> Refusal | None:
         """Make all moves, beginning in the wave that is in flight; return why that is impossible, or None."""
@@ -155,7 +160,9 @@ class RoomWalk:
     def _at_once(self, items: Sequence[Item]) -> list[tuple[Item, ...]]:
         """Return ``items`` by what leaves at once, the largest first."""
         of_unit: dict[object, list[Item]] = {}
-        for item in sorted(items, key=lambda item: (-_size(self._draft, item), item.pod)):
+        most = np.maximum(1, self._draft.snapshot.nodes.allocatable.max(axis=1, initial=1))
+        size = {item: float((item.requests / most).max(initial=0.0)) for item in items}
+        for item in sorted(items, key=lambda item: (-size[item], item.pod)):
             of_unit.setdefault(self._gangs.unit_of(item.pod) or item.pod, []).append(item)
         return [tuple(of) for of in of_unit.values()]
 
@@ -163,13 +170,9 @@ class RoomWalk:
         """Make the first moves that can be made now; if none can, return why the last one cannot. ``begun``: the wave has others."""
         result: list[RoomStep] | Refusal
         for of in self._left:
-            if not self._gangs.unit_of(of[0].pod):
-                step = self._step(of[0], wave)
-                result = [step] if isinstance(step, RoomStep) else step
-            elif begun:
+            if begun and self._gangs.unit_of(of[0].pod):
                 continue
-            else:
-                result = self._steps(of, wave)
+            result = self._step(of, wave)
             if isinstance(result, list):
                 self._left.remove(of)
                 return result, why
@@ -202,25 +205,18 @@ class RoomWalk:
             self.entries.append(RoomEntry(ask, node, wave))
         return None
 
-    def _step(self, item: Item, wave: int) -> RoomStep | Refusal:
-        """Move a pod in the draft, or return why it cannot go now."""
-        draft, snapshot = self._draft, self._draft.snapshot
-        cls, ready = int(snapshot.pods.cls[item.pod]), snapshot.pods.is_ready(item.pod)
-        strategy = self._of.strategy
-        limit = draft.allowance.over(strategy, cls)
-        limit = limit or draft.allowance.waits(cls, item.source, strategy, ready=ready)
-        ref = snapshot.pod_ref(item.pod)
-        if limit is not None:
-            return _would_leave(ref, Refusal.of(Why.BUDGET, limit=limit))
-        if (lack := draft.allowance.lacks(cls)) is not None:
-            return _would_leave(ref, Refusal.of(Why.QUOTA, limit=lack))
-        verdict = self._verdict(item)
-        if isinstance(verdict, Refusal):
-            return _would_leave(ref, verdict)
-        prediction = verdict.prediction
-        if (rival := self._find_rival(item, prediction, wave)) is not None:
-            return _would_leave(ref, Refusal.of(Why.RIVAL, pod=rival))
-        return self._make([item], [prediction], verdict.gain, verdict.marks, wave)[0]
+    def _step(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refusal:
+        """Move pods that leave at once in the draft, one or those of a gang, or return why they cannot go now."""
+        pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
+        exceeds = exceeds_limits if unit else exceeds_budgets
+        landing = exceeds(self._draft, pods, self._of.strategy) or self._land(of)
+        if not isinstance(landing, Refusal) and not unit:
+            rival = self._find_rival(of[0], landing.predictions[0], wave)
+            landing = landing if rival is None else Refusal.of(Why.RIVAL, pod=rival)
+        if isinstance(landing, Refusal):
+            who = unit or self._draft.snapshot.pod_ref(pods[0])
+            return Refusal.of(Why.WOULD_LEAVE, who=who, why=landing)
+        return self._make(of, landing, wave, unit)
 
     def _find_rival(self, item: Item, prediction: Prediction, wave: int) -> int | None:
         """Return a pod that moves in the same wave and may land where ``item`` would, if both have no room there; None if none may.
@@ -257,41 +253,29 @@ class RoomWalk:
         free = snapshot.nodes.allocatable[:, node] - state.lasting[:, node]
         return bool((free[both > 0] >= both[both > 0]).all())
 
-    def _steps(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refusal:
-        """Move the pods of a gang in the draft, or return why they cannot go."""
-        pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
-        refused = exceeds_limits(self._draft, pods, self._of.strategy)
-        marks = self._marks_of(of)
-        landing = refused or self._landing(of, marks)
-        if not isinstance(landing, TogetherLanding):
-            return _would_leave(unit, landing)
-        return self._make(of, landing.predictions, landing.share, tuple(sorted(marks)), wave, unit)
-
     def _make(
         self,
         of: Sequence[Item],
-        predictions: Sequence[Prediction],
-        gain: tuple[float, float, float],
-        marks: tuple[int, ...],
+        landing: _Landing,
         wave: int,
-        gang: str = "",
+        gang: str,
     ) -> list[RoomStep]:
         """Move items in the draft, each with the same gain; all of a ``gang`` are one unit with the other moves for one of the asks."""
         draft, pods, ask = self._draft, self._draft.snapshot.pods, self._asks[of[0].root]
         room, steps = tuple(sorted(self._open_without(of))), list[RoomStep]()
-        for item, prediction in zip(of, predictions, strict=True):
+        for item, prediction in zip(of, landing.predictions, strict=True):
             chosen = Chosen(
                 item.pod,
                 int(pods.cls[item.pod]),
                 item.source,
-                gain,
+                landing.gain,
                 prediction,
                 self._of.strategy,
                 f"makes room for {ask.text}",
                 wave,
                 self._of.observed,
                 makes_way_for=ask.pod,
-                marks=marks,
+                marks=tuple(sorted(landing.marks)),
                 room=room,
                 gang=gang,
             )
@@ -306,29 +290,40 @@ class RoomWalk:
         leave = {item.source for item in of if not _may_return(item)}
         return (self._open_without(of) | leave) - {self._targets[item.pod] for item in of}
 
-    def _landing(self, of: Sequence[Item], marks: set[int]) -> TogetherLanding | Refusal:
-        """Return where the pods of a gang land; ``marks`` gets further nodes where they would take the place of others."""
-        wanted = {item.pod: self._targets[item.pod] for item in of}
+    def _land(self, of: Sequence[Item]) -> _Landing | Refusal:
+        """Return where pods that leave at once land; further nodes are marked where they would do harm, or take the place of others."""
+        marks, targets = self._marks_of(of), {self._targets[item.pod] for item in of}
+        refused: Refusal | None = None
         for _ in range(_TRIES):
-            rules = TogetherRules(
-                named=[item.pod for item in of if not _may_return(item)],
-                marks=np.array(sorted(marks), np.int32),
-                wanted=wanted,
-                feeds=True,
-            )
-            with Trial(self._draft.state) as trial:
-                pods = [item.pod for item in of]
-                landing = self._together.land_together(trial, pods, rules)
-            if not isinstance(landing, TogetherLanding):
+            landing = self._judge_with(of, marks)
+            bad = self._find_bad(of, landing)
+            refused = refused or landing.refused
+            if landing.refused is None and not bad:
                 return landing
-            bad = self._find_disturbed(of, landing.predictions)
-            if not bad:
-                return landing
-            more = (marks | bad) - set(wanted.values())
+            more = (marks | bad) - targets
             if more == marks or not self._draft.settings.steer or len(more) > self._most_marks:
                 break
-            marks |= more
-        return Refusal.of(Why.DISTURBS)
+            marks = more
+        return refused or Refusal.of(Why.DISTURBS)
+
+    def _judge_with(self, of: Sequence[Item], marks: set[int]) -> _Landing:
+        """Return where pods land while these nodes are marked, or why they must not."""
+        marked = np.array(sorted(marks), np.int32)
+        if not self._gangs.unit_of(of[0].pod):
+            with self._draft.scheduler.marking(marked):
+                one = self._judge.harmless(of[0].pod, of[0].source)
+            return _Landing((one.prediction,), one.gain, marks, one.refused)
+        rules = TogetherRules(
+            named=[item.pod for item in of if not _may_return(item)],
+            marks=marked,
+            wanted={item.pod: self._targets[item.pod] for item in of},
+            feeds=True,
+        )
+        with Trial(self._draft.state) as trial:
+            all_ = self._together.land_together(trial, [item.pod for item in of], rules)
+        if isinstance(all_, Refusal):
+            return _Landing((), (0.0, 0.0, 0.0), marks, all_)
+        return _Landing(all_.predictions, all_.share, marks)
 
     def _node_of(self, root: int) -> str:
         item = next(one for one in self._waiting if one.root == root)
@@ -345,47 +340,21 @@ class RoomWalk:
         left = [item for of in self._left for item in of if item.pod not in here]
         return left + self._waiting
 
-    # -- where it lands --------------------------------------------------------------------------------------
-
-    def _verdict(self, item: Item) -> Verdict | Refusal:
-        """Return the verdict on moving a pod, with the marks that it takes."""
-        rooms = np.array(sorted(self._marks_of([item])), np.int32)
-        verdict = self._harmless(item, rooms)
-        refused = verdict.refused or self._disturbs(item, verdict.prediction)
-        if refused is None:
-            return verdict
-        return self._steered(item, self._targets[item.pod], rooms) or refused
-
-    def _harmless(self, item: Item, marks: Int32s) -> Verdict:
-        with self._draft.scheduler.marking(marks):
-            verdict = self._judge.harmless(item.pod, item.source)
-        return replace(verdict, marks=tuple(marks.tolist()))
-
-    def _disturbs(self, item: Item, prediction: Prediction) -> Refusal | None:
-        """Return that a pod may land where another one needs the place, if that is not rare."""
-        target = self._targets[item.pod]
-        others = {self._targets[one.pod] for one in self._others([item])}
-        bad = [
-            node in others and node != target and not self._has_spare([item], node)
-            for node in prediction.nodes.tolist()
-        ]
-        share = float(prediction.probability[np.array(bad, bool)].sum())
-        if share > 1 - _SURE:
-            return Refusal.of(Why.OFTEN_DISTURBS, share=share)
-        return None
-
-    def _find_disturbed(self, of: Sequence[Item], predictions: Sequence[Prediction]) -> set[int]:
-        """Return the nodes that others need and where pods of a gang may land, if that is not rare."""
+    def _find_bad(self, of: Sequence[Item], landing: _Landing) -> set[int]:
+        """Return the nodes where pods may land and do harm, or that others need, if that is not rare."""
         targets = {self._targets[item.pod] for item in of}
+        if landing.refused is not None:
+            return {node for one in landing.predictions for node in one.nodes.tolist()} - targets
         others = {self._targets[one.pod] for one in self._others(of)}
         comes: dict[int, list[Item]] = {}
         """Node that others need -> the pods that may land there."""
-        for item, prediction in zip(of, predictions, strict=True):
+        for item, prediction in zip(of, landing.predictions, strict=True):
             for node in set(prediction.nodes.tolist()) & (others - targets):
                 comes.setdefault(node, []).append(item)
         bad = {node for node, items in comes.items() if not self._has_spare(items, node)}
         shares = [
-            float(one.probability[np.isin(one.nodes, sorted(bad))].sum()) for one in predictions
+            float(one.probability[np.isin(one.nodes, sorted(bad))].sum())
+            for one in landing.predictions
         ]
         return bad if max(shares) > 1 - _SURE else set()
 
@@ -404,37 +373,7 @@ class RoomWalk:
         asked = np.any([item.requests > 0 for item in items], axis=0)
         return bool((free[asked] >= 0).all())
 
-    def _steered(self, item: Item, target: int, rooms: Int32s) -> Verdict | None:
-        """Return the verdict on a landing on ``target`` that further marks choose; None if they cannot."""
-        if not self._draft.settings.steer:
-            return None
-        view = self._draft.view
-        with view.scheduler.pending.before_landing(view.state, item.pod):
-            steering = view.scheduler.steering(view.state, item.cls)
-        if steering is None:
-            return None
-        place = np.flatnonzero(steering.nodes == target)
-        if not len(place) or steering.marks[place[0]] > self._most_marks:
-            return None
-        marks = np.union1d(steering.to_mark(int(place[0])), rooms).astype(np.int32)
-        if target in marks or len(marks) > self._most_marks:
-            return None
-        verdict = self._harmless(item, marks)
-        if verdict.refused is not None or self._disturbs(item, verdict.prediction) is not None:
-            return None
-        return verdict
-
-
-def _would_leave(who: str, why: Refusal) -> Refusal:
-    return Refusal.of(Why.WOULD_LEAVE, who=who, why=why)
-
 
 def _may_return(item: Item) -> bool:
     """Return whether a pod leaves only because others of its gang do."""
     return bool(item.nodes[item.source])
-
-
-def _size(draft: Draft, item: Item) -> float:
-    """Return the largest share of the largest node that an item asks."""
-    most = np.maximum(1, draft.snapshot.nodes.allocatable.max(axis=1, initial=1))
-    return float((item.requests / most).max(initial=0.0))
