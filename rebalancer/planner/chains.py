@@ -26,7 +26,7 @@ from rebalancer.planner.problem import Pair
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.verdict import TOLERANCE
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats
 from rebalancer.snapshot.labels import ZONE_KEYS
 
 # What another pod that goes first can change; the other refusals are about the pod itself.
@@ -157,7 +157,7 @@ class Chains:
     # -- which pods might -------------------------------------------------------------------------------------
 
     def _landing_on(self, draws: int, pod: int, may_go: MayGo) -> Iterator[int]:
-        """Yield movable pods that would land on ``draws``, smallest first, from the fullest nodes of its zone.
+        """Yield movable pods that would land on ``draws``, from the fullest nodes of its zone.
 
         Only one pod per class: the others of the class would land alike.
         """
@@ -165,10 +165,10 @@ class Chains:
         pods = view.snapshot.pods
         free = view.state.unmoved()
         free = free[view.movable[free]]
-        tried: set[int] = set()
+        tried, rank = set[int](), view.rank_equals()
         for node in self._giving(draws):
             here = free[pods.node[free] == node]
-            for other in self._smallest_first(here, draws).tolist():
+            for other in here[np.argsort(rank[here], kind="stable")].tolist():
                 cls = int(pods.cls[other])
                 replacement = view.snapshot.classes[cls].replacement
                 if other == pod or cls in tried or not may_go(cls, node):
@@ -202,11 +202,3 @@ class Chains:
             if column[node] >= 0:
                 same |= column == column[node]
         return same
-
-    def _smallest_first(self, pods: Int32s, node: int) -> Int32s:
-        """Return ``pods`` ordered by the largest share of ``node`` that each requests, smallest first."""
-        snapshot = self._view.snapshot
-        requests = snapshot.requests[:, snapshot.pods.cls[pods]].astype(float)
-        capacity = np.maximum(1, snapshot.nodes.allocatable[:, [node]])
-        size = (requests / capacity).max(axis=0, initial=0.0)
-        return pods[np.lexsort((self._view.rank_equals()[pods], size))]

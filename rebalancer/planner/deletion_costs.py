@@ -451,45 +451,34 @@ def assign(values: Sequence[int | None], loose: int) -> list[int | None]:
 
 def _longest_rise(values: Sequence[int | None], above: int) -> list[int]:
     """Return the places of a longest rising part of ``values``, all of it larger than ``above``."""
-    tails: list[int] = []
     ends: list[int] = []
-    before: list[int] = []
+    """Of the rising parts of each length, the place where the one with the lowest end ends."""
+    before: dict[int, int] = {}
     for place, value in enumerate(values):
-        before.append(-1)
-        if value is None or value <= above:
-            continue
-        at = bisect_left(tails, value)
-        before[place] = ends[at - 1] if at else -1
-        tails[at : at + 1] = [value]
-        ends[at : at + 1] = [place]
-    chain: list[int] = []
+        if value is not None and value > above:
+            at = bisect_left(ends, value, key=lambda end: values[end] or 0)
+            before[place] = ends[at - 1] if at else -1
+            ends[at : at + 1] = [place]
+    part: list[int] = []
     place = ends[-1] if ends else -1
     while place >= 0:
-        chain.append(place)
+        part.append(place)
         place = before[place]
-    return chain
+    return part
 
 
 def _fill(values: Sequence[int | None], kept: set[int], above: int) -> list[int] | None:
     """Return rising costs that agree with ``values`` where they are ``kept``; None if there is no room between these."""
-    made = [value or 0 for value in values]
-    place = 0
-    while place < len(made):
-        if place in kept:
-            place += 1
-            continue
-        end = next((at for at in range(place, len(made)) if at in kept), len(made))
-        low, number = made[place - 1] if place else above, end - place
-        if end == len(made):
-            low = low if kept else max(low, _FIRST - _GAP)
-            steps = [low + _GAP * at for at in range(1, number + 1)]
+    made, start, low = [value or 0 for value in values], 0, above
+    for end in (*sorted(kept), len(values)):
+        if end < len(values):
+            gap = min(_GAP, (made[end] - low) // (end - start + 1))
+            first = made[end] - gap * (end - start)
         else:
-            gap = min(_GAP, (made[end] - low) // (number + 1))
-            steps = [made[end] - gap * (number - at) for at in range(number)]
-            if gap < 1:
-                return None
-        if steps[-1] > _LARGEST:
+            gap = _GAP
+            first = gap + (low if kept else max(low, _FIRST - gap))
+        if gap < 1 or first + gap * (end - start - 1) > _LARGEST:
             return None
-        made[place:end] = steps
-        place = end
+        made[start:end] = range(first, first + gap * (end - start), gap)
+        start, low = end + 1, made[end] if end < len(values) else low
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -139,16 +138,3 @@ class Items:
     def _is_ruled(self, cls: int) -> bool:
         filters = self._scheduler.filters_of(cls)
         return bool(filters.interacting(cls)) or filters.volumes.of(cls) is not None
-
-
-def find_alike(items: Sequence[Item]) -> dict[int, list[int]]:
-    """Return root -> the pods of the other ``items`` that are alike."""
-    alike: dict[object, list[Item]] = {}
-    for one in items:
-        key = (one.cls, one.limit, one.requests.tobytes(), one.nodes.tobytes())
-        alike.setdefault(key, []).append(one)
-    return {
-        one.root: [other.pod for other in group if other is not one]
-        for group in alike.values()
-        for one in group
-    }

@@ -19,11 +19,11 @@ from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.gangs import RoomGangs
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import skip_of
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Placing
 from rebalancer.planner.room.made import (
     MadeRooms,

@@ -11,11 +11,10 @@ import numpy as np
 from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.gangs import missing_of
+from rebalancer.planner.gangs import RoomGangs, missing_of
 from rebalancer.planner.karpenter import list_ordered_nodes
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.refusal import Refusal, Why
-from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item
 from rebalancer.planner.room.made import gang_of
 from rebalancer.planner.room.search import RoomSearch, RoomSearchResult

@@ -19,9 +19,9 @@ import numpy as np
 
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.gangs import RoomGangs
 from rebalancer.planner.room.free import FreeRoom
-from rebalancer.planner.room.gangs import RoomGangs
-from rebalancer.planner.room.items import Item, Items, Placing, find_alike
+from rebalancer.planner.room.items import Item, Items, Placing
 from rebalancer.planner.room.victims import Victims, Work
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 
@@ -72,8 +72,6 @@ class RoomSearch:
         self._work = Work()
         self._failed: set[tuple[object, ...]] = set()
         self._take: Callable[[], bool] = lambda: False
-        self._alike: dict[int, list[int]] = {}
-        """See ``find_alike``: of what is asked for."""
 
     def find(
         self, items: Sequence[Item], accept: Accept, steps: int, least: int = 0, most: int = 0
@@ -84,7 +82,6 @@ class RoomSearch:
         many as the effort allows.
         """
         work = self._work = Work(steps)
-        self._alike = find_alike(items)
         most = most or self._effort.room_moves
         accepted: list[Placing] = []
         refused = [most + 1]
@@ -214,7 +211,7 @@ class RoomSearch:
     # -- which nodes are tried -----------------------------------------------------------------------------
 
     def _emptiest_first(self, item: Item, fits: Bools) -> list[int]:
-        nodes = self._after_alike(item, np.flatnonzero(fits).astype(np.int32))
+        nodes = np.flatnonzero(fits).astype(np.int32)
         if len(nodes) > 1:
             nodes = nodes[np.argsort(-self.trial.slack(item, nodes), kind="stable")]
         return self._most_promising(nodes)
@@ -223,7 +220,7 @@ class RoomSearch:
         """Return the nodes on which ``item`` fits after at most ``evictions`` evictions, those that need the fewest first."""
         fewest = self.victims.fewest(item)
         able = item.nodes & ~fits & (fewest <= evictions)
-        nodes = self._after_alike(item, np.flatnonzero(able).astype(np.int32))
+        nodes = np.flatnonzero(able).astype(np.int32)
         order = np.lexsort((nodes, -self.trial.slack(item, nodes), fewest[nodes]))
         return self._most_promising(nodes[order])
 
@@ -231,19 +228,6 @@ class RoomSearch:
         self._work.cut |= len(nodes) > self._effort.room_nodes
         first: list[int] = nodes[: self._effort.room_nodes].tolist()
         return first
-
-    def _after_alike(self, item: Item, nodes: Int32s) -> Int32s:
-        """Return those of ``nodes`` after that of an item like this one: which of them stands where makes no difference."""
-        placed = self.trial.placed
-        alike: Sequence[int] = self._alike.get(item.root, ())
-        if item.source >= 0:
-            alike = [
-                pod
-                for pod, (other, _) in placed.items()
-                if other.source == item.source and other.cls == item.cls and pod != item.pod
-            ]
-        last = max((placed[pod][1] for pod in alike if pod in placed), default=-1)
-        return nodes[nodes >= last]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import numpy as np
 
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.gangs import RoomGangs
 from rebalancer.planner.room.free import FreeRoom
-from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item, Items
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 

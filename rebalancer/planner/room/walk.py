@@ -16,12 +16,11 @@ from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.gangs import exceeds_budgets, exceeds_limits, unit_of
+from rebalancer.planner.gangs import RoomGangs, exceeds_budgets, exceeds_limits, unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room.gangs import RoomGangs
 from rebalancer.planner.room.items import Item, Placing
 from rebalancer.planner.room.made import (
     MadeRooms,

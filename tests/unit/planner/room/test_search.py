@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.room.gangs import RoomGangs
+from rebalancer.planner.gangs import RoomGangs
 from rebalancer.planner.room.items import Item, Placing
 from rebalancer.planner.room.search import RoomSearch, RoomSearchResult
 from rebalancer.testing.snapshots import Manifest, node, workload
