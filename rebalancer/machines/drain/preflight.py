@@ -398,7 +398,9 @@ def _with_reason(problem: Problem, state: ClusterState, stays: Bools, check: Pod
     with model.pending.before_landing(state, check.pod):
         evaluation = model.evaluate(state, cls)
         full = snapshot.without_foreign(model.full(state, cls) & stays, cls)
-    counts = Counter(text for node in np.flatnonzero(stays) for text in evaluation.reasons(node))
+    counts = Counter(
+        text for node in np.flatnonzero(stays).tolist() for text in evaluation.reasons(node)
+    )
     said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
     message = f"{check.message}: {said}" if said else check.message
     names = snapshot.nodes.names
