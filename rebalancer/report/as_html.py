@@ -109,10 +109,10 @@ def _split_warnings(report: RunReport) -> dict[str, list[str]]:
     return {"warnings": warnings, "remarks": remarks}
 
 
-def plain_page(heading: str, text: str = "") -> str:
-    """Return a live page without a report: of a process that has none yet, or of a run that failed."""
+def plain_page(heading: str) -> str:
+    """Return a live page without a report."""
     page = page_environment().get_template("plain.html.j2")
-    return page.render(heading=heading, text=text, **_of_report(live=True))
+    return page.render(heading=heading, **_of_report(live=True))
 
 
 def _of_report(*, live: bool) -> dict[str, str]:

@@ -15,8 +15,8 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import replace_nodes, text_of_missing
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.capacity.packing import Missing
+from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.remaining import list_remaining
 from rebalancer.machines.drain.replacing import ReplaceHook, ReplaceOptions
 from rebalancer.scheduler.topology import ZONE
