@@ -24,24 +24,20 @@ from benchmarks.decisions.tables import left, table
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.simulate import SimulateOptions, simulate
+from rebalancer.whatif.cycles import Conditions
 from rebalancer.whatif.edits import read_objects
+from rebalancer.whatif.world import Span
 
 CYCLES = 25
 """As many as the live runs may make."""
 _WORKLOADS = ("Deployment", "StatefulSet", "ReplicaSet")
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How fast pods start, end and are evicted: the flags of ``simulate``."""
-
-    ready_after: str
-    gone_after: str
-    apart: str
-
-
-PACES = (Pace("0.4-1", "1-1.2", "0.05-0.2"), Pace("0.4", "1", "0.08"))
-"""Of the control plane of the tests, beside other work as measured on it, and on a quiet machine: pods are started
+PACES = (
+    Conditions(ready_after=Span(0.4, 1.0), gone_after=Span(1.0, 1.2), apart=Span(0.05, 0.2)),
+    Conditions(ready_after=Span(0.4, 0.4), gone_after=Span(1.0, 1.0), apart=Span(0.08, 0.08)),
+)
+"""How fast pods start, end and are evicted. Of the control plane of the tests, beside other work as measured on it, and on a quiet machine: pods are started
 after 0.3 s, and gone after the grace period or 1 s. A live run has one or the other, or something between."""
 
 
@@ -125,7 +121,7 @@ class Start:
         """Return what is left to do at the start."""
         return self.instance.violations(self._counts)
 
-    def simulate(self, policy: Path, pace: Pace, *, lifted: bool, seed: int | None) -> End:
+    def simulate(self, policy: Path, pace: Conditions, *, lifted: bool, seed: int | None) -> End:
         """Play ``rebalancer simulate`` on the file; return where it ends.
 
         In this process: of hundreds of courses most of the time would go into starting Python.
@@ -138,12 +134,9 @@ class Start:
             no_memory=True,
             lift_budgets=lifted,
             seed=seed,
-            ready_after=pace.ready_after,
-            gone_after=pace.gone_after,
-            apart=pace.apart,
             output="json",
         )
-        code = simulate(options, Environment(SystemClock(), {}, out, err), BytesIO())
+        code = simulate(options, Environment(SystemClock(), {}, out, err), BytesIO(), pace)
         if code is not ExitCode.DONE:
             raise RuntimeError(f"simulate: exit code {code}: {err.getvalue()[-2000:]}")
         return self.end(json.loads(out.getvalue()))

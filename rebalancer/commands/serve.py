@@ -119,11 +119,7 @@ def command(
     page = LivePage(stop_command=_stop_command(environment)) if show_page else None
     health = Health(environment.clock, options.deadline, keeps_report=show_report, page=page)
     loop = ServeLoop(options, environment, schedule, health)
-    with (
-        nullcontext()
-        if address is None
-        else answer_requests(address, health.paths(), health.folders(), page_hosts)
-    ):
+    with nullcontext() if address is None else answer_requests(address, health.paths(), page_hosts):
         return int(loop.run())
 
 

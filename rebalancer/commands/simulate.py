@@ -110,8 +110,13 @@ class SimulateOptions(Grouped):
         )
 
 
-def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO) -> ExitCode:
-    """Play the cycles and print what happened.
+def simulate(
+    options: SimulateOptions,
+    environment: Environment,
+    stdin: BinaryIO,
+    conditions: Conditions = Conditions(),  # noqa: B008  # it cannot be changed
+) -> ExitCode:
+    """Play the cycles and print what happened; ``conditions``: how fast pods start, end and are evicted.
 
     Raises:
         RebalancerError: the policy, the snapshot or an edit is wrong.
@@ -119,7 +124,8 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     registry = Registry.installed()
     loaded = options.policy.load(registry)
     in_file, snapshot = snapshots(options, stdin, finished_phases(loaded.policy, registry))
-    conditions = Conditions(
+    conditions = replace(
+        conditions,
         cycles=options.cycles,
         memory=not options.no_memory,
         lifted=options.lift_budgets,

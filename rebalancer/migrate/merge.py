@@ -54,15 +54,6 @@ _POLICY, _VERSION = "deschedulerPolicy", "deschedulerPolicyAPIVersion"
 _DRY_RUN = "dry-run"
 _OPTIONS = "cmdOptions"
 _OBSERVES = "becomes mode: observe: it plans and moves nothing"
-OUR_VALUES = frozenset([
-    "activeDeadlineSeconds", "affinity", "commonLabels", "cronJobAnnotations", "cronJobLabels", "dnsConfig",
-    "dnsPolicy", "extraEnv", "failedJobsHistoryLimit", "fullnameOverride", "image", "imagePullSecrets",
-    "jobAnnotations", "jobLabels", "kind", "nameOverride", "namespaceOverride", "nodeSelector", "podAnnotations",
-    "podLabels", "podSecurityContext", "priorityClassName", "rbac", "resources", "runtimeClassName", "schedule",
-    "securityContext", "serviceAccount", "startingDeadlineSeconds", "successfulJobsHistoryLimit", "suspend",
-    "terminationGracePeriodSeconds", "timeZone", "tolerations", "ttlSecondsAfterFinished",
-])  # fmt: skip
-"""Values that our chart has, too, under the same name."""
 _TRUE = ("", "1", "t", "true", "none")
 """What Go reads as true, and a flag without a value."""
 _VALUES: tuple[KeyPath, ...] = ((), ("spec", "values"), ("spec", "source", "helm", "valuesObject"))
@@ -229,10 +220,9 @@ def _note_values(values: YamlDocument, notes: Notes) -> None:
                 elif _has_dry_run(value):
                     notes.add((_OPTIONS, option), KeyFate.DIFFERS, _OBSERVES, of=values)
         else:
-            text = f"a value of its chart; ours has its own {key}"
-            if key not in OUR_VALUES:
-                text = "a value of its chart, which ours has not"
-            notes.add((key,), KeyFate.LOST, text, of=values)
+            notes.add(
+                (key,), KeyFate.LOST, "a value of its chart; ours has values of its own", of=values
+            )
 
 
 def _in_config_map(outer: YamlDocument, raw: bytes) -> YamlDocument:

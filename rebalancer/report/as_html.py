@@ -31,7 +31,6 @@ from rebalancer.report.summary import LEGEND, ZONE_LOSSES, RuleSummary, Summary
 
 _MAX_GROUPS = 100
 _MAX_RULES = 100
-_MAX_FLOWS = 12
 _BAR = 150
 """Width of the longest bar of a rule, in pixels."""
 
@@ -82,7 +81,6 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             pods=pod_map(report, summary.changes),
             heat=html_parts.heat(summary),
             places=html_parts.places(summary),
-            flows=summary.changes.flows[:_MAX_FLOWS] if summary.changes.has_zones else (),
             nodes=html_parts.node_bars(summary.changes.nodes),
             cells=html_parts.node_cells(summary.changes),
             columns=_COLUMNS if report.dry_run else (*_COLUMNS, _OUTCOME),
@@ -109,10 +107,10 @@ def _split_warnings(report: RunReport) -> dict[str, list[str]]:
     return {"warnings": warnings, "remarks": remarks}
 
 
-def plain_page(heading: str, text: str = "") -> str:
-    """Return a live page without a report: of a process that has none yet, or of a run that failed."""
+def plain_page(heading: str) -> str:
+    """Return a live page without a report."""
     page = page_environment().get_template("plain.html.j2")
-    return page.render(heading=heading, text=text, **_of_report(live=True))
+    return page.render(heading=heading, **_of_report(live=True))
 
 
 def _of_report(*, live: bool) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the moves of a report change, step by step: pods per workload and domain, load of nodes, flows between zones.
+"""What the moves of a report change, step by step: pods per workload and domain, and load of nodes.
 
 The steps of a plan are "now" and "planned"; those of a real run are "before", "planned" and "now", the current
 cluster. In the planned step, a replacement counts on each node of its zone by its probability there: if the
@@ -21,7 +21,6 @@ from rebalancer.snapshot.columns import Floats, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 NO_ZONE = "no zone"
-NOT_LANDED = "no node yet"
 _NOT_LEFT = frozenset({Status.DROPPED, Status.GONE, Status.CHANGED})
 
 Shares = Sequence[tuple[str, float]]
@@ -107,15 +106,6 @@ class NodeLoad:
     cpu: tuple[float, ...]
     memory: tuple[float, ...]
     pods: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """Moves from one zone to another, or within one. Planned moves count by probability."""
-
-    source: str
-    target: str
-    moves: float
 
 
 def select_outcomes(report: RunReport) -> Sequence[Outcome]:
@@ -231,30 +221,6 @@ class Changes:
         ]
         return tuple(sorted(changes, key=lambda node: (node.zone, node.name)))
 
-    # -- flows -------------------------------------------------------------------------------------
-
-    @cached_property
-    def flows(self) -> tuple[Flow, ...]:
-        """Flows between zones, largest first. After a real run only executed moves count."""
-        if len(self.steps) == 1:
-            return ()
-        by_zones: defaultdict[tuple[str, str], float] = defaultdict(float)
-        for source, target, share in self._ends():
-            by_zones[self.zone_of(source), target] += share
-        ranked = sorted(by_zones.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(Flow(*zones, _whole(moves)) for zones, moves in ranked)
-
-    def _ends(self) -> Iterator[tuple[str, str, float]]:
-        """Yield (source zone, landing zone, probability) for each move and landing zone."""
-        for outcome in self._outcomes:
-            move = outcome.move
-            if self._report.dry_run:
-                for node, share in landing_shares(self._report, move):
-                    yield move.node, self.zone_of(node), share
-            elif outcome.status.may_have_evicted:
-                landed = outcome.landed
-                yield move.node, NOT_LANDED if landed is None else self.zone_of(landed), 1.0
-
 
 _MAX_STILL = 60
 _NOTHING = (0.0, 0.0, 0.0)
@@ -281,11 +247,6 @@ def _steps(report: RunReport, outcomes: Sequence[Outcome]) -> tuple[ReportStep, 
         if one.status.may_have_evicted
     }
     return before, planned, ReportStep("Now", snapshot, landed)
-
-
-def likely(move: Move) -> str | None:
-    """Return the most probable landing node of the replacement; None if the landing is not predicted."""
-    return move.landings[0].node if move.landings else None
 
 
 def landing_shares(report: RunReport, move: Move) -> Shares:

@@ -119,8 +119,6 @@ class ReportDocument:
     blocks: Sequence[Block]
     data: Mapping[str, Any]
     """What JSON and YAML have."""
-    page: str | None = None
-    """The report in HTML where it is more than its blocks, as with pictures."""
     title: str = ""
     """The headline in HTML and Markdown, where the first block is none."""
 
@@ -132,7 +130,7 @@ class ReportDocument:
         if form == "markdown":
             return "\n".join(_markdown(titled)).strip() + "\n"
         if form == "html":
-            return self.page or _html(titled)
+            return _html(titled)
         return "\n".join(_terminal(self.blocks, width, paint)) + "\n"
 
     def print_to(self, environment: Environment, form: str) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
@@ -45,8 +44,6 @@ class Answer(NamedTuple):
 
 
 Paths = Mapping[str, Callable[[], Answer]]
-Folders = Mapping[str, Callable[[str], Answer]]
-"""Path that ends with a slash -> function that answers what is below it, by name."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -96,7 +93,6 @@ def is_own_host(text: str, hosts: Collection[str]) -> bool:
 def answer_requests(
     address: tuple[str, int],
     paths: Paths,
-    folders: Folders = MappingProxyType({}),
     hosts: Collection[str] = (),
 ) -> Iterator[int]:
     """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
@@ -108,7 +104,7 @@ def answer_requests(
     """
     host, port = address
     try:
-        server = _server_of(host)(address, _handler(paths, folders, hosts))
+        server = _server_of(host)(address, _handler(paths, hosts))
     except OSError as error:
         raise PolicyError([f"--listen {host}:{port}: {error.strerror or error}"]) from None
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
@@ -171,20 +167,14 @@ def _server_of(host: str) -> type[_Server]:
     return Server
 
 
+def _nothing() -> Answer:
+    return Answer(404, b"not found\n")
+
+
 _OTHER_HOST = Answer(421, b"not answered under this name; --page-host allows it\n")
 
 
-def _find(path: str, paths: Paths, folders: Folders) -> Answer:
-    if (find := paths.get(path)) is not None:
-        return find()
-    folder, _, name = path.rpartition("/")
-    within = folders.get(f"{folder}/")
-    return Answer(404, b"not found\n") if within is None else within(name)
-
-
-def _handler(
-    paths: Paths, folders: Folders, hosts: Collection[str]
-) -> type[BaseHTTPRequestHandler]:
+def _handler(paths: Paths, hosts: Collection[str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "kube-rebalancer", ""
         timeout: ClassVar[float] = _TIMEOUT
@@ -193,7 +183,7 @@ def _handler(
             path = self.path.partition("?")[0]
             own = is_own_host(self.headers.get("Host", ""), hosts)
             known = own or path in _FOR_ALL_HOSTS
-            answer = _find(path, paths, folders) if known else _OTHER_HOST
+            answer = paths.get(path, _nothing)() if known else _OTHER_HOST
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
@@ -325,16 +315,6 @@ class Health:
             paths["/"] = lambda: Answer(200, page.last_page(**self._state()), HTML)
             paths["/state"] = lambda: Answer(200, page.state(**self._state()), JSON)
         return paths
-
-    def folders(self) -> Folders:
-        """Return URL prefix -> function that serves all paths below it: the pages of runs."""
-        return {} if self.page is None else {"/runs/": self._page_of}
-
-    def _page_of(self, number: str) -> Answer:
-        page = None if self.page is None else self.page.page_of(number, **self._state())
-        if page is None:
-            return Answer(404, b"this run is not kept, or there was none\n")
-        return Answer(200, page, HTML)
 
     def problem(self) -> str | None:
         """Return why the process should be restarted; None if it is healthy."""

@@ -1,15 +1,14 @@
-"""The web page of ``serve``: the current state, the last moves, earlier runs, and the last report.
+"""The web page of ``serve``: the current state, the last moves, earlier runs as bars, and the last report.
 
-It is read-only and sets no cookies. The pages of runs are kept compressed, the oldest are dropped first.
+It is read-only and sets no cookies.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from rebalancer.run.memory.document import Document
 
 MAX_RUNS = 50
-MAX_BYTES = 16 << 20
-"""Of all kept pages together, compressed."""
 _MAX_STEPS = 12
 _MAX_MOVES = 5
 _LABELLED = 10
@@ -35,7 +32,7 @@ _TALLEST = 32
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """One past run, with its HTML page unless that was dropped to save memory."""
+    """One past run."""
 
     number: int
     at: float
@@ -47,7 +44,6 @@ class KeptRun:
     """Whether it stood still."""
     failure: str = ""
     """Why it failed; empty if it did not."""
-    page: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +69,16 @@ class Outlook:
 
 
 class LivePage:
-    """The past runs that are kept, and the current state of the process.
+    """The page of the last run with a report, what is known of the runs before, and the current state of the process.
 
     One thread writes and others read; values that they read are replaced, never changed in place.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES, stop_command: str = "") -> None:
-        """``max_bytes``: of all kept pages together. ``stop_command``: what a person types to stop the process."""
-        self._max_bytes, self._stop_command = max_bytes, stop_command
+    def __init__(self, stop_command: str = "") -> None:
+        """``stop_command``: what a person types to stop the process."""
+        self._stop_command = stop_command
+        self._page: tuple[int, str] | None = None
+        """The last report as a page, and the number of its run."""
         self._runs: tuple[KeptRun, ...] = ()
         self._moves: tuple[KeptMove, ...] = ()
         """Newest first."""
@@ -131,16 +129,16 @@ class LivePage:
         evictions = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         unmet = sum(rule.rules for rule in summary.unmet_rules)
         what = "standing still" if report.standstill else f"{evictions:,} evicted"
-        page = zlib.compress("".join(as_html(report, live=True)).encode())
+        number = self._number + 1
+        self._page = number, "".join(as_html(report, live=True))
         self._add(
             KeptRun(
-                self._number + 1,
+                number,
                 now,
-                f"Run {self._number + 1}, {rfc3339(now)}: {what}, {count(unmet, 'rule')} unmet",
+                f"Run {number}, {rfc3339(now)}: {what}, {count(unmet, 'rule')} unmet",
                 evictions,
                 unmet,
                 stands=bool(report.standstill),
-                page=page,
             )
         )
 
@@ -149,17 +147,12 @@ class LivePage:
         if not self._failed:
             self._failing_since = now
         self._failed += 1
-        words = f"Run {self._number + 1}, {rfc3339(now)}: failed, exit code {int(code)}"
-        self._add(KeptRun(self._number + 1, now, words, failure=printable_lines(why)))
+        failure = printable_lines(why)
+        words = f"Run {self._number + 1}, {rfc3339(now)}: failed, exit code {int(code)}: {failure}"
+        self._add(KeptRun(self._number + 1, now, words, failure=failure))
 
     def _add(self, run: KeptRun) -> None:
-        runs = [*self._runs, run][-MAX_RUNS:]
-        room = self._max_bytes
-        for place in range(len(runs) - 1, -1, -1):
-            room -= len(runs[place].page)
-            if room < 0:
-                runs[place] = replace(runs[place], page=b"")
-        self._runs = tuple(runs)
+        self._runs = (*self._runs, run)[-MAX_RUNS:]
 
     # -- what is answered --------------------------------------------------------------------------
 
@@ -197,40 +190,11 @@ class LivePage:
         return f"{which} failed, since {rfc3339(self._failing_since)}: {self._runs[-1].failure}"
 
     def last_page(self, *, stands_by: bool, troubles: tuple[str, ...] = ()) -> bytes:
-        """Return the page of the last run that has one."""
-        current = self._current(stands_by, troubles)
-        pages = [run for run in self._runs if run.page]
-        if pages:
-            return self._whole(pages[-1], "", current)
-        from rebalancer.report.as_html import plain_page  # noqa: PLC0415
-
-        return self._with_runs(plain_page("No run has a report yet."), None, "", current)
-
-    def page_of(
-        self, name: str, *, stands_by: bool, troubles: tuple[str, ...] = ()
-    ) -> bytes | None:
-        """Return the page of the run with this number; None if it is not kept."""
-        for run in self._runs:
-            if str(run.number) == name and (run.page or run.failure):
-                return self._whole(run, "../", self._current(stands_by, troubles))
-        return None
-
-    def _whole(self, run: KeptRun, root: str, current: Mapping[str, Any]) -> bytes:
-        if run.failure:
-            from rebalancer.report.as_html import plain_page  # noqa: PLC0415
-
-            text = plain_page(run.words, run.failure)
-        else:
-            text = zlib.decompress(run.page).decode()
-        return self._with_runs(text, run.number, root, current)
-
-    def _with_runs(
-        self, page: str, shown: int | None, root: str, current: Mapping[str, Any]
-    ) -> bytes:
-        """Return a page with the current state and the list of runs. ``root``: from the page to that of the last run."""
-        from rebalancer.report.as_html import RUNS  # noqa: PLC0415
+        """Return the page of the last run with a report."""
+        from rebalancer.report.as_html import RUNS, plain_page  # noqa: PLC0415
         from rebalancer.report.html_parts import page_environment  # noqa: PLC0415
 
+        shown, page = self._page or (0, plain_page("No run has a report yet."))
         runs = self._runs
         most = max((max(run.evictions, run.unmet) for run in runs), default=0)
         listed = page_environment().get_template("live.html.j2")
@@ -239,10 +203,8 @@ class LivePage:
             moves=self._moves,
             stop_command=self._stop_command,
             shown=shown,
-            root=root,
             last=self._number,
-            fixed=bool(root),
-            **current,
+            **self._current(stands_by, troubles),
         )
         return page.replace(RUNS, text, 1).encode()
 
@@ -287,7 +249,6 @@ def _bar(run: KeptRun, most: int, *, last: bool) -> Mapping[str, Any]:
         "number": run.number,
         "words": run.words,
         "time": rfc3339(run.at)[11:16] if last or run.number % _LABELLED == 1 else "",
-        "kept": bool(run.page or run.failure),
         "stands": run.stands,
         "failed": bool(run.failure),
         "evictions": height(run.evictions),

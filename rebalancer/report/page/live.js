@@ -1,16 +1,16 @@
 (() => {
   const now = document.getElementById("now");
   if (!now) return;
-  const { root, last, fixed } = now.dataset;
+  const { last } = now.dataset;
   const item = (textContent) => Object.assign(document.createElement("li"), { textContent });
   const show = (id, texts) => document.getElementById(id).replaceChildren(...texts.map(item));
   const newer = document.getElementById("newer");
   // A page that somebody works with is not taken away; it says that there is a newer one.
-  let touched = fixed === "true";
+  let touched = false;
   for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { touched = true; }, { once: true });
   const ask = async () => {
     try {
-      const state = await (await fetch(`${root}state`, { cache: "no-store" })).json();
+      const state = await (await fetch("state", { cache: "no-store" })).json();
       now.textContent = state.now;
       document.getElementById("run-mode").textContent = state.mode;
       document.getElementById("next-run").textContent = state.next;

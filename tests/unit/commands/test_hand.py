@@ -149,7 +149,7 @@ def test_a_policy_that_is_shown_is_one_that_an_editor_can_check(tmp_path, capsys
     policy.write_text(shown)
     assert command(["policy", "check", str(policy)]) == 0
     capsys.readouterr()
-    assert command(["policy", "schema"]) == 0
+    assert command(["schema", "policy"]) == 0
     assert json.loads(capsys.readouterr().out)["$id"].endswith("/policy-v1.json")
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Cause, Status
-from rebalancer.report.changes import Changes, Flow, WorkloadChange, _shift, group_alike
+from rebalancer.report.changes import Changes, WorkloadChange, _shift, group_alike
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
 
@@ -130,13 +130,6 @@ def test_a_pod_of_a_reviewed_plan_that_is_gone_changes_nothing(changes):
     assert {one.pods[0] - one.pods[1] for one in result.nodes} == {0}
 
 
-def test_flows_count_moves_by_zone_and_by_where_they_landed(changes):
-    moves = [to("web-0", "node-c1"), to("web-1", "node-c1"), to("web-2", "node-b1", "node-b1")]
-    assert changes(moves).flows == (Flow("zone-a", "zone-c", 2), Flow("zone-b", "zone-b", 1))
-    ends = [outcome(one, Status.EVICTED, landed="node-b1") for one in moves]
-    assert changes(moves, ends).flows == (Flow("zone-a", "zone-b", 2), Flow("zone-b", "zone-b", 1))
-
-
 @given(
     st.lists(
         st.tuples(
@@ -158,7 +151,7 @@ def test_moves_neither_make_nor_lose_pods(moved):
 def test_the_removal_of_a_pod_that_has_ended_changes_nothing_that_stands(changes):
     ended = to("web-9", "node-c1", cause=Cause.ENDED)
     result = changes([replace(ended, landings=())])
-    assert (result.workloads, result.flows) == ((), ())
+    assert result.workloads == ()
     assert [one.owner for one in result.still] == [WEB]
     assert all(len(set(one.pods)) == 1 for one in result.nodes)
     both = changes([to("web-0", "node-c1"), replace(ended, landings=())])
