@@ -97,7 +97,7 @@ def _find_given_room(queue: Queue, node: int, leaving: memoryview) -> None:
 
 
 def _is_on(cluster: ClusterArrays, pod: PodArrays, node: int) -> bool:
-    return pod.alone[node] and fits(cluster.loads, pod.requests, node)
+    return pod.alone[node] != 0 and fits(cluster.loads, pod.requests, node)
 
 
 def _hold(cluster: ClusterArrays, node: int, classes: memoryview, sign: int) -> None:

@@ -11,8 +11,6 @@ import numpy as np
 
 from rebalancer.core.counts import DomainCounts, has_pods
 from rebalancer.core.filters import (
-    AttachCounts,
-    AttachLimit,
     HardSpread,
     drop_closed,
     drop_occupied,
@@ -63,7 +61,6 @@ from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.spread import Constraint, Spread, go_log
 from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
-from rebalancer.scheduler.volumes import DriverVolumes
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, Same
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -120,7 +117,6 @@ class Lowering:
         self._everywhere = np.zeros(len(snapshot.nodes), np.int64)
         """(N,) the domains of a key that has all nodes in one."""
         self._rooms: list[Ints] = []
-        self._attached = AttachCounts(len(snapshot.nodes))
         self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
         sizes = range(len(snapshot.nodes) + 3)
         self._logarithms = np.array([go_log(float(domains + 2)) for domains in sizes])
@@ -324,7 +320,7 @@ class Lowering:
             attracted,
             self._count_rivals(counted, filters.ports.rivals(cls)),
             disks,
-            [_lower_limit(*of, self._attached) for of in filters.limits.of(cls)],
+            list(filters.limits.of(cls)),
             view_of(filters.static(cls)),
             view_of(self._placement.find_removed(cls)),
             first=relation.matches_itself,
@@ -455,29 +451,6 @@ class Lowering:
         )
         counted.append(pods)
         return pods
-
-
-def _lower_limit(
-    volumes: DriverVolumes, mine: Bools, wanted: int, counts: AttachCounts
-) -> AttachLimit:
-    """Return the limit on a driver's volumes for a pod that shares some (V,), and needs so many in all."""
-    (start, classes), (left_start, left), (own, own_count) = (
-        volumes.users,
-        volumes.left,
-        volumes.own,
-    )
-    return AttachLimit(
-        view_of(start),
-        view_of(classes),
-        view_of(left_start),
-        view_of(left),
-        view_of(own),
-        view_of(own_count),
-        view_of(volumes.limit),
-        view_of(mine),
-        wanted,
-        counts,
-    )
 
 
 def read_landings(
