@@ -119,7 +119,7 @@ class Pending:
             with (
                 state.evicted(pod, gone=True),
                 state.without(gone),
-                self._filled(state, first),
+                self._fill(state, first),
                 state.filled(pod, replacement, landing),
             ):
                 then = self._take(state, concerned)
@@ -145,7 +145,7 @@ class Pending:
         """Hold the state in which the scheduler comes to ``pod``, which is pending; yield the pods that it places before."""
         takers = self.takers(state)
         turn = next((n for n, taker in enumerate(takers) if taker.pod == pod), len(takers))
-        with self._filled(state, takers[:turn]):
+        with self._fill(state, takers[:turn]):
             yield takers[:turn]
 
     @staticmethod
@@ -193,12 +193,12 @@ class Pending:
         gone = self._snapshot.waits(cls)
         with state.evicted(pod, gone=gone):
             first = self._take(state, concerned) if gone and concerned else ()
-            with self._filled(state, first):
+            with self._fill(state, first):
                 yield first
 
     @staticmethod
     @contextmanager
-    def _filled(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
+    def _fill(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
         """Put pending pods on their nodes within the context, for predictions."""
         with ExitStack() as stack:
             for taker in takers:
