@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core.prediction import ClusterArrays, PodArrays
-from rebalancer.scheduler.filters import FILTERS, Check, Filters
+from rebalancer.scheduler.filters import FILTERS, FilterCheck, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
@@ -102,7 +102,7 @@ class Evaluation:
     """(N,)"""
     filtered_by: NDArray[np.uint8]
     """(N,) index into FILTERS of the first filter that fails, 0 for feasible nodes."""
-    checks: Sequence[Check]
+    checks: Sequence[FilterCheck]
     """What was asked of nodes, in order."""
     scores: dict[str, Ints]
     """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
