@@ -12,7 +12,7 @@ from rebalancer.core.prediction import ClusterArrays, PodArrays, find_feasible, 
 from rebalancer.core.resources import fits, hold
 from rebalancer.core.views import flags, ints, minus_ones
 
-_MOST = 64
+_MAX_TAKERS = 64
 """So many pods at most are looked for behind one move."""
 _OUT, _QUEUED, _REFUSED = 0, 1, 2
 """What ``Queue.place`` says of a class: it is not concerned, it is in the queue, or it waits for a change."""
@@ -59,7 +59,7 @@ class Queue:
         size = len(self.classes)
         self.roomy, self.fitting = minus_ones(size), minus_ones(size)
         self.concerned, self.place = flags(size), flags(size)
-        self.next, self.left, self.takers = ints(size), ints(size), ints(3, _MOST)
+        self.next, self.left, self.takers = ints(size), ints(size), ints(3, _MAX_TAKERS)
 
 
 def find_concerned(queue: Queue, cls: int, replacement: int, node: int, leaving: memoryview) -> int:
@@ -97,7 +97,7 @@ def _find_given_room(queue: Queue, node: int, leaving: memoryview) -> None:
 
 
 def _is_on(cluster: ClusterArrays, pod: PodArrays, node: int) -> bool:
-    return pod.alone[node] and fits(cluster.loads, pod.requests, node)
+    return pod.alone[node] != 0 and fits(cluster.loads, pod.requests, node)
 
 
 def _hold(cluster: ClusterArrays, node: int, classes: memoryview, sign: int) -> None:
@@ -140,7 +140,7 @@ def take(queue: Queue) -> int:
         queue.next[number] = queue.start[number]
     count = 0
     number = _find_first(queue)
-    while number >= 0 and count < _MOST:
+    while number >= 0 and count < _MAX_TAKERS:
         node = _land(queue.clusters[number], queue.lowered[number])
         if node < 0:
             # The others of its class fit nowhere either.

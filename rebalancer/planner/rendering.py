@@ -104,7 +104,8 @@ class Rendering:
     def landings(self, cls: int, prediction: Prediction) -> tuple[Landing, ...]:
         """Return the possible landings of the replacement of a pod of ``cls``, the most probable nodes only."""
         snapshot = self._problem.snapshot
-        keys = _topology_keys(snapshot.classes[cls])
+        named = snapshot.classes[cls].spec.topology_keys()
+        keys = tuple(sorted({*named, *ZONE_KEYS} - {HOSTNAME}))
         nodes = prediction.nodes[:SHOWN_LANDINGS].tolist()
         probabilities = prediction.probability[:SHOWN_LANDINGS].tolist()
         return tuple(
@@ -132,14 +133,3 @@ def _describe_method(of_class: PodClass, method: Method) -> str:
         names = (one.name for one in of_class.spec.eviction_responders or ())
         return f"by a request to {and_more(list(names), _NAMED)}"
     return "by a restart of the rollout" if method is Method.RESTART else ""
-
-
-def _topology_keys(of_class: PodClass) -> tuple[str, ...]:
-    spec = of_class.spec
-    keys = [c.topology_key for c in spec.topology_spread_constraints or ()]
-    affinity = spec.affinity
-    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if part is not None:
-            keys += [t.topology_key for t in part.required or ()]
-            keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
-    return tuple(sorted({*keys, *ZONE_KEYS} - {HOSTNAME}))

@@ -18,7 +18,6 @@ from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.snapshot.zones import asked_without_nodes, may_use_zone
-from rebalancer.wire.objects import SchedulingSpec
 
 
 def unschedulable_message(model: SchedulerModel, state: ClusterState, cls: int) -> str:
@@ -167,7 +166,7 @@ def _nodes(
 
 
 def _landings(snapshot: Snapshot, cls: int, prediction: Prediction) -> Iterator[ExplainedLanding]:
-    keys = tuple(dict.fromkeys((*_own_keys(snapshot.classes[cls].spec), ZONE)))
+    keys = tuple(dict.fromkeys((*snapshot.classes[cls].spec.topology_keys(), ZONE)))
     for node, probability in zip(
         prediction.nodes.tolist(), prediction.probability.tolist(), strict=True
     ):
@@ -177,12 +176,3 @@ def _landings(snapshot: Snapshot, cls: int, prediction: Prediction) -> Iterator[
             if value != MISSING:
                 domains[key] = snapshot.nodes.labels.values(key)[value]
         yield ExplainedLanding(snapshot.nodes.names[node], domains, probability)
-
-
-def _own_keys(spec: SchedulingSpec) -> Iterator[str]:
-    yield from (c.topology_key for c in spec.topology_spread_constraints or ())
-    affinity = spec.affinity
-    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if part is not None:
-            yield from (term.topology_key for term in part.required or ())
-            yield from (w.pod_affinity_term.topology_key for w in part.preferred or ())

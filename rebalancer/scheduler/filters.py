@@ -161,7 +161,7 @@ def needed_keys(spec: SchedulingSpec) -> tuple[tuple[str, str], ...]:
 UNSCHEDULABLE = "node(s) were unschedulable"
 
 
-class Check(NamedTuple):
+class FilterCheck(NamedTuple):
     """One thing that a filter asks of nodes."""
 
     filter: str
@@ -281,44 +281,44 @@ class Filters:
             if other in classes:
                 yield self._snapshot.nodes.labels.column(key)
 
-    def list_checks(self, cls: int, of_core: Iterable[Check]) -> Sequence[Check]:
+    def list_checks(self, cls: int, of_core: Iterable[FilterCheck]) -> Sequence[FilterCheck]:
         """Return what a class is asked, in the scheduler's order; ``of_core``: what depends on other pods."""
         rejected, nodes = self.find_rejection(cls), self._snapshot.nodes
         if rejected is not None:
-            return [Check(*rejected, np.zeros(self._size, bool))]
+            return [FilterCheck(*rejected, np.zeros(self._size, bool))]
         checks = [*self._check_alone(cls), *of_core]
         for node, why in nodes.unreadable.items():
-            checks.append(Check("Unreadable", why, np.arange(self._size) != node))
+            checks.append(FilterCheck("Unreadable", why, np.arange(self._size) != node))
         checks.sort(key=lambda check: self._order.index(check.filter))
         if (named := self._placement.listed_names(cls)) is not None:
             # The scheduler looks at no other node, so no earlier filter can refuse it first.
             words = f"node(s) didn't satisfy plugin(s) [{NODE_AFFINITY}]"
             listed = np.array([name in named for name in nodes.names], bool)
-            checks.insert(0, Check(NODE_AFFINITY, words, listed))
+            checks.insert(0, FilterCheck(NODE_AFFINITY, words, listed))
         return [check for check in checks if self.checks(check.filter)]
 
-    def _check_alone(self, cls: int, *, lasting: bool = False) -> Iterator[Check]:
+    def _check_alone(self, cls: int, *, lasting: bool = False) -> Iterator[FilterCheck]:
         """Yield what depends on the pod and the node only; ``lasting``: see :meth:`lasting`."""
         placement = self._placement
         if not lasting:
-            yield Check("NodeUnschedulable", UNSCHEDULABLE, placement.cordon_mask(cls))
+            yield FilterCheck("NodeUnschedulable", UNSCHEDULABLE, placement.cordon_mask(cls))
         taints = placement.lasting_taint_mask if lasting else placement.taint_mask
-        yield Check("TaintToleration", "node(s) had untolerated taint(s)", taints(cls))
+        yield FilterCheck("TaintToleration", "node(s) had untolerated taint(s)", taints(cls))
         if (enforced := placement.enforced_mask()) is not None:
             words = "node(s) didn't match scheduler-enforced node affinity"
-            yield Check(NODE_AFFINITY, words, enforced)
+            yield FilterCheck(NODE_AFFINITY, words, enforced)
         words = "node(s) didn't match Pod's node affinity/selector"
-        yield Check(NODE_AFFINITY, words, placement.affinity_mask(cls))
+        yield FilterCheck(NODE_AFFINITY, words, placement.affinity_mask(cls))
         if (rules := self.volumes.of(cls)) is not None:
             for plug_in, words, good in rules.list_masks():
-                yield Check(plug_in, words, good)
+                yield FilterCheck(plug_in, words, good)
         pinned = None if self._devices is None else self._devices.pinned.get(cls)
         if pinned is not None:
-            yield Check(DYNAMIC_RESOURCES, "resourceclaim not available on the node", pinned)
+            yield FilterCheck(DYNAMIC_RESOURCES, "resourceclaim not available on the node", pinned)
         features = declaring(self._snapshot, cls) if self._declared_features else None
         if features is not None:
             words = "node(s) didn't match Pod's required features"
-            yield Check("NodeDeclaredFeatures", words, features)
+            yield FilterCheck("NodeDeclaredFeatures", words, features)
 
     def find_rejection(self, cls: int) -> tuple[str, str] | None:
         """Return the filter that rejects the pod before any node is evaluated, and its words; None if none does."""

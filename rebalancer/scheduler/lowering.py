@@ -11,8 +11,6 @@ import numpy as np
 
 from rebalancer.core.counts import DomainCounts, has_pods
 from rebalancer.core.filters import (
-    AttachCounts,
-    AttachLimit,
     HardSpread,
     drop_closed,
     drop_occupied,
@@ -42,7 +40,7 @@ from rebalancer.core.scores import (
     Weights,
 )
 from rebalancer.core.views import view_of
-from rebalancer.scheduler.filters import UNSCHEDULABLE, Check, Filters
+from rebalancer.scheduler.filters import UNSCHEDULABLE, FilterCheck, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.prediction import Prediction, Taker
@@ -63,7 +61,6 @@ from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.search_order import search_order
 from rebalancer.scheduler.spread import Constraint, Spread, go_log
 from rebalancer.scheduler.topology import HOSTNAME, ArrayCache, Topologies, Topology
-from rebalancer.scheduler.volumes import DriverVolumes
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, Same
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -120,7 +117,6 @@ class Lowering:
         self._everywhere = np.zeros(len(snapshot.nodes), np.int64)
         """(N,) the domains of a key that has all nodes in one."""
         self._rooms: list[Ints] = []
-        self._attached = AttachCounts(len(snapshot.nodes))
         self._seen = np.zeros(len(snapshot.nodes) + 2, np.int64)
         sizes = range(len(snapshot.nodes) + 3)
         self._logarithms = np.array([go_log(float(domains + 2)) for domains in sizes])
@@ -173,20 +169,20 @@ class Lowering:
             if name in names and self._filters.checks(name):
                 keep_passing(self.cluster, pod, number, view_of(good))
 
-    def find_checks(self, state: ClusterState, cls: int) -> Iterator[Check]:
+    def find_checks(self, state: ClusterState, cls: int) -> Iterator[FilterCheck]:
         """Yield what filters of the core ask for a class, in the order of each filter."""
         pod = self.lower(state, cls)
         count_rules(self.cluster, pod)
 
-        def check(name: str, words: str, keep: Callable[..., None], *rule: object) -> Check:
+        def check(name: str, words: str, keep: Callable[..., None], *rule: object) -> FilterCheck:
             good = np.ones(len(self._numbers), bool)
             keep(*rule, view_of(good))
-            return Check(name, words, good)
+            return FilterCheck(name, words, good)
 
         yield check("NodeUnschedulable", UNSCHEDULABLE, drop_closed, pod.removed)
         yield from self._check_requests(pod.requests)
         for one, lowered in zip(self._spread.hard(cls), pod.spread, strict=True):
-            yield Check(
+            yield FilterCheck(
                 POD_TOPOLOGY_SPREAD, f"{_UNEVEN} (missing required label)", one.topology.present
             )
             yield check(POD_TOPOLOGY_SPREAD, _UNEVEN, keep_even, lowered)
@@ -206,17 +202,17 @@ class Lowering:
             attached = self.cluster.existing
             yield check("NodeVolumeLimits", _TOO_MANY, keep_attachable, limit, attached)
 
-    def _check_requests(self, requests: Requests) -> Iterator[Check]:
+    def _check_requests(self, requests: Requests) -> Iterator[FilterCheck]:
         """Yield what a class asks of the room of nodes, resource by resource."""
         loads, names, devices = self.cluster.loads, self._snapshot.resources, self._snapshot.devices
         places = np.asarray(loads.pod_count) < np.asarray(loads.max_pods)
-        yield Check(NODE_RESOURCES_FIT, "Too many pods", places)
+        yield FilterCheck(NODE_RESOURCES_FIT, "Too many pods", places)
         for row in requests.checked:
             enough = [not is_short(loads, requests, node, row) for node in range(len(places))]
             of_devices = devices is not None and row in devices.rows
             name = DYNAMIC_RESOURCES if of_devices else NODE_RESOURCES_FIT
             words = "cannot allocate all claims" if of_devices else f"Insufficient {names[row]}"
-            yield Check(name, words, np.array(enough, bool))
+            yield FilterCheck(name, words, np.array(enough, bool))
 
     def score_each(self, state: ClusterState, cls: int, nodes: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (K,), of those that score the class; the nodes are scored together."""
@@ -324,7 +320,7 @@ class Lowering:
             attracted,
             self._count_rivals(counted, filters.ports.rivals(cls)),
             disks,
-            [_lower_limit(*of, self._attached) for of in filters.limits.of(cls)],
+            list(filters.limits.of(cls)),
             view_of(filters.static(cls)),
             view_of(self._placement.find_removed(cls)),
             first=relation.matches_itself,
@@ -455,29 +451,6 @@ class Lowering:
         )
         counted.append(pods)
         return pods
-
-
-def _lower_limit(
-    volumes: DriverVolumes, mine: Bools, wanted: int, counts: AttachCounts
-) -> AttachLimit:
-    """Return the limit on a driver's volumes for a pod that shares some (V,), and needs so many in all."""
-    (start, classes), (left_start, left), (own, own_count) = (
-        volumes.users,
-        volumes.left,
-        volumes.own,
-    )
-    return AttachLimit(
-        view_of(start),
-        view_of(classes),
-        view_of(left_start),
-        view_of(left),
-        view_of(own),
-        view_of(own_count),
-        view_of(volumes.limit),
-        view_of(mine),
-        wanted,
-        counts,
-    )
 
 
 def read_landings(

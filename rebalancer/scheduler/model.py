@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.core.prediction import ClusterArrays, PodArrays
-from rebalancer.scheduler.filters import FILTERS, Check, Filters
+from rebalancer.scheduler.filters import FILTERS, FilterCheck, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.lowering import Lowering
 from rebalancer.scheduler.pending import Pending
@@ -61,7 +61,9 @@ def find_unmodelled(
         yield f"the scheduler places the pods of {of_class.gang or 'its PodGroup'} together"
     for selector in _selectors(spec):
         yield from _wrong(selector.match_expressions or (), _LABEL_OPERATORS, "label selector")
-    for term in _node_terms(spec):
+    required = spec.required_nodes
+    preferred = (one.preference for one in spec.preferred_nodes)
+    for term in (*(required.node_selector_terms if required else ()), *preferred):
         yield from _wrong(term.match_expressions or (), _NODE_OPERATORS, "node affinity")
         yield from _wrong(term.match_fields or (), ("In", "NotIn"), "node affinity field")
     for constraint in spec.topology_spread_constraints or ():
@@ -83,28 +85,10 @@ def _selectors(spec: o.SchedulingSpec) -> Iterator[o.LabelSelector]:
     for constraint in spec.topology_spread_constraints or ():
         if constraint.label_selector is not None:
             yield constraint.label_selector
-    for term in _affinity_terms(spec):
+    for term in spec.pod_terms():
         for selector in (term.label_selector, term.namespace_selector):
             if selector is not None:
                 yield selector
-
-
-def _affinity_terms(spec: o.SchedulingSpec) -> Iterator[o.PodAffinityTerm]:
-    affinity = spec.affinity
-    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if part is not None:
-            yield from part.required or ()
-            yield from (weighted.pod_affinity_term for weighted in part.preferred or ())
-
-
-def _node_terms(spec: o.SchedulingSpec) -> Iterator[o.NodeSelectorTerm]:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity is None:
-        return
-    if affinity.required is not None:
-        yield from affinity.required.node_selector_terms
-    for preferred in affinity.preferred or ():
-        yield preferred.preference
 
 
 __all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
@@ -118,7 +102,7 @@ class Evaluation:
     """(N,)"""
     filtered_by: NDArray[np.uint8]
     """(N,) index into FILTERS of the first filter that fails, 0 for feasible nodes."""
-    checks: Sequence[Check]
+    checks: Sequence[FilterCheck]
     """What was asked of nodes, in order."""
     scores: dict[str, Ints]
     """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
@@ -368,7 +352,7 @@ class SchedulerModel:
             reasons += [
                 f"the request for {name} is negative" for name in self.resources.negative(cls)
             ]
-            if not all(map(self.snapshot.knows_namespaces_of, _affinity_terms(of_class.spec))):
+            if not all(map(self.snapshot.knows_namespaces_of, of_class.spec.pod_terms())):
                 reasons.append("it selects namespaces by labels, and no Namespace was read")
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []

@@ -18,19 +18,43 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from rebalancer.core.prediction import ClusterArrays, PodArrays
 from rebalancer.core.queue import Queue, find_concerned, take
 from rebalancer.core.views import view_of
+from rebalancer.scheduler.filters import Filters
+from rebalancer.scheduler.placement import Supposed
 from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
-if TYPE_CHECKING:
-    from rebalancer.scheduler.model import SchedulerModel
+
+class Scheduling(Protocol):
+    """The part of the scheduler model that :class:`Pending` uses."""
+
+    supposed: Supposed
+
+    def filters_of(self, cls: int) -> Filters:
+        """Return the filters that apply to pods of a class."""
+
+    def lower(self, state: ClusterState, cls: int) -> tuple[PodArrays, ClusterArrays]:
+        """Return a class, and the nodes, for predictions by the core alone."""
+
+    def find_unmodelled(self, cls: int) -> tuple[str, ...]:
+        """Return why pods of a class cannot be predicted; empty if they can."""
+
+    def rejection(self, cls: int) -> str:
+        """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""
+
+    def predict(self, state: ClusterState, cls: int) -> Prediction:
+        """Return the distribution of landings of a pod of the class if it is scheduled now."""
+
+    def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
+        """Return the distribution of landings of the replacement if ``pod`` is evicted now."""
 
 
 class Pending:
@@ -40,7 +64,7 @@ class Pending:
     are excluded.
     """
 
-    def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
+    def __init__(self, snapshot: Snapshot, model: Scheduling) -> None:
         self._snapshot, self._model = snapshot, model
         pods = snapshot.pods
         lost = (pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
@@ -95,7 +119,7 @@ class Pending:
             with (
                 state.evicted(pod, gone=True),
                 state.without(gone),
-                self._filled(state, first),
+                self._fill(state, first),
                 state.filled(pod, replacement, landing),
             ):
                 then = self._take(state, concerned)
@@ -121,7 +145,7 @@ class Pending:
         """Hold the state in which the scheduler comes to ``pod``, which is pending; yield the pods that it places before."""
         takers = self.takers(state)
         turn = next((n for n, taker in enumerate(takers) if taker.pod == pod), len(takers))
-        with self._filled(state, takers[:turn]):
+        with self._fill(state, takers[:turn]):
             yield takers[:turn]
 
     @staticmethod
@@ -169,12 +193,12 @@ class Pending:
         gone = self._snapshot.waits(cls)
         with state.evicted(pod, gone=gone):
             first = self._take(state, concerned) if gone and concerned else ()
-            with self._filled(state, first):
+            with self._fill(state, first):
                 yield first
 
     @staticmethod
     @contextmanager
-    def _filled(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
+    def _fill(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
         """Put pending pods on their nodes within the context, for predictions."""
         with ExitStack() as stack:
             for taker in takers:

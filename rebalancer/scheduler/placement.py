@@ -95,7 +95,7 @@ class NodePlacement:
         if signature is None:
             spec = self._class(cls).spec
             selector = tuple(sorted((spec.node_selector or {}).items()))
-            signature = ((selector, _requirement_of(spec)), spec.tolerations or ())
+            signature = ((selector, spec.required_nodes), spec.tolerations or ())
             self._signatures[cls] = signature
         return signature
 
@@ -117,7 +117,7 @@ class NodePlacement:
 
         The scheduler then evaluates only these nodes (``nodeaffinity.PreFilter``).
         """
-        required = _requirement_of(self._class(cls).spec)
+        required = self._class(cls).spec.required_nodes
         nodes: set[str] = set()
         for term in required.node_selector_terms if required is not None else ():
             named = [set(f.values or ()) for f in term.match_fields or () if f.operator == "In"]
@@ -174,7 +174,7 @@ class NodePlacement:
         The scheduler's own preferred terms are included.
         """
         preferred = (
-            *(_preferences_of(self._class(cls).spec) or ()),
+            *self._class(cls).spec.preferred_nodes,
             *(self._added.preferred or ()),
         )
         if not preferred:
@@ -184,7 +184,7 @@ class NodePlacement:
     def unparsable_preference(self, cls: int) -> str | None:
         """Return why the preferred node affinity of a class cannot be parsed; None if it can. Cached."""
         if cls not in self._unparsable:
-            self._unparsable[cls] = _unparsable(_preferences_of(self._class(cls).spec) or ())
+            self._unparsable[cls] = _unparsable(self._class(cls).spec.preferred_nodes)
         return self._unparsable[cls]
 
     def _class(self, cls: int) -> PodClass:
@@ -193,7 +193,7 @@ class NodePlacement:
     def _affinity(self, spec: o.SchedulingSpec) -> Bools:
         labels = self._snapshot.nodes.labels
         mask = labels.equal(spec.node_selector or {})
-        required = _requirement_of(spec)
+        required = spec.required_nodes
         return mask if required is None else mask & labels.selector(required)
 
     def _count_untolerated(
@@ -226,16 +226,6 @@ def _unparsable(preferred: Iterable[o.PreferredSchedulingTerm]) -> str | None:
             if (why := unparsable(requirement)) is not None:
                 return f"preferred node affinity: {why}"
     return None
-
-
-def _preferences_of(spec: o.SchedulingSpec) -> tuple[o.PreferredSchedulingTerm, ...] | None:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    return affinity.preferred if affinity else None
-
-
-def _requirement_of(spec: o.SchedulingSpec) -> o.NodeSelector | None:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    return affinity.required if affinity else None
 
 
 def needed_features(spec: SchedulingSpec) -> Iterator[str]:

@@ -155,29 +155,27 @@ class Spread:
             SYSTEM_DEFAULTS if profile.default_constraints is None else profile.default_constraints
         )
         self._eligible = ArrayCache(len(snapshot.nodes))
-        self._hard: dict[int, tuple[Constraint, ...]] = {}
-        self._soft: dict[int, tuple[Constraint, ...]] = {}
+        self._known: dict[tuple[int, str], tuple[Constraint, ...]] = {}
         self._absent: Bools | None = None
 
     def without(self, absent: Bools) -> None:
         """Treat nodes (N,) as absent from now on. A domain that has only such nodes does not exist."""
         self._absent = absent
         self._eligible = ArrayCache(len(self._snapshot.nodes))
-        self._hard.clear()
-        self._soft.clear()
+        self._known.clear()
 
     def hard(self, cls: int) -> tuple[Constraint, ...]:
         """Return the DoNotSchedule constraints of a class."""
-        constraints = self._hard.get(cls)
-        if constraints is None:
-            constraints = self._hard[cls] = self._resolve(cls, _HARD)
-        return constraints
+        return self._find(cls, _HARD)
 
     def soft(self, cls: int) -> tuple[Constraint, ...]:
         """Return the ScheduleAnyway constraints of a class."""
-        constraints = self._soft.get(cls)
+        return self._find(cls, _SOFT)
+
+    def _find(self, cls: int, action: str) -> tuple[Constraint, ...]:
+        constraints = self._known.get((cls, action))
         if constraints is None:
-            constraints = self._soft[cls] = self._resolve(cls, _SOFT)
+            constraints = self._known[cls, action] = self._resolve(cls, action)
         return constraints
 
     def ignored_nodes(self, cls: int) -> Bools:

@@ -23,8 +23,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from rebalancer.core.filters import AttachCounts, AttachLimit
+from rebalancer.core.views import view_of
 from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import MISSING, matches
 from rebalancer.snapshot.model import PodClass, Snapshot
@@ -47,21 +48,6 @@ class _Term(msgspec.Struct, frozen=True, rename="camel"):
 _NO_VOLUME = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """The nodes where the claims of a class can get a volume."""
-
-    nodes: Bools
-    """(N,)"""
-    score: Ints | None = None
-    """(N,) 100 less the percentage that a claim uses of the free volume that it takes; 0 where it takes none.
-
-    None if no claim finds a free volume anywhere.
-    """
-    unmodelled: str = ""
-    """What could not be modelled, if any."""
-
-
 class UnboundClaims:
     """Finds the nodes where claims without a volume can get one."""
 
@@ -76,29 +62,30 @@ class UnboundClaims:
             and storage_class.volume_binding_mode == "WaitForFirstConsumer"
         )
 
-    def reachable(self, claims: list[o.PersistentVolumeClaim]) -> Reach:
-        """Return the nodes where all claims can get a volume.
+    def restrict(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
+        """Note the nodes where all claims can get a volume, and their scores.
 
         A claim takes an existing free volume that the node can use, or a new one is provisioned there.
         """
-        mask = np.ones(len(self._snapshot.nodes), bool)
-        score: Ints | None = None
-        crowded = ""
+        rules.unbound = np.ones(len(self._snapshot.nodes), bool)
+        crowded = False
         for claim in claims:
             try:
                 capacity = self._free_volumes(claim)
                 requested = _parse_request(claim)
             except ValueError:
                 why = f"claim {claim.metadata.name} or a volume for it is unreadable"
-                return Reach(mask, unmodelled=why)
+                rules.unmodelled.append(why)
+                rules.score = None
+                return
             free = capacity < _NO_VOLUME
-            mask &= free | self._provisioning_nodes(claim)
+            rules.unbound &= free | self._provisioning_nodes(claim)
             if free.any():
-                if score is not None:  # they may want the same volume
-                    crowded = "several claims choose from the same free volumes"
+                crowded |= rules.score is not None  # they may want the same volume
                 used = 100 * min(requested, _NO_VOLUME // 100) // np.maximum(capacity, 1)
-                score = np.where(free & (capacity > 0), 100 - used, 0)
-        return Reach(mask, score, crowded)
+                rules.score = np.where(free & (capacity > 0), 100 - used, 0)
+        if crowded:
+            rules.unmodelled.append("several claims choose from the same free volumes")
 
     def _class_of(self, claim: o.PersistentVolumeClaim) -> o.StorageClass | None:
         beta = (claim.metadata.annotations or {}).get(STORAGE_CLASS)
@@ -202,7 +189,8 @@ class VolumeRules:
     unbound: Bools | None = None
     """(N,) nodes where the unbound claims get a volume; None: all."""
     score: Ints | None = None
-    """(N,) how little of a free volume the unbound claims would use; None: no claim has the choice."""
+    """(N,) 100 less the percentage that a claim uses of the free volume that it takes, 0 where it takes none; None: no claim
+    finds a free volume anywhere."""
     zone: Bools | None = None
     """(N,) nodes in the volumes' zones; None: all."""
     exclusive: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -294,10 +282,7 @@ class VolumeRulebook:
             else:
                 rules.rejected = (BINDING, message)
             return
-        reach = self._unbound.reachable(claims)
-        rules.unbound, rules.score = reach.nodes, reach.score
-        if reach.unmodelled:
-            rules.unmodelled.append(reach.unmodelled)
+        self._unbound.restrict(claims, rules)
 
     def _restrict_to_volume(self, volume: o.PersistentVolume, rules: VolumeRules) -> None:
         affinity = volume.spec.node_affinity
@@ -362,22 +347,6 @@ _Handle = tuple[str, str]
 """(driver, what it knows the volume by)"""
 
 
-@dataclass(frozen=True, slots=True)
-class DriverVolumes:
-    """The V volumes of a driver, and where they are attached."""
-
-    users: tuple[NDArray[Any], NDArray[Any]]
-    """(V + 1,), (U,): the classes that share each volume, volume by volume, and where those of each begin."""
-    left: tuple[NDArray[Any], NDArray[Any]]
-    """The same for the nodes to which each is attached although no pod there uses it."""
-    own: tuple[NDArray[Any], NDArray[Any]]
-    """(O,) the classes whose pods have volumes of their own, and (O,) how many each."""
-    limit: Ints
-    """(N,) so many volumes a node attaches; negative: there is no limit."""
-    number: Mapping[int, int]
-    """Volume -> its place among the V."""
-
-
 def _group(pairs: set[tuple[int, int]], size: int) -> tuple[Ints, Int32s]:
     """Return (place, value) pairs as where the values of each place begin, and all values."""
     columns = np.array(sorted(pairs), np.int32).reshape(-1, 2)
@@ -392,18 +361,20 @@ class AttachLimits:
         self._snapshot = snapshot
         self._limits = snapshot.nodes.attach_limits
         self._handles = Interner()
-        self._drivers: dict[str, DriverVolumes] = {}
+        self._drivers: dict[str, tuple[Mapping[int, int], tuple[Any, ...]]] = {}
+        self._counts = AttachCounts(len(snapshot.nodes))
 
-    def of(self, cls: int) -> Iterator[tuple[DriverVolumes, Bools, int]]:
-        """Yield of each driver of a class: its volumes, which (V,) the class shares, and how many its pod has in all."""
+    def of(self, cls: int) -> Iterator[AttachLimit]:
+        """Yield the limit of each driver of a class, as the core has it."""
         for driver in self._drivers_of(cls):
             if driver not in self._drivers:
                 self._drivers[driver] = self._collect(driver)
-            volumes = self._drivers[driver]
+            number, arrays = self._drivers[driver]
             shared = self._classes.get(cls, {}).get(driver, [])
-            mine = np.zeros(len(volumes.number), bool)
-            mine[[volumes.number[volume] for volume in shared]] = True
-            yield volumes, mine, len(shared) + self._own.get(cls, {}).get(driver, 0)
+            mine = np.zeros(len(number), bool)
+            mine[[number[volume] for volume in shared]] = True
+            wanted = len(shared) + self._own.get(cls, {}).get(driver, 0)
+            yield AttachLimit(*arrays, view_of(mine), wanted, self._counts)
 
     def rivals(self, cls: int) -> Int32s | None:
         """Return the classes that use the same drivers as a class; None if no limit applies to it."""
@@ -417,7 +388,8 @@ class AttachLimits:
     def _drivers_of(self, cls: int) -> list[str]:
         return sorted(self._classes.get(cls, {}).keys() | self._own.get(cls, {}).keys())
 
-    def _collect(self, driver: str) -> DriverVolumes:
+    def _collect(self, driver: str) -> tuple[Mapping[int, int], tuple[Any, ...]]:
+        """Return volume -> its place among the V of a driver, and the arrays of ``AttachLimit`` that all classes share."""
         users = {
             (volume, cls)
             for cls, drivers in self._classes.items()
@@ -426,13 +398,14 @@ class AttachLimits:
         left = self._left[driver]
         number = {volume: n for n, volume in enumerate(sorted({v for v, _ in users | left}))}
         own = {cls: drivers[driver] for cls, drivers in self._own.items() if driver in drivers}
-        return DriverVolumes(
-            _group({(number[volume], cls) for volume, cls in users}, len(number)),
-            _group({(number[volume], node) for volume, node in left}, len(number)),
-            (np.array(list(own), np.int32), np.array(list(own.values()), np.int64)),
+        arrays = (
+            *_group({(number[volume], cls) for volume, cls in users}, len(number)),
+            *_group({(number[volume], node) for volume, node in left}, len(number)),
+            np.array(list(own), np.int32),
+            np.array(list(own.values()), np.int64),
             np.ascontiguousarray(self._limits[driver], np.int64),
-            number,
         )
+        return number, tuple(map(view_of, arrays))
 
     @cached_property
     def _classes(self) -> dict[int, dict[str, list[int]]]:

@@ -6,6 +6,7 @@ in camelCase on the wire. Everything is optional, since a file may contain less 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -327,6 +328,31 @@ class SchedulingSpec(_Wire, frozen=True):
     restart_policy: str = "Always"
     os: PodOS | None = None
     eviction_responders: tuple[EvictionResponder, ...] | None = None
+
+    @property
+    def required_nodes(self) -> NodeSelector | None:
+        """Its required node affinity."""
+        nodes = self.affinity.node_affinity if self.affinity else None
+        return nodes.required if nodes else None
+
+    @property
+    def preferred_nodes(self) -> tuple[PreferredSchedulingTerm, ...]:
+        """Its preferred node affinity."""
+        nodes = self.affinity.node_affinity if self.affinity else None
+        return (nodes.preferred if nodes else None) or ()
+
+    def pod_terms(self) -> Iterator[PodAffinityTerm]:
+        """Yield the terms of its pod affinity, then those of its anti-affinity, preferred ones too."""
+        affinity = self.affinity
+        for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+            if part is not None:
+                yield from part.required or ()
+                yield from (weighted.pod_affinity_term for weighted in part.preferred or ())
+
+    def topology_keys(self) -> Iterator[str]:
+        """Yield the topology keys that its spread constraints and pod terms name."""
+        yield from (one.topology_key for one in self.topology_spread_constraints or ())
+        yield from (term.topology_key for term in self.pod_terms())
 
 
 class OwnerReference(_Wire, frozen=True):
