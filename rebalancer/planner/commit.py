@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from rebalancer.cost.term import Term
 from rebalancer.plan.plan import Cause
 from rebalancer.planner.candidates import Promise
 from rebalancer.planner.draft import Draft
@@ -109,18 +106,10 @@ class Commit:
     def reason(self, strategy: str, pair: Pair) -> str:
         """Return the description by the strategy's first term that names the pair; empty if none does."""
         said = [
-            (weighted.term, text)
+            (weighted, text)
             for weighted in self.terms
             if weighted.strategy == strategy and (text := weighted.term.describe(*pair))
         ]
-        if len(said) > 1:
-            # A hard rule that holds is no reason beside the soft one that does not.
-            naming = [text for term, text in said if _names(term, pair)]
-            return naming[0] if naming else said[0][1]
-        return said[0][1] if said else strategy
-
-
-def _names(term: Term, pair: Pair) -> bool:
-    """Return whether a term gains from moving a pod of the class off the node."""
-    cls, node = pair
-    return bool((term.candidates(np.array([cls], np.int32)).node == node).any())
+        # A hard rule that holds is no reason beside the soft one that does not.
+        naming = (text for weighted, text in said if len(said) > 1 and weighted.names(*pair))
+        return next(naming, said[0][1] if said else strategy)

@@ -230,12 +230,7 @@ class Draft:
 
     def names_pair(self, cls: int, node: int) -> bool:
         """Return whether a term of an enforced strategy has pods of ``cls`` on ``node`` as candidates."""
-        of_class = np.array([cls], np.int32)
-        return any(
-            (w.term.candidates(of_class).node == node).any()
-            for w in self.enforced
-            if w.may_move(cls, node)
-        )
+        return any(w.may_move(cls, node) and w.names(cls, node) for w in self.enforced)
 
     def bounds(self) -> list[EntryBounds]:
         """Return the inputs of the lower bound for the current state."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -397,9 +398,20 @@ def _rules_of(cls: int, replacement: int, terms: Sequence[tuple[int, Term]]) -> 
     ]
     return RulesOfMove(
         [rule for _, rule, _ in named],
-        view_of(np.array([index for index, _, _ in named], np.int64)),
-        view_of(np.array([weight for _, _, weight in named], float)),
+        _view_of_indices(tuple(index for index, _, _ in named)),
+        _view_of_weights(tuple(weight for _, _, weight in named)),
     )
+
+
+# Thousands of classes have rules of the same terms.
+@lru_cache(maxsize=1024)
+def _view_of_indices(values: tuple[int, ...]) -> Any:
+    return view_of(np.array(values, np.int64))
+
+
+@lru_cache(maxsize=1024)
+def _view_of_weights(values: tuple[float, ...]) -> Any:
+    return view_of(np.array(values, float))
 
 
 def signs(changes: Floats) -> Floats:
