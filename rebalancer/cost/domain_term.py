@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -193,17 +193,14 @@ class DomainTerm(Term):
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change (K,) of the weighted sum, see :meth:`Term.delta`."""
         total = np.zeros(len(destinations))
-        for group in self.groups_of_move(cls, replacement):
+        for group in (self._groups[index] for index in self._indices({cls, replacement})):
             total += group.weight * group.delta(cls, node, replacement, destinations)
         return total
 
-    def groups_of_move(self, cls: int, replacement: int) -> Iterator[Group]:
-        """Yield the groups that a move of a pod of ``cls`` may change."""
-        return (self._groups[index] for index in self._indices({cls, replacement}))
-
     def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:
         """Return the rules of the groups that a move may change, with their weights."""
-        indices = self._indices({cls, replacement})
+        of_both = cls != replacement
+        indices = self._indices({cls, replacement}) if of_both else self._of(cls)
         return [(self._rule_of(index), self._groups[index].weight) for index in indices]
 
     def _rule_of(self, index: int) -> Rule:

@@ -21,6 +21,7 @@ from rebalancer.planner.limit_table import (
     limit_quotas,
 )
 from rebalancer.planner.problem import Problem
+from rebalancer.planner.refusal import Refusal, Why
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.in_flight import pods_asked_for
@@ -386,6 +387,13 @@ class Allowance:
         """Return the quota without room for a replacement beside its victim; None if all have room, or it comes after the victim."""
         number = self._find(cls, -1, "", self.first_quota, len(self._words))
         return None if number < 0 else self._say(number)
+
+    def refuse(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> Refusal | None:
+        """Return why a move of a pod waits, or lacks a quota; None if it may go in this wave as far as limits of waves go."""
+        if (limit := self.waits(cls, node, strategy, ready=ready)) is not None:
+            return Refusal.of(Why.BUDGET, limit=limit)
+        lack = self.lacks(cls)
+        return None if lack is None else Refusal.of(Why.QUOTA, limit=lack)
 
     def lacks_for(self, classes: Sequence[int]) -> str | None:
         """Return the quota without room for replacements of all ``classes`` beside their victims; None if all have room."""

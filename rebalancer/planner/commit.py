@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from rebalancer.cost.term import Term
+from rebalancer.plan.plan import Cause
 from rebalancer.planner.candidates import Promise
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
@@ -56,24 +54,16 @@ class Commit:
         judging = self.draft.judging(pod, strategy)
         reason = self.reason(strategy, pair) if judging is None else judging.reason(pod)
         cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
-        made = self._carry_out(pod, pair, verdict, strategy, reason, wave)
-        return replace(made, cause=cause)
+        return self.carry_out(pod, pair, verdict, strategy, reason, wave, cause=cause)
 
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can move in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
         reason = f"goes first for {ref}: {self.reason(strategy, pair)}"
         where = step.cls, step.node
-        return self._carry_out(step.pod, where, step.verdict, strategy, reason, wave, other)
+        return self.carry_out(step.pod, where, step.verdict, strategy, reason, wave, other)
 
-    def exchange(
-        self, verdict: Verdict, pod: int, other: int, pair: Pair, reason: str, wave: Wave
-    ) -> Chosen:
-        """Move a pod that changes places with ``other``."""
-        strategy = next(iter(verdict.by_strategy))
-        return self._carry_out(pod, pair, verdict, strategy, reason, wave, other)
-
-    def _carry_out(
+    def carry_out(
         self,
         pod: int,
         pair: Pair,
@@ -82,7 +72,9 @@ class Commit:
         reason: str,
         wave: Wave,
         other: int = -1,
+        cause: Cause = Cause.PLACE,
     ) -> Chosen:
+        """Move a pod; ``other``: the one that it makes way for, or changes places with."""
         cls, node = pair
         self.draft.move(pod, cls, verdict.prediction)
         ready = self.draft.snapshot.pods.is_ready(pod)
@@ -100,6 +92,7 @@ class Commit:
             self.observed,
             other,
             verdict.marks,
+            cause,
         )
 
     def _keep_likely(self, prediction: Prediction) -> Prediction:
@@ -108,23 +101,15 @@ class Commit:
         if most is None or len(prediction.nodes) <= most:
             return prediction
         nodes, probability = prediction.nodes[:most].copy(), prediction.probability[:most].copy()
-        return replace(prediction, nodes=nodes, probability=probability)
+        return Prediction(nodes, probability, prediction.unmodelled, prediction.takers)
 
     def reason(self, strategy: str, pair: Pair) -> str:
         """Return the description by the strategy's first term that names the pair; empty if none does."""
         said = [
-            (weighted.term, text)
+            (weighted, text)
             for weighted in self.terms
             if weighted.strategy == strategy and (text := weighted.term.describe(*pair))
         ]
-        if len(said) > 1:
-            # A hard rule that holds is no reason beside the soft one that does not.
-            naming = [text for term, text in said if _names(term, pair)]
-            return naming[0] if naming else said[0][1]
-        return said[0][1] if said else strategy
-
-
-def _names(term: Term, pair: Pair) -> bool:
-    """Return whether a term gains from moving a pod of the class off the node."""
-    cls, node = pair
-    return bool((term.candidates(np.array([cls], np.int32)).node == node).any())
+        # A hard rule that holds is no reason beside the soft one that does not.
+        naming = (text for weighted, text in said if len(said) > 1 and weighted.names(*pair))
+        return next(naming, said[0][1] if said else strategy)

@@ -15,15 +15,11 @@ from rebalancer.cost.term import Entry, Term, complete
 from rebalancer.cost.view import View
 from rebalancer.plan.plan import (
     Cause,
-    NodeCount,
-    Score,
 )
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.ended import EndedPods
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.planner.refusal import Refusal, Why, protection_code
-from rebalancer.planner.rendering import cost_of_entries
-from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
@@ -234,46 +230,11 @@ class Draft:
 
     def names_pair(self, cls: int, node: int) -> bool:
         """Return whether a term of an enforced strategy has pods of ``cls`` on ``node`` as candidates."""
-        of_class = np.array([cls], np.int32)
-        return any(
-            (w.term.candidates(of_class).node == node).any()
-            for w in self.enforced
-            if w.may_move(cls, node)
-        )
+        return any(w.may_move(cls, node) and w.names(cls, node) for w in self.enforced)
 
     def bounds(self) -> list[EntryBounds]:
         """Return the inputs of the lower bound for the current state."""
         return bounds_of((weighted.term, weighted.weight) for weighted in self.terms)
-
-    def scores(self) -> dict[str, Score]:
-        """Return strategy -> score in the current state."""
-        return {of.strategy: self._score(of.strategy) for of in self.problem.contributions}
-
-    def _score(self, strategy: str) -> Score:
-        entries = [0.0, 0.0, 0.0]
-        violated, unsatisfiable = 0, list[str]()
-        unjudged, packed = list(not_judged(self.snapshot)), None
-        for weighted in self.terms:
-            if weighted.strategy != strategy:
-                continue
-            entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
-            violated += weighted.term.violated()
-            unsatisfiable += weighted.term.unsatisfiable()
-            if why := weighted.term.not_judged():
-                unjudged.append(why)
-            if (nodes := weighted.term.packed()) is not None:
-                packed = NodeCount(*nodes)
-        of = next(of for of in self.problem.contributions if of.strategy == strategy)
-        if of.not_judged:
-            unjudged.append(of.not_judged)
-        if of.selected is not None and not of.selected.with_waiting(self.snapshot).any():
-            unjudged.append("select matches no pod")
-        if ended := self.ended.left(strategy):
-            entries[Entry.SOFT] += of.weight * ended
-            violated += ended
-        return Score(
-            cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged), packed
-        )
 
     def streaks(self) -> dict[str, Streaks]:
         """Return strategy -> streaks after this run."""

@@ -206,8 +206,7 @@ class Examination:
             not self._candidates.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
             and self._allowance.has_room_for(2, strategy, cls)
-            and self._allowance.waits(cls, node, strategy) is None
-            and self._allowance.lacks(cls) is None
+            and self._allowance.refuse(cls, node, strategy) is None
         )
 
     # -- why they stay ------------------------------------------------------------------------------

@@ -232,7 +232,9 @@ class ExchangeWaves:
         verdicts, made = verdicts_of(exchange), []
         for pod, pair, reason, verdict in zip(pods, pairs, reasons, verdicts, strict=True):
             other = pods[0] if pod != pods[0] else pods[1]
-            one = self._commit.exchange(verdict, pod, other, pair, reason, wave)
+            one = self._commit.carry_out(
+                pod, pair, verdict, next(iter(verdict.by_strategy)), reason, wave, other
+            )
             made.append(replace(one, unit=unit, gang=unit))
         for pair, verdict in zip(pairs, verdicts, strict=True):
             self._candidates.move(pair[0], (pair[1], int(verdict.prediction.nodes[0])))

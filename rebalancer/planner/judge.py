@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -46,34 +47,20 @@ _KEPT = 8192
 """So many movers are kept."""
 _KEPT_READY = 1024
 """Of so many the replacements are kept."""
-(
-    _GOOD,
-    _OTHER_SYSTEM,
-    _LEAVING,
-    _AVOIDED,
-    _BACK,
-    _NO_GAIN,
-    _BREAKS,
-    _RARELY,
-    _OFTEN,
-    _LITTLE,
-    _NOTHING_EXPECTED,
-    _NO_NODE,
-    _LIMITED,
-    _UNPREDICTED,
-) = range(len(REFUSALS))
+_GOOD = 0
+_NO_GAIN, _NO_NODE, _UNPREDICTED = map(REFUSALS.index, ("no gain", "no node", "not predicted"))
 _WHY = {
-    _OTHER_SYSTEM: (Why.OTHER_OS, "foreign"),
-    _LEAVING: (Why.LEAVING_NODE, "leaving"),
-    _AVOIDED: (Why.AVOIDED_NODE, "avoided"),
-    _BACK: (Why.COMES_BACK, "sure"),
-    _BREAKS: (Why.BREAKS_HARD, "sure"),
-    _RARELY: (Why.RARELY_BETTER, "sure"),
-    _OFTEN: (Why.OFTEN_WORSE, "risk"),
-    _LITTLE: (Why.LOW_GAIN, "sure"),
-    _NOTHING_EXPECTED: (Why.NONE_EXPECTED, "sure"),
+    "other system": (Why.OTHER_OS, "foreign"),
+    "leaving node": (Why.LEAVING_NODE, "leaving"),
+    "avoided node": (Why.AVOIDED_NODE, "avoided"),
+    "comes back": (Why.COMES_BACK, "sure"),
+    "breaks a rule": (Why.BREAKS_HARD, "sure"),
+    "too rarely better": (Why.RARELY_BETTER, "sure"),
+    "too often worse": (Why.OFTEN_WORSE, "risk"),
+    "too little": (Why.LOW_GAIN, "sure"),
+    "nothing expected": (Why.NONE_EXPECTED, "sure"),
 }
-"""Code -> the reason, and the share of the landings that its sentence names."""
+"""What the core says -> the reason, and the share of the landings that its sentence names."""
 _FOR_OTHERS = {Why.COMES_BACK: Why.MAY_COME_BACK, Why.BREAKS_HARD: Why.BREAKS_RULE}
 """Of a move that has to gain nothing."""
 
@@ -194,7 +181,7 @@ class Judge:
             return Refusal.of(Why.NO_NODE, landing=prediction, zone=zone)
         if code == _NO_GAIN:
             return self._refuse_trade(effect, prediction)
-        why, share = _WHY[code]
+        why, share = _WHY[REFUSALS[code]]
         if not for_gain:
             why = _FOR_OTHERS.get(why, why)
         if why is Why.OTHER_OS and not snapshot.has_other_system(replacement, prediction.nodes):
@@ -347,7 +334,9 @@ class Judge:
 
     def _by_strategy(self) -> dict[str, float]:
         """Return the expected gain of each strategy that may move the pod, in the entry that decides."""
-        deciding = int(self._changes().any(axis=1).argmax())
+        landings = self._effect.landings
+        changing = np.flatnonzero(np.asarray(self._effect.changes)[: _ENTRIES * landings])
+        deciding = int(changing[0]) // landings if len(changing) else 0
         first = deciding * len(self._strategies)
         values, named = self._shares.tolist(), self._named.tolist()
         return {
@@ -409,9 +398,20 @@ def _rules_of(cls: int, replacement: int, terms: Sequence[tuple[int, Term]]) -> 
     ]
     return RulesOfMove(
         [rule for _, rule, _ in named],
-        view_of(np.array([index for index, _, _ in named], np.int64)),
-        view_of(np.array([weight for _, _, weight in named], float)),
+        _view_of_indices(tuple(index for index, _, _ in named)),
+        _view_of_weights(tuple(weight for _, _, weight in named)),
     )
+
+
+# Thousands of classes have rules of the same terms.
+@lru_cache(maxsize=1024)
+def _view_of_indices(values: tuple[int, ...]) -> Any:
+    return view_of(np.array(values, np.int64))
+
+
+@lru_cache(maxsize=1024)
+def _view_of_weights(values: tuple[float, ...]) -> Any:
+    return view_of(np.array(values, float))
 
 
 def signs(changes: Floats) -> Floats:

@@ -119,6 +119,10 @@ class WeightedTerm:
             return False
         return self.selected is None or self.selected.has(cls, node)
 
+    def names(self, cls: int, node: int) -> bool:
+        """Return whether the term gains from moving a pod of ``cls`` off ``node``."""
+        return bool((self.term.candidates(np.array([cls], np.int32)).node == node).any())
+
 
 @dataclass(frozen=True, slots=True)
 class Contribution:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from rebalancer.base.plain_text import count
@@ -73,11 +74,13 @@ class Waves(MoveLimits):
         if move.wave != self._planned or unit != self._unit:
             self.next_wave()
         self._planned, self._unit = move.wave, unit
-        if not begun and self._waits(cls, node, move.strategy, ready=ready) is not None:
+        refuse = partial(self._allowance.refuse, cls, node, move.strategy, ready=ready)
+        if not begun and refuse() is not None:
             self.next_wave()
-            if (why := self._waits(cls, node, move.strategy, ready=ready)) is not None:
+            if (why := refuse()) is not None:
                 return why
-        self._spend(cls, node, move.strategy, ready=ready)
+        self._taken += 1
+        self._allowance.spend(cls, node, move.strategy, ready=ready)
         return self._wave
 
     def next_wave(self) -> None:
@@ -85,17 +88,6 @@ class Waves(MoveLimits):
         if self._taken:
             self._wave, self._taken = self._wave + 1, 0
             self._allowance.next_wave()
-
-    def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> Refusal | None:
-        if (limit := self._allowance.waits(cls, node, strategy, ready=ready)) is not None:
-            return Refusal.of(Why.BUDGET, limit=limit)
-        if (lack := self._allowance.lacks(cls)) is not None:
-            return Refusal.of(Why.QUOTA, limit=lack)
-        return None
-
-    def _spend(self, cls: int, node: int, strategy: str, *, ready: bool) -> None:
-        self._taken += 1
-        self._allowance.spend(cls, node, strategy, ready=ready)
 
 
 Ending = tuple[Status, str]

@@ -13,14 +13,16 @@ from rebalancer.cost.term import Entry, Term, Unmet
 from rebalancer.plan.plan import (
     Cause,
     Code,
+    NodeCount,
     Score,
     Skip,
     UnmetRule,
 )
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.problem import Pair, WeightedTerm
+from rebalancer.planner.problem import Contribution, Pair, WeightedTerm
 from rebalancer.planner.refusal import ShownRefusal
 from rebalancer.planner.rendering import cost_of_entries
+from rebalancer.planner.safety import not_judged
 from rebalancer.snapshot.columns import Bools, Ints, unite
 from rebalancer.snapshot.protect import LEFT_OUT
 
@@ -50,10 +52,7 @@ def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
 
 def scores_of(draft: Draft) -> dict[str, Score]:
     """Return strategy -> score in the draft's state, of the pods of which the plan speaks."""
-    scores = draft.scores()
-    if draft.problem.scoped is None:
-        return scores
-    return {name: _score_scoped(draft, name, score) for name, score in scores.items()}
+    return {of.strategy: _score(draft, of) for of in draft.problem.contributions}
 
 
 def rules_elsewhere(draft: Draft) -> str:
@@ -63,7 +62,7 @@ def rules_elsewhere(draft: Draft) -> str:
         return ""
     # What the flags leave out is no reason why a rule of it cannot hold: it is judged as without them.
     whole = replace(problem, protected=problem.protected & ~LEFT_OUT, scoped=None)
-    every = Draft(whole, draft.settings).scores()
+    every = scores_of(Draft(whole, draft.settings))
     ours = scores_of(draft)
     if (hidden := sum(every[name].violated - ours[name].violated for name in every)) <= 0:
         return ""
@@ -72,32 +71,43 @@ def rules_elsewhere(draft: Draft) -> str:
     return f"{rules} {are} not shown ({scoped.words})."
 
 
-def _score_scoped(draft: Draft, strategy: str, score: Score) -> Score:
-    entries = [0.0, 0.0, 0.0]
-    violated = ended = draft.ended.left(strategy)
-    of = next(of for of in draft.problem.contributions if of.strategy == strategy)
-    entries[Entry.SOFT] += of.weight * ended
-    named: list[str] = []
+def _score(draft: Draft, of: Contribution) -> Score:
+    entries, ended = [0.0, 0.0, 0.0], draft.ended.left(of.strategy)
+    violated, unsatisfiable, packed = ended, list[str](), None
+    unjudged = list(not_judged(draft.snapshot))
     for weighted in draft.terms:
-        if weighted.strategy == strategy:
-            term, rules = weighted.term, list(_scoped_rules(draft, weighted))
-            violated += sum(number for _, number in rules)
-            by_rule = term.cause is not Cause.PLACE or term.unmet() is not None
-            amount = sum(unmet.amount * number for unmet, number in rules)
-            # How unevenly nodes are filled is of all their pods.
-            total = amount if by_rule else term.potential() if rules else 0.0
-            entries[term.entry] += weighted.weight * total
-            named += _scoped_labels(draft, term)
-    return replace(
-        score,
-        cost=cost_of_entries(entries),
-        violated=violated,
-        unsatisfiable=tuple(
-            text
-            for text in score.unsatisfiable
-            if any(text.startswith(f"{label}: ") for label in named)
-        ),
-    )
+        if weighted.strategy != of.strategy:
+            continue
+        amount, rules, sentences = _judge_term(draft, weighted)
+        entries[weighted.term.entry] += weighted.weight * amount
+        violated += rules
+        unsatisfiable += sentences
+        if why := weighted.term.not_judged():
+            unjudged.append(why)
+        if (nodes := weighted.term.packed()) is not None:
+            packed = NodeCount(*nodes)
+    entries[Entry.SOFT] += of.weight * ended
+    if of.not_judged:
+        unjudged.append(of.not_judged)
+    if of.selected is not None and not of.selected.with_waiting(draft.snapshot).any():
+        unjudged.append("select matches no pod")
+    cost = cost_of_entries(entries)
+    return Score(cost, violated, tuple(unsatisfiable), tuple(unjudged), packed)
+
+
+def _judge_term(draft: Draft, weighted: WeightedTerm) -> tuple[float, int, Sequence[str]]:
+    """Return what a term adds to the cost, unweighted, how many rules are violated, and which cannot hold, of the scope."""
+    term = weighted.term
+    if draft.problem.scoped is None:
+        return term.potential(), term.violated(), term.unsatisfiable()
+    rules = list(_scoped_rules(draft, weighted))
+    amount = sum(unmet.amount * number for unmet, number in rules)
+    if term.cause is Cause.PLACE and term.unmet() is None:
+        # How unevenly nodes are filled is of all their pods.
+        amount = term.potential() if rules else 0.0
+    mine = tuple(f"{label}: " for label in _scoped_labels(draft, term))
+    sentences = [text for text in term.unsatisfiable() if text.startswith(mine)]
+    return amount, sum(number for _, number in rules), sentences
 
 
 def _scoped_labels(draft: Draft, term: Term) -> Iterator[str]:

@@ -68,7 +68,7 @@ def test_a_spread_that_a_move_mends_makes_up_for_no_affinity_that_it_breaks():
     term = guard_term(view)
     assert term.potential() == 1
     changes = {
-        cls: [of.delta(cls, node, cls, classes(B1))[0] for of in term.groups_of_move(cls, cls)]
+        cls: [of.delta(cls, node, cls, classes(B1))[0] for of in term.groups_of(np.array([cls]))]
         for cls, node in ((cache, A1), (other, A2))
     }
     assert changes == {cache: [-1, 1], other: [-1]}

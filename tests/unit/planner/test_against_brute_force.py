@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.planner.unmet import scores_of
 from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of, plan_of
 
@@ -34,7 +35,7 @@ def build(shape):
 
 def cost(shape):
     """(hard, soft) of a placement as the terms see it."""
-    scores = draft_of(build(shape), strategies=RULED).scores()
+    scores = scores_of(draft_of(build(shape), strategies=RULED))
     hard = sum(score.cost.hard for score in scores.values())
     return hard, sum(score.cost.soft for score in scores.values())
 

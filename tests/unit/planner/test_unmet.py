@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.unmet import explained, unmet_of
+from rebalancer.planner.unmet import explained, scores_of, unmet_of
 from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.load import load_snapshot
@@ -89,7 +89,7 @@ def test_rules_are_as_many_as_the_scores_count_each_with_a_reason(shape, per_run
     draft = draft_of(objects)
     named = [(one.strategy, one.rule) for one in unmet_of(draft)]
     assert named == [(one.strategy, one.rule) for one in explained(draft, ())]
-    assert len(named) == sum(score.violated for score in draft.scores().values())
+    assert len(named) == sum(score.violated for score in scores_of(draft).values())
 
 
 def test_a_node_that_moves_have_filled_too_far_is_for_the_next_run_to_look_at():
