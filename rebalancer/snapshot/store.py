@@ -360,7 +360,7 @@ class _State(_Kept):
     terminated: _Terminated | None = _OPTIONAL
 
 
-class ContainerStatus(_Kept):
+class KeptContainerStatus(_Kept):
     """What is kept of the status of a container."""
 
     name: Raw = _OPTIONAL
@@ -379,7 +379,7 @@ class ContainerStatus(_Kept):
     stop_signal: Raw = _OPTIONAL
 
 
-class Container(_Kept):
+class KeptContainer(_Kept):
     """What is kept of a container."""
 
     name: Raw = _OPTIONAL
@@ -401,16 +401,16 @@ class Container(_Kept):
     restart_policy_rules: Raw = _OPTIONAL
 
 
-class EphemeralContainer(Container):
+class KeptEphemeralContainer(KeptContainer):
     """What is kept of an ephemeral container."""
 
     target_container_name: Raw = _OPTIONAL
 
 
 _CONTAINERS = {
-    "containers": list[Container] | None,
-    "initContainers": list[Container] | None,
-    "ephemeralContainers": list[EphemeralContainer] | None,
+    "containers": list[KeptContainer] | None,
+    "initContainers": list[KeptContainer] | None,
+    "ephemeralContainers": list[KeptEphemeralContainer] | None,
 }
 """Field of a pod's spec -> the type of its value."""
 _STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
@@ -459,4 +459,4 @@ def _slim_volume(fields: _Fields) -> None:
 
 def _slim_pod_status(fields: _Fields) -> None:
     for name in _STATUSES:
-        _keep(fields, name, list[ContainerStatus] | None)
+        _keep(fields, name, list[KeptContainerStatus] | None)

@@ -1,5 +1,7 @@
 """What the chart's admission policies leave of the rights of the accounts: the fields that runs and drains write, and no others."""
 
+from functools import partial
+
 import pytest
 
 from rebalancer.kube.evict import RESTARTED_AT
@@ -8,6 +10,7 @@ from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.installed import NAMESPACE, Installed
 from tests.e2e.product import PATIENCE, rebalancer
 
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 DRAINER = "rebalancer-kube-rebalancer-drain"
 WEB = "/apis/apps/v1/namespaces/default/deployments/web"
 POOL = {"nodeSelector": {"pool": "web"}}
@@ -15,7 +18,7 @@ OWNER = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "0" * 8}
 TAINT = {"key": "rebalancer/mark", "value": "steer", "effect": "PreferNoSchedule"}
 REFUSED = {
     "/api/v1/nodes/a": [
-        {"metadata": {"labels": {"pool": "web"}}},
+        {"metadata": {"labels": {"pool": "other"}}},
         {"metadata": {"annotations": {"example.com/note": "x"}}},
         {"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}},
         {"metadata": {"ownerReferences": [OWNER]}},
@@ -87,9 +90,12 @@ def test_accounts_write_the_fields_of_their_features_and_no_others(cluster, tmp_
         return False
 
     for path, patches in asked.items():
-        wait_until(lambda path=path: in_force(path), PATIENCE, f"the policy of {path} in force")
+        wait_until(partial(in_force, path), PATIENCE, f"the policy of {path} in force")
         for patch in patches:
             refused(client, path, patch)
+
+    for policy in cluster.api.list_all(POLICIES):
+        assert "expressionWarnings" not in policy["status"].get("typeChecking", {}), policy
 
     costs = dict.fromkeys((DELETION_COST, OUR_DELETION_COST), "7")
     client.patch(of_pod, {"metadata": {"annotations": costs}})

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from rebalancer.snapshot.store import Container, ContainerStatus
+from rebalancer.snapshot.store import KeptContainer, KeptContainerStatus
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
 from rebalancer.wire.protobuf.lists import decode_run, plain_objects, strip_run
@@ -98,8 +98,11 @@ def test_what_may_be_secret_is_left_out_and_all_else_stays(kind: str, item: byte
 
 
 def test_containers_keep_the_same_as_in_json() -> None:
-    for of in (Container, ContainerStatus):
-        declared = {each.name for each in message_of_stored(of.__name__).DESCRIPTOR.fields}
+    for of in (KeptContainer, KeptContainerStatus):
+        declared = {
+            each.name
+            for each in message_of_stored(of.__name__.removeprefix("Kept")).DESCRIPTOR.fields
+        }
         assert declared == {each.encode_name for each in msgspec.structs.fields(of)}
 
 
