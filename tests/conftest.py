@@ -29,7 +29,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def kubernetes(pytestconfig: pytest.Config) -> str:
+def kubernetes(pytestconfig):
     """Return the version of Kubernetes to run on."""
     version: str = pytestconfig.getoption("kubernetes")
     return version

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
@@ -41,7 +40,7 @@ FIRST = "1.37.2"
 
 
 @pytest.fixture(scope="module")
-def plane(kubernetes: str) -> Iterator[ControlPlane]:
+def plane(kubernetes):
     users = {"userGroups": ["system:serviceaccounts:default"]}
     whole = int(kubernetes.split(".")[1]) > int(FIRST.split(".")[1])
     options = Options(

@@ -1,8 +1,6 @@
 """A node with a real kubelet is drained: its pods end there, the budget holds all the while, and it can be used again."""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +33,7 @@ POLICY: dict[str, Any] = {
 
 
 @pytest.fixture
-def full(ground: Ground) -> Iterator[Ground]:
+def full(ground):
     """All replicas run on the real node, under a budget; two simulated nodes have room for them."""
     ground.keep_others_away()
     web = objects.deployment(
@@ -55,7 +53,7 @@ def full(ground: Ground) -> Iterator[Ground]:
     ground.clear()
 
 
-def test_its_pods_run_elsewhere_and_it_takes_pods_again_once_uncordoned(full: Ground) -> None:
+def test_its_pods_run_elsewhere_and_it_takes_pods_again_once_uncordoned(full):
     assert dict(full.zones("web")) == {NAME: REPLICAS}
     victims = {pod["metadata"]["uid"] for pod in operations.pods(full.api, selector="app=web")}
     kubeconfig = f"--kubeconfig={grant(full.plane, RULES)}"
@@ -117,8 +115,8 @@ def _await_kubelet(ground: Ground) -> None:
 
 
 def test_the_kubelet_keeps_what_a_drain_says_on_its_node_and_what_is_taken_back_stays_away(
-    full: Ground, tmp_path: Path
-) -> None:
+    full, tmp_path
+):
     of_kubelet = {key: one["status"] for key, one in _conditions(full).items()}
     kubeconfig = f"--kubeconfig={grant(full.plane, (*RULES, *CONDITION_RULES))}"
     done = rebalancer("drain", NAME, "--node-conditions", kubeconfig)

@@ -104,7 +104,7 @@ class Table:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=CLASSES * NODES, max_size=CLASSES * NODES), steps())
-def test_the_first_row_is_the_best_one(pods: list[int], way: list[Step]) -> None:
+def test_the_first_row_is_the_best_one(pods, way):
     table, source = Table(compiled, pods), Table(SOURCE, pods)
     for step in way:
         assert table.go(step) == source.go(step)

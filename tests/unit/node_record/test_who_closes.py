@@ -1,7 +1,7 @@
 """Two who want one node: each pair of the table in docs/drain.md, played on an API server."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,7 +154,7 @@ ACTORS = {
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
+def ground():
     with EmbeddedCluster(timings=Durations(start_up=0.01, node_start_up=0.01)) as cluster:
         cluster.add_node(NODE, "a")
         cluster.settle()

@@ -23,7 +23,8 @@ def test_once_its_judgements_are_used_up_nothing_can_be_emptied(monkeypatch):
     draft, trial = trial_of(["n0", "n1"])
     assert trial.failing([0]) is None
     assert (
-        trial.failing([1]).text(draft.snapshot) == "default/web-1: whether it has a landing elsewhere takes too long to say in one run"
+        trial.failing([1]).text(draft.snapshot)
+        == "default/web-1: whether it has a landing elsewhere takes too long to say in one run"
     )
 
 

@@ -1,9 +1,7 @@
 """Nodes that vanish under a run on the embedded cluster: before it, among its waves, and between two runs."""
 
 import threading
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +29,7 @@ MORE = (*VANISHED, "p-a2")
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster():
     """Two workloads of four pods in two zones of two nodes, and a third zone that has just joined."""
     with EmbeddedCluster(timings=FAST) as one:
         one.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}})
@@ -49,7 +47,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def run(cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
+def run(cluster, tmp_path):
     return Runner(cluster, tmp_path, POLICY, ClusterClock(cluster))
 
 
