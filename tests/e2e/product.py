@@ -21,7 +21,8 @@ from tests.controlplane import ControlPlane, access, wait_until
 from tests.support.cli import program
 
 ACCOUNT = "rebalancer"
-_RUN_RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+RUN_RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+"""What a run needs that moves pods."""
 PATIENCE = 600.0
 """Seconds for a run to end: on a machine that does much else, many times what it needs."""
 NO_WAIT = """
@@ -79,7 +80,7 @@ def rebalancer(
 
 def grant(
     plane: ControlPlane,
-    rules: Sequence[AccessRule] = _RUN_RULES,
+    rules: Sequence[AccessRule] = RUN_RULES,
 ) -> Path:
     """Give a ServiceAccount exactly ``rules``, from now on; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
@@ -95,7 +96,7 @@ def grant(
 
 def _in_force(plane: ControlPlane, rules: Sequence[AccessRule]) -> bool:
     """Whether the server allows these of our rules, and those that it knows from before no longer."""
-    known = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *USAGE_RULES)
+    known = (*RUN_RULES, *USAGE_RULES)
     asked = {rule for rule in (*known, *rules) if not rule.resource.startswith("/")}
     return all(
         access.is_allowed(plane.api, ACCOUNT, "default", as_attributes(rule)) == (rule in rules)
@@ -127,7 +128,7 @@ class Product:
         policy: str = NO_WAIT,
         more_rules: Sequence[AccessRule] = (),
     ) -> None:
-        self.kubeconfig = grant(plane, (*_RUN_RULES, *more_rules))
+        self.kubeconfig = grant(plane, (*RUN_RULES, *more_rules))
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 

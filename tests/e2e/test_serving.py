@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES, lease_rules
+from rebalancer.kube.access import lease_rules
 from rebalancer.kube.client import USER_AGENT
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.e2e import crowd
 from tests.e2e.fault_proxy import FaultProxy
-from tests.e2e.product import NO_WAIT, Product, grant
+from tests.e2e.product import NO_WAIT, RUN_RULES, Product, grant
 from tests.e2e.served import PATIENT, Server
 
 APPS = 3
@@ -30,10 +30,7 @@ def product(cluster, tmp_path):
     made.kubeconfig = grant(
         cluster,
         (
-            *READ_RULES,
-            *ACT_RULES,
-            *FOLLOW_RULES,
-            *EVENT_RULES,
+            *RUN_RULES,
             *lease_rules("default", "turns"),
         ),
     )

@@ -7,22 +7,18 @@ import pytest
 import yaml
 
 from rebalancer.kube.access import (
-    ACT_RULES,
     CONDITION_RULES,
     DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
 )
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.e2e.crowd import BudgetWatcher
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 REPLICAS, LEAST = 3, 2
 POLICY: dict[str, Any] = {
     "apiVersion": "rebalancer/v1",

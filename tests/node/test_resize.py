@@ -5,20 +5,16 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
     MARK_RULES,
-    READ_RULES,
     SCALE_OUT_RULES,
 )
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *SCALE_OUT_RULES)
+RULES = (*RUN_RULES, *MARK_RULES, *SCALE_OUT_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy

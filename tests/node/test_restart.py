@@ -7,24 +7,17 @@ from typing import Any, Self
 import pytest
 
 from rebalancer.kube.access import (
-    ACT_RULES,
     DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
 )
 from rebalancer.kube.evict import RESTART_RULES
 from tests.controlplane import ApiError, objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
 DRAINS = (
-    *READ_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
+    *RUN_RULES,
     *DRAIN_RULES,
     *RESTART_RULES,
 )
