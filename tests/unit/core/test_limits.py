@@ -99,7 +99,7 @@ MOVES = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     drawn(),
     st.lists(MOVES, max_size=8),

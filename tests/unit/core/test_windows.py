@@ -57,7 +57,7 @@ def test_extremes_and_distinct_labels(values, size):
     assert not any(seen)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 2)), min_size=1, max_size=14),
     st.integers(1, 15),
