@@ -16,7 +16,6 @@ from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import command as node_command
-from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
@@ -24,12 +23,6 @@ from tests.support.clocks import LeapingClock, Once
 from tests.support.worlds import FAST, embedded_nodes
 from tests.unit.commands.draining import Terminal, drained, is_cordoned, pods_on
 from tests.unit.report.test_report_bars import WIPED
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "_PAUSE", 0.2)
-
 
 CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
 

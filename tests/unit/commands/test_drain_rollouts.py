@@ -8,7 +8,6 @@ from rebalancer.embedded.apiserver.kinds import is_ready
 from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import command as node_command
-from rebalancer.machines.drain import draining
 from rebalancer.machines.drain.preflight import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
@@ -19,11 +18,6 @@ from tests.unit.commands.ready import ReadyPods, let_be_ready
 RESTART = ("method.unevictable=restart",)
 # The threads of a process that was killed end, too.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "_PAUSE", 0.2)
 
 
 def rolling(replicas=3, name="web", surge=1, unavailable=0, **more):

@@ -3,7 +3,6 @@
 import pytest
 
 from rebalancer.kube.evict import RESTARTED_AT
-from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, statefulset
 from tests.support.worlds import embedded_nodes
 from tests.unit.commands.draining import drained, is_cordoned, pods_on
@@ -12,11 +11,6 @@ from tests.unit.commands.ready import ReadyPods
 RESTART = ("method.singleReplicas=restart",)
 # The threads of a process that was killed end, too.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "_PAUSE", 0.2)
 
 
 def fill(cluster, *objects):
