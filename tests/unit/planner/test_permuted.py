@@ -172,7 +172,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @pytest.mark.parametrize("strategy", NAMES)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=clusters(), data=st.data())
 def test_which_pod_has_which_volume_changes_nothing(strategy, cluster, data):
     first = list(range(len(cluster.pods)))
