@@ -16,11 +16,7 @@ settings.load_profile("any machine")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let tests on a real control plane run on another version of Kubernetes."""
-    parser.addoption(
-        "--kubernetes",
-        default=DEFAULT_VERSION,
-        help="version of the control plane",
-    )
+    parser.addoption("--kubernetes", default=DEFAULT_VERSION, help="version of the control plane")
 
 
 def pytest_collection_finish() -> None:

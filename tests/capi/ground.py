@@ -7,10 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import DRAIN_RULES, config_map_rules
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.cluster_api.api import DELETE, ENDS, MAX_SIZE, MIN_SIZE, NOTE
 from tests.capi.infrastructure import (

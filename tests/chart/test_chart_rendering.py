@@ -91,9 +91,7 @@ def test_the_default_policy_is_mounted_byte_for_byte(tmp_path):
 def test_the_right_to_act_is_exactly_what_a_run_needs():
     manifests = render()
     name = f"rebalancing-{NAME}"
-    assert rules(one(manifests, "ClusterRole", name)) == {
-        *RUN_RULES,
-    }
+    assert rules(one(manifests, "ClusterRole", name)) == set(RUN_RULES)
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
     assert rules(one(manifests, "Role")) == {
         *lease_rules("rebalancing", NAME),
@@ -475,18 +473,10 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         # Their status is, where the policy says so.
         ({"policy": {"nodeConditions": False}}, (), ()),
         ({"policy": {"nodeConditions": True}}, CONDITION_RULES, ()),
-        (
-            {"existingPolicy": "mine", "rbac": {"nodeConditions": True}},
-            CONDITION_RULES,
-            (),
-        ),
+        ({"existingPolicy": "mine", "rbac": {"nodeConditions": True}}, CONDITION_RULES, ()),
         ({"existingPolicy": "mine", "rbac": {"marks": True}}, MARK_RULES, ()),
         (
-            {
-                "existingPolicy": "mine",
-                "kind": "Deployment",
-                "rbac": {"volumeAttachments": True},
-            },
+            {"existingPolicy": "mine", "kind": "Deployment", "rbac": {"volumeAttachments": True}},
             ATTACHMENT_RULES,
             (),
         ),
@@ -528,7 +518,7 @@ def test_drains_restart_as_runs_do_and_a_run_of_one_namespace_restarts_there_onl
     manifests = render({**values, **where, "drain": {"enabled": True}})
     name = f"rebalancing-{NAME}"
     moves = {EVICT, *(RESTART_RULES if values else ())}
-    everywhere = {*RUN_RULES} - {EVICT}
+    everywhere = set(RUN_RULES) - {EVICT}
     draining = rules(one(manifests, "ClusterRole", f"{name}-drain"))
     assert draining == everywhere | moves | {*DRAIN_RULES, *ATTACHMENT_RULES}
     acting = rules(one(manifests, "ClusterRole", name))
@@ -672,8 +662,7 @@ def test_a_policy_of_ones_own_replaces_the_charts():
 
 @pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
 @pytest.mark.parametrize(
-    ("mode", "flags"),
-    [("enforce", []), ("observe", ["--mode=observe"]), (False, ["--mode=off"])],
+    ("mode", "flags"), [("enforce", []), ("observe", ["--mode=observe"]), (False, ["--mode=off"])]
 )
 def test_a_policy_of_ones_own_only_observes_where_the_release_may_not_act(kind, mode, flags):
     spec = one(render({"existingPolicy": "mine", "kind": kind, "mode": mode}), kind)["spec"]

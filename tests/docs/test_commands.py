@@ -284,10 +284,7 @@ def test_the_chart_takes_the_values(line):
     spec = workload["spec"].get("jobTemplate", workload)["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     if "image.repository" in line:
-        assert container["image"] in {
-            "registry.example/kube-rebalancer:dev",
-            RELEASED.image_name,
-        }
+        assert container["image"] in {"registry.example/kube-rebalancer:dev", RELEASED.image_name}
 
 
 def test_pip_installs_what_the_release_has():

@@ -8,12 +8,7 @@ from tests.e2e.rights import check_all_runs
 _RIGHTS = "test_installed_rights.py"
 """With this file, it is also checked what the runs of all tests have asked of the server."""
 _RUNS = audit.policy(
-    {
-        "userGroups": [
-            "system:serviceaccounts:default",
-            "system:serviceaccounts:rebalancing",
-        ]
-    }
+    {"userGroups": ["system:serviceaccounts:default", "system:serviceaccounts:rebalancing"]}
 )
 _LONGEST = (
     "test_control_plane_contract",

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    USAGE_RULES,
-)
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RULES
 from rebalancer.kube.resources import AccessRule
 from tests.controlplane import ControlPlane, access, wait_until
 from tests.support.cli import program
@@ -61,9 +55,7 @@ class Ran:
 
 
 def rebalancer(
-    *args: str,
-    env: dict[str, str] | None = None,
-    start: Sequence[str] | None = None,
+    *args: str, env: dict[str, str] | None = None, start: Sequence[str] | None = None
 ) -> Ran:
     """Run the command to its end; ``start`` are arguments of an interpreter of its own, by default it is forked."""
     command = [sys.executable, *start] if start else [str(program())]
@@ -78,10 +70,7 @@ def rebalancer(
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def grant(
-    plane: ControlPlane,
-    rules: Sequence[AccessRule] = RUN_RULES,
-) -> Path:
+def grant(plane: ControlPlane, rules: Sequence[AccessRule] = RUN_RULES) -> Path:
     """Give a ServiceAccount exactly ``rules``, from now on; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
     binding = access.cluster_role_binding(ACCOUNT, ACCOUNT, ACCOUNT)

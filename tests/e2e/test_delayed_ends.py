@@ -6,11 +6,7 @@ import sys
 
 import pytest
 
-from rebalancer.kube.access import (
-    ATTACHMENT_RULES,
-    DRAIN_RULES,
-    MARK_RULES,
-)
+from rebalancer.kube.access import ATTACHMENT_RULES, DRAIN_RULES, MARK_RULES
 from rebalancer.wire.marks import SCALE_IN
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import PATIENCE, RUN_RULES, grant

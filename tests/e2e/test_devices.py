@@ -143,10 +143,7 @@ class Selectors:
 
     def ask(self, number: int, expression: str) -> bool:
         """Make a claim and a pod for each node; return False if the API server takes no such expression."""
-        exactly = {
-            "deviceClassName": "any",
-            "selectors": [{"cel": {"expression": expression}}],
-        }
+        exactly = {"deviceClassName": "any", "selectors": [{"cel": {"expression": expression}}]}
         spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
         for on in _DEVICES:
             metadata = {"name": f"{on}-{number}", "namespace": "default"}

@@ -8,10 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-    lease_rules,
-)
+from rebalancer.kube.access import DRAIN_RULES, lease_rules
 from rebalancer.node_record.records import BUSY
 from rebalancer.snapshot.leaving import DRAIN
 from tests.controlplane import audit, objects, operations, wait_until

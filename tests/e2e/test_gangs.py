@@ -11,12 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-    MARK_RULES,
-    SCALE_OUT_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import DRAIN_RULES, MARK_RULES, SCALE_OUT_RULES, config_map_rules
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from tests.controlplane import ApiError, objects, operations, wait_until

@@ -4,10 +4,7 @@ import time
 
 import pytest
 
-from rebalancer.kube.access import (
-    MARK_RULES,
-    USAGE_RULES,
-)
+from rebalancer.kube.access import MARK_RULES, USAGE_RULES
 from tests.controlplane import metrics, objects, operations
 from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.test_marks import marks, standing

@@ -9,10 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    MARK_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import MARK_RULES, config_map_rules
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice

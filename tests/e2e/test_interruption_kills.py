@@ -16,10 +16,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    MARK_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import MARK_RULES, config_map_rules
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
@@ -220,11 +217,7 @@ def noted(killing, call, form):
         killing.wrote(call, which)
 
 
-RULES = (
-    *RUN_RULES,
-    *MARK_RULES,
-    *config_map_rules("default", "kept"),
-)
+RULES = (*RUN_RULES, *MARK_RULES, *config_map_rules("default", "kept"))
 POLICY = {
     "apiVersion": "rebalancer/v1",
     "kind": "Policy",

@@ -4,10 +4,7 @@ import threading
 
 import pytest
 
-from rebalancer.kube.access import (
-    MARK_RULES,
-    SCALE_OUT_RULES,
-)
+from rebalancer.kube.access import MARK_RULES, SCALE_OUT_RULES
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.served import Server

@@ -6,10 +6,7 @@ import time
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    CONDITION_RULES,
-    DRAIN_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, DRAIN_RULES
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures

@@ -2,10 +2,7 @@
 
 import pytest
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-    list_pod_groups,
-)
+from rebalancer.kube.access import DRAIN_RULES, list_pod_groups
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.wire.kinds import (
     COSCHEDULING_GROUPS,

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations

@@ -5,9 +5,7 @@ import time
 from contextlib import contextmanager
 from datetime import datetime
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER

@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.access import (
-    CONDITION_RULES,
-    MARK_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, MARK_RULES
 from rebalancer.machines.aws.groups import ACTS, CALLS
 from rebalancer.node_record.protocol import EXCLUDE
 from tests.controlplane import objects, operations, wait_until

@@ -3,9 +3,7 @@
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    config_map_rules,
-)
+from rebalancer.kube.access import config_map_rules
 from rebalancer.kube.seldom_read import BUFFER_RULES
 from rebalancer.machines.capacity.state import decode
 from rebalancer.wire.kinds import CAPACITY_BUFFERS

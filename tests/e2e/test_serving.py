@@ -27,13 +27,7 @@ POLICY["budgets"] = {"perRun": 1000, "perHour": 1000}
 def product(cluster, tmp_path):
     crowd.gather(cluster, APPS)
     made = Product(cluster, tmp_path, yaml.safe_dump(POLICY))
-    made.kubeconfig = grant(
-        cluster,
-        (
-            *RUN_RULES,
-            *lease_rules("default", "turns"),
-        ),
-    )
+    made.kubeconfig = grant(cluster, (*RUN_RULES, *lease_rules("default", "turns")))
     with contextlib.suppress(Exception):
         cluster.api.delete(f"{LEASES}/turns")
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-    MARK_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES, MARK_RULES
 from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT
 from rebalancer.machines.aws.groups import ACTS
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
@@ -199,10 +196,7 @@ def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_in_service(clus
 
 @pytest.mark.parametrize(
     ("flags", "rules", "least"),
-    [
-        ((RESTART,), RESTARTS, (1, 1)),
-        pytest.param((), RULES, (0, 0), marks=pytest.mark.long),
-    ],
+    [((RESTART,), RESTARTS, (1, 1)), pytest.param((), RULES, (0, 0), marks=pytest.mark.long)],
 )
 def test_a_replacement_leaves_no_gap_with_restarts_and_one_without(crowded, flags, rules, least):
     kubeconfig = grant(crowded, rules)

@@ -7,10 +7,7 @@ import json
 
 import pytest
 
-from rebalancer.kube.access import (
-    CONDITION_RULES,
-    DRAIN_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, DRAIN_RULES
 from rebalancer.machines.aws.groups import ACTS
 from rebalancer.machines.aws.outdated import REPLACES, TAG
 from tests.controlplane import objects, operations, wait_until

@@ -6,10 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-    MARK_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES, MARK_RULES
 from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from tests.controlplane import audit, objects, operations, wait_until

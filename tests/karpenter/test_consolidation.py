@@ -2,9 +2,7 @@
 
 import time
 
-from rebalancer.kube.access import (
-    CLAIM_RULES,
-)
+from rebalancer.kube.access import CLAIM_RULES
 from tests.controlplane import wait_until
 from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.karpenter.manager import ZONES

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    CONDITION_RULES,
-    DRAIN_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, DRAIN_RULES
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.e2e.crowd import BudgetWatcher

@@ -6,9 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from rebalancer.kube.access import (
-    DRAIN_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.product import RUN_RULES, grant, rebalancer
@@ -16,11 +14,7 @@ from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
-DRAINS = (
-    *RUN_RULES,
-    *DRAIN_RULES,
-    *RESTART_RULES,
-)
+DRAINS = (*RUN_RULES, *DRAIN_RULES, *RESTART_RULES)
 NEVER = "0 0 29 2 *"
 SIMULATED = "simulated-a"
 POLICY = {"protect": {"minPodAge": "0s"}, "method": {"singleReplicas": "restart"}}

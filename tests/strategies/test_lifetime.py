@@ -137,11 +137,7 @@ def test_a_hard_rule_is_not_broken_for_it():
             False,
         ),
         ({}, {"conditions": [{"type": "Ready", "status": "True"}]}, True),
-        (
-            {},
-            {"conditions": [{"type": "Ready", "minTimeSinceLastTransition": "25h"}]},
-            False,
-        ),
+        ({}, {"conditions": [{"type": "Ready", "minTimeSinceLastTransition": "25h"}]}, False),
     ],
 )
 def test_which_pods_match(state, given, matches):
@@ -198,9 +194,7 @@ def test_contract():
     objects = [*NODES, *with_state(web(30, 1, 30, 1), "web-1", main=waiting("CrashLoopBackOff"))]
     check_strategy(Registry.installed().strategy(NAME), params(maxPodLifeTime="1h"))
     check_strategy(
-        Registry.installed().strategy(NAME),
-        params(maxPodLifeTime="24h"),
-        [snapshot_of(objects)],
+        Registry.installed().strategy(NAME), params(maxPodLifeTime="24h"), [snapshot_of(objects)]
     )
     check_strategy(
         Registry.installed().strategy(NAME),

@@ -11,15 +11,7 @@ from rebalancer.base.durations import (
     parse_seconds,
 )
 
-BOTH = {
-    "90s": 90,
-    "5m": 300,
-    "1h30m": 5400,
-    "0s": 0,
-    "1.5s": 1.5,
-    "1h1s": 3601,
-    "5m0s": 300,
-}
+BOTH = {"90s": 90, "5m": 300, "1h30m": 5400, "0s": 0, "1.5s": 1.5, "1h1s": 3601, "5m0s": 300}
 OURS_ONLY = {"2d": 172_800, "1d12h": 129_600}
 GO_ONLY = {
     "0": 0,

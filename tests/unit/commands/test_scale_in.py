@@ -368,11 +368,7 @@ def _detach(ground, name, volume, *, stands):
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
         "metadata": {"name": volume},
-        "spec": {
-            "attacher": "x",
-            "nodeName": name,
-            "source": {"persistentVolumeName": volume},
-        },
+        "spec": {"attacher": "x", "nodeName": name, "source": {"persistentVolumeName": volume}},
     }
     if stands:
         ground.cluster.apply(attachment)

@@ -31,14 +31,7 @@ from rebalancer.wire.kinds import AUTOSCALERS, LISTED, PODS
 from rebalancer.wire.pods import PodRecord
 from rebalancer.wire.times import rfc3339
 from tests.same import contents
-from tests.unit.kube.scripted import (
-    Asked,
-    Say,
-    Sleeps,
-    empty_cluster,
-    list_body,
-    status_body,
-)
+from tests.unit.kube.scripted import Asked, Say, Sleeps, empty_cluster, list_body, status_body
 from tests.unit.kube.scripted import client_of as scripted_client
 
 START = 1_800_000_000.0

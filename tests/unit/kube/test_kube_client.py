@@ -17,13 +17,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.resources import AccessRule
-from tests.unit.kube.scripted import (
-    SECRET,
-    Say,
-    Sleeps,
-    client_of,
-    status_body,
-)
+from tests.unit.kube.scripted import SECRET, Say, Sleeps, client_of, status_body
 
 RULE = AccessRule("list", "apps", "deployments")
 

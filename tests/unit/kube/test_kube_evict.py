@@ -11,13 +11,7 @@ from rebalancer.kube.evict import (
     read_pod,
     recreates_group,
 )
-from tests.unit.kube.scripted import (
-    Say,
-    ScriptedServer,
-    client_of,
-    pod,
-    status_body,
-)
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of, pod, status_body
 
 PATH = "/api/v1/namespaces/shop/pods/web-1/eviction"
 BLOCKED = status_body(
@@ -168,10 +162,7 @@ def test_a_pod_can_be_read_again(server, tmp_path):
             {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             'annotated cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
         ),
-        (
-            {"karpenter.sh/do-not-disrupt": "true"},
-            'annotated karpenter.sh/do-not-disrupt: "true"',
-        ),
+        ({"karpenter.sh/do-not-disrupt": "true"}, 'annotated karpenter.sh/do-not-disrupt: "true"'),
         (
             {"karpenter.sh/do-not-disrupt": "876000h"},
             'annotated karpenter.sh/do-not-disrupt: "876000h"',

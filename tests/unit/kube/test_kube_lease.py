@@ -14,14 +14,7 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken
-from tests.unit.kube.scripted import (
-    Asked,
-    Say,
-    ScriptedServer,
-    Sleeps,
-    client_of,
-    status_body,
-)
+from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/run"
 TEN = 1795168800.0
@@ -100,8 +93,7 @@ def test_a_free_lease_is_taken_and_given_back(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("renewed", "left"),
-    [("2026-11-20T09:59:30Z", 30.0), ("2026-11-20T09:59:00.500000Z", 0.5)],
+    ("renewed", "left"), [("2026-11-20T09:59:30Z", 30.0), ("2026-11-20T09:59:00.500000Z", 0.5)]
 )
 def test_a_lease_of_another_is_respected_until_it_expires(server, tmp_path, renewed, left):
     kept = LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=60)

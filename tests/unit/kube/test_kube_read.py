@@ -54,10 +54,7 @@ def test_pages_are_followed_to_the_end_and_folded(server, tmp_path):
     assert snapshot.resource_version == "99"
     assert snapshot.missing == ()
     first, second = (asked.query for asked in server.to(PODS))
-    assert first == {
-        "limit": "2",
-        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
-    }
+    assert first == {"limit": "2", "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
     assert second == {**first, "continue": "token-0"}
 
 

@@ -39,8 +39,7 @@ def test_a_server_of_another_authority_is_not_trusted_nor_asked_again(secure, tm
 
 
 @pytest.mark.parametrize(
-    "authority",
-    [b"hello", b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
+    "authority", [b"hello", b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
 def test_an_authority_that_is_no_certificate_is_named(secure, tmp_path, authority):
     file = tmp_path / "ca.pem"

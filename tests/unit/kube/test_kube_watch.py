@@ -22,10 +22,7 @@ def change(kind: str, name: str, version: str, **fields: Any) -> dict[str, Any]:
 
 
 def bookmark(version: str) -> dict[str, Any]:
-    return {
-        "type": "BOOKMARK",
-        "object": {"kind": "Pod", "metadata": {"resourceVersion": version}},
-    }
+    return {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": version}}}
 
 
 def error(code: int, reason: str = "") -> dict[str, Any]:

@@ -20,11 +20,7 @@ from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.wire.marks import STEER, Mark, Phase, ScaleInRecord
 from tests.support.clocks import NOON
-from tests.unit.machines.interruption.scene import (
-    built_in,
-    process,
-    spot,
-)
+from tests.unit.machines.interruption.scene import built_in, process, spot
 
 PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
 NODE = "n-a"

@@ -97,9 +97,7 @@ def test_no_more_replicas_move_than_there_are_devices():
 def test_a_move_makes_a_device_free_for_a_pod_that_waits():
     here = {**CLAIM, "nodeSelector": {HOSTNAME: "a"}}
     objects = with_devices(
-        {"a": 1, "b": 1},
-        workload("small", ["a"], spec=CLAIM),
-        waiting("big", spec=here),
+        {"a": 1, "b": 1}, workload("small", ["a"], spec=CLAIM), waiting("big", spec=here)
     )
     made = plan_of(
         objects,

@@ -8,12 +8,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.run.memory.remember import SETTLES_AFTER
-from rebalancer.testing.objects import (
-    EmbeddedCluster,
-    deployment,
-    prefer_apart,
-    require_apart,
-)
+from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart, require_apart
 from tests.support.worlds import FAST
 from tests.unit.commands.embedded import MEMORY, ClusterClock, Runner
 

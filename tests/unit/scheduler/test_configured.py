@@ -192,10 +192,7 @@ def test_weights_are_merged_as_the_scheduler_does(plugins, changed):
         ({"multiPoint": {"enabled": [{"name": "Coscheduling"}]}}, "plug-in Coscheduling is not"),
         ({"score": {"enabled": [{"name": "Trimaran", "weight": 2}]}}, "plug-in Trimaran is not"),
         ({"permit": {"enabled": [{"name": "Gang"}]}}, "plug-in Gang is not modelled"),
-        (
-            {"filter": {"disabled": [{"name": "NodePorts"}]}},
-            "NodePorts is disabled at filter only",
-        ),
+        ({"filter": {"disabled": [{"name": "NodePorts"}]}}, "NodePorts is disabled at filter only"),
         ({"preScore": {"disabled": [{"name": "*"}]}}, "plug-in * is disabled at preScore only"),
         (
             {

@@ -136,13 +136,7 @@ def test_nodes_that_a_pod_names_leave_the_others_unlooked_at():
 @pytest.mark.parametrize(("grace", "landings"), [(30, []), (0, ["a"]), (None, [])])
 def test_a_pod_without_a_grace_period_is_gone_before_its_replacement_comes(grace, landings):
     owner = ("ReplicaSet", "web", "rs")
-    full = pod(
-        "p",
-        on="a",
-        owner=owner,
-        requests={"cpu": "6"},
-        terminationGracePeriodSeconds=grace,
-    )
+    full = pod("p", on="a", owner=owner, requests={"cpu": "6"}, terminationGracePeriodSeconds=grace)
     world = World([node("a")], [full])
     assert [one["node"] for one in explained(world, "p")["landings"]] == landings
     assert world.snapshot.waits(world.cls("p")) is (grace == 0)

@@ -84,14 +84,7 @@ CASES = [
         [("w", "a")],
         AT_ONCE,
     ),
-    Case(
-        "and there may be no other",
-        [waiting("w", "5")],
-        set(),
-        [("w", "a")],
-        AT_ONCE,
-        "10",
-    ),
+    Case("and there may be no other", [waiting("w", "5")], set(), [("w", "a")], AT_ONCE, "10"),
     Case(
         "a part of the room is enough to take it",
         [waiting("w", "1")],

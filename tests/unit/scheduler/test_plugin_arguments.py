@@ -118,10 +118,7 @@ def test_added_affinity_holds_beside_that_of_the_pod_and_raises_scores():
     }
     world = World(
         nodes,
-        [
-            pod("p", nodeSelector={"zone": "1"}),
-            pod("q", nodeSelector={"zone": "1"}, affinity=own),
-        ],
+        [pod("p", nodeSelector={"zone": "1"}), pod("q", nodeSelector={"zone": "1"}, affinity=own)],
         profile={"added_affinity": added},
     )
     assert world.feasible("p") == ["a", "b"]

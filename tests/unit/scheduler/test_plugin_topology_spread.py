@@ -23,11 +23,7 @@ FOUR = [
 def standing(*counts: int, names: str = "abxy", labels: str = "foo") -> list[Json]:
     """Return so many pods on node-a, node-b, node-x, node-y."""
     return [
-        pod(
-            f"{labels}-{name}{i}",
-            on=f"node-{name}",
-            labels=dict.fromkeys(labels.split("+"), ""),
-        )
+        pod(f"{labels}-{name}{i}", on=f"node-{name}", labels=dict.fromkeys(labels.split("+"), ""))
         for name, count in zip(names, counts, strict=False)
         for i in range(count)
     ]
@@ -217,10 +213,7 @@ def test_a_node_without_the_key_is_refused_and_its_pods_do_not_count():
 
 @pytest.mark.parametrize(
     ("version", "feasible"),
-    [
-        ((1, 37), ["node-a", "node-b", "node-x", "node-y"]),
-        ((1, 38), ["node-x", "node-y"]),
-    ],
+    [((1, 37), ["node-a", "node-b", "node-x", "node-y"]), ((1, 38), ["node-x", "node-y"])],
 )
 def test_an_empty_selector_matches_the_pod_itself_and_counts_others_from_1_38_on(version, feasible):
     pods = [*standing(5, 5, 0, 0), wanted(**spread(1, "zone", HARD, {}))]

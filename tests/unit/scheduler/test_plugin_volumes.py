@@ -55,10 +55,7 @@ def using(name: str, *claims: str, on: str = "", **spec: Any) -> Json:
 def test_a_volume_with_a_zone_label_stays_in_its_zone(label, value, nodes, fits):
     made = [node(name, labels=labels) for name, labels in zip("abc", nodes, strict=False)]
     world = World(
-        made,
-        [using("p", "c")],
-        claims=[claim("c", "v")],
-        volumes=[volume("v", {label: value})],
+        made, [using("p", "c")], claims=[claim("c", "v")], volumes=[volume("v", {label: value})]
     )
     assert world.feasible("p") == list(fits)
     assert set(world.filters("p").values()) <= {"", "VolumeZone"}

@@ -311,10 +311,7 @@ def test_a_chain_lets_in_what_no_single_node_could():
     made = room(objects)
     assert [
         (move.pod.rpartition("-")[0], move.node, move.landings[0].node) for move in made.moves
-    ] == [
-        ("one", "n1", "n2"),
-        ("three", "n0", "n1"),
-    ]
+    ] == [("one", "n1", "n2"), ("three", "n0", "n1")]
     assert [move.wave for move in made.moves] == [1, 2]
     # Both nodes are kept until what they are meant for is there.
     assert made.moves[0].room == ("n0", "n1")
