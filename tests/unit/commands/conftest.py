@@ -5,6 +5,7 @@ import pytest
 from rebalancer.base import sending
 from rebalancer.kube import client
 from rebalancer.machines.drain import draining
+from tests.unit.commands.scaling import fill, grounded, tick_until
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +19,18 @@ def _patient(monkeypatch):
 def _short_pauses(monkeypatch):
     """Let a drain look again soon."""
     monkeypatch.setattr(draining, "_PAUSE", 0.1)
+
+
+@pytest.fixture
+def ground(tmp_path, monkeypatch):
+    """A group of two machines, of which n1 is full."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as made:
+        fill(made, "n1")
+        yield made
+
+
+@pytest.fixture
+def going(ground):
+    """The same, with n2 on its way out and empty."""
+    assert tick_until(ground, "DrainStarted", "n2")
+    return ground
