@@ -5,6 +5,7 @@ import pytest
 from rebalancer.base import sending
 from rebalancer.kube import client
 from rebalancer.machines.drain import draining
+from tests.support.worlds import embedded_nodes
 from tests.unit.commands.scaling import fill, grounded, tick_until
 
 
@@ -34,3 +35,17 @@ def going(ground):
     """The same, with n2 on its way out and empty."""
     assert tick_until(ground, "DrainStarted", "n2")
     return ground
+
+
+@pytest.fixture
+def two():
+    """An embedded cluster with two nodes."""
+    with embedded_nodes("n1", "n2") as made:
+        yield made
+
+
+@pytest.fixture
+def three():
+    """An embedded cluster with three nodes."""
+    with embedded_nodes("n1", "n2", "n3") as made:
+        yield made
