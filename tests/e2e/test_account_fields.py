@@ -1,5 +1,7 @@
 """What the chart's admission policies leave of the rights of the accounts: the fields that runs and drains write, and no others."""
 
+from functools import partial
+
 import pytest
 
 from rebalancer.kube.evict import RESTARTED_AT
@@ -87,7 +89,7 @@ def test_accounts_write_the_fields_of_their_features_and_no_others(cluster, tmp_
         return False
 
     for path, patches in asked.items():
-        wait_until(lambda path=path: in_force(path), PATIENCE, f"the policy of {path} in force")
+        wait_until(partial(in_force, path), PATIENCE, f"the policy of {path} in force")
         for patch in patches:
             refused(client, path, patch)
 
