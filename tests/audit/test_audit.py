@@ -19,11 +19,7 @@ FOUND = {
 
 
 def vex(status: str, name: str = "CVE-1", product: str = "pkg:pypi/broken"):
-    statement = {
-        "vulnerability": {"name": name},
-        "products": [{"@id": product}],
-        "status": status,
-    }
+    statement = {"vulnerability": {"name": name}, "products": [{"@id": product}], "status": status}
     return {"statements": [statement]}
 
 

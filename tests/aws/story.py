@@ -18,10 +18,7 @@ from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
 from tests.support.contracts import surroundings
 from tests.support.serving import serving
-from tests.unit.machines.interruption.scene import (
-    BUSY,
-    Process,
-)
+from tests.unit.machines.interruption.scene import BUSY, Process
 
 
 @dataclass

@@ -35,10 +35,7 @@ def read(body):
             event("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action", hook("i-1", "t-1")),
             ("i-1/hook/t-1", "scale-in", "i-1", None, False),
         ),
-        (
-            health("i-1"),
-            (f"i-1/{HEALTH_ARN}", "instance-retirement", "i-1", 1763632800.0, False),
-        ),
+        (health("i-1"), (f"i-1/{HEALTH_ARN}", "instance-retirement", "i-1", 1763632800.0, False)),
         (
             health("i-1", code="AWS_EC2_SYSTEM_REBOOT_MAINTENANCE_SCHEDULED"),
             (f"i-1/{HEALTH_ARN}", "system-reboot", "i-1", 1763632800.0, False),

@@ -17,12 +17,7 @@ from tests.aws.messages import health, spot
 from tests.aws.story import Machine, listening, monitored, put, queued
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 from tests.support.clocks import NOON, HandClock
-from tests.unit.machines.interruption.scene import (
-    BUSY,
-    built_in,
-    scripted,
-    soon,
-)
+from tests.unit.machines.interruption.scene import BUSY, built_in, scripted, soon
 
 FORTNIGHT = 14 * 86400
 

@@ -15,6 +15,7 @@ import pytest
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import replace_nodes
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.machines.aws.groups import (
     ACTS,
     CALLS,
@@ -66,8 +67,8 @@ class Ground:
         self.start = self.zones()
         self.lowest = dict(self.start)
         self.ended: list[str] = []
-        # The API server dates nodes in whole seconds; no machine starts within one.
-        time.sleep(1.1)
+        # The API server dates nodes in whole seconds: the old ones are older.
+        cluster.catch_up()
         self.new = self.fleet.new_version(ImageId="ami-03cf127a")
         self.policy = folder / "policy.yaml"
         self.policy.write_text(
@@ -101,9 +102,12 @@ class Ground:
         )
 
     def watch(self, end):
+        seen = 0
         while not end.wait(0.01):
-            now = self.zones()
-            self.lowest = {zone: min(n, now[zone]) for zone, n in self.lowest.items()}
+            # To read all nodes costs more than what is tested: only where something has changed.
+            if (version := self.cluster.store.version) != seen:
+                seen, now = version, self.zones()
+                self.lowest = {zone: min(n, now[zone]) for zone, n in self.lowest.items()}
 
     def replace(self, err=None, until=None, by="one", **options):
         out, err = io.StringIO(), err or io.StringIO()
@@ -183,7 +187,7 @@ class Ground:
 
 @contextmanager
 def grounded(cloud, folder, **more):
-    with EmbeddedCluster(timings=FAST) as cluster:
+    with EmbeddedCluster(EmbeddedClock(time.time() - 60, time.time), timings=FAST) as cluster:
         ground = Ground(cloud, cluster, folder, **more)
         try:
             yield ground
@@ -192,17 +196,22 @@ def grounded(cloud, folder, **more):
             ground.fleet.close()
 
 
-def test_every_old_machine_is_replaced_and_the_group_is_as_before(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        cloud.ours.clear()
-        done = ground.replace()
-        assert done.code == 0, done.err + done.out
-        ground.assert_replaced()
-        # The rights that docs/aws.md names, and no others.
-        assert set(cloud.ours) == {CALLS[0], CALLS[2], INSTANCES, *ACTS, *REPLACES}
-        again = ground.replace()
-        assert (again.code, ground.ended) == (0, ground.ended)
-        assert "nothing to replace" in again.out
+@pytest.fixture
+def ground(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as made:
+        yield made
+
+
+def test_every_old_machine_is_replaced_and_the_group_is_as_before(ground, cloud):
+    cloud.ours.clear()
+    done = ground.replace()
+    assert done.code == 0, done.err + done.out
+    ground.assert_replaced()
+    # The rights that docs/aws.md names, and no others.
+    assert set(cloud.ours) == {CALLS[0], CALLS[2], INSTANCES, *ACTS, *REPLACES}
+    again = ground.replace()
+    assert (again.code, ground.ended) == (0, ground.ended)
+    assert "nothing to replace" in again.out
 
 
 # The threads of a process that was killed end, too.
@@ -211,226 +220,207 @@ dying = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptio
 
 @dying
 @pytest.mark.parametrize(("after", "seed"), [(False, "same name"), (True, "other names")])
-def test_killed_at_each_write_the_next_process_goes_on(cloud, tmp_path, monkeypatch, after, seed):
+def test_killed_at_each_write_the_next_process_goes_on(ground, monkeypatch, after, seed):
     """Each process does some writes: those of one name go on at once, those of a name each take over first."""
     monkeypatch.setattr(surging, "STALE", 0.0)
     monkeypatch.setattr(replacing, "SECONDS", 0.0)
-    with grounded(cloud, tmp_path) as ground:
-        killing = Killing(monkeypatch, after=after)
-        for name in WRITES:
-            killing.watch(AutoScalingGroups, name)
-        writes, kills = random.Random(seed), 0
-        done = None
-        while done is None:
-            # One write may be the note of what the next one does.
-            killing.begin(writes.randint(2, 3) + ("other" in seed))
-            with suppress(Killed):
-                done = ground.replace(by="one" if "same" in seed else f"p{kills}")
-            killing.begin(10**6)
-            kills += done is None
-            assert kills < 100
-        assert done.code == 0, done.err + done.out
-        ground.assert_replaced()
-        assert kills >= 8
+    killing = Killing(monkeypatch, after=after)
+    for name in WRITES:
+        killing.watch(AutoScalingGroups, name)
+    writes, kills = random.Random(seed), 0
+    done = None
+    while done is None:
+        # One write may be the note of what the next one does.
+        killing.begin(writes.randint(2, 3) + ("other" in seed))
+        with suppress(Killed):
+            done = ground.replace(by="one" if "same" in seed else f"p{kills}")
+        killing.begin(10**6)
+        kills += done is None
+        assert kills < 100
+    assert done.code == 0, done.err + done.out
+    ground.assert_replaced()
+    assert kills >= 8
 
 
-def test_a_machine_that_never_becomes_ready_ends_it_and_all_is_as_before(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        ground.joins = False
-        done = ground.replace(ready_within=1.0)
-        assert done.code == 4
-        assert "it is no node yet, after 1s" in done.report["ended"]
-        ground.assert_restored()
-        assert ground.fleet.machines("pool") == ground.old
-        assert len(ground.ended) == 1
+def test_a_machine_that_never_becomes_ready_ends_it_and_all_is_as_before(ground):
+    ground.joins = False
+    done = ground.replace(ready_within=1.0)
+    assert done.code == 4
+    assert "it is no node yet, after 1s" in done.report["ended"]
+    ground.assert_restored()
+    assert ground.fleet.machines("pool") == ground.old
+    assert len(ground.ended) == 1
 
 
-def test_an_old_machine_whose_node_is_away_is_not_ended_for_a_new_one(cloud, tmp_path):
+def test_an_old_machine_whose_node_is_away_is_not_ended_for_a_new_one(ground, cloud):
     """Its kubelet registers it again later, under its name: neither then nor meanwhile is it a new one."""
-    with grounded(cloud, tmp_path) as ground:
-        ground.joins = False
-        away: dict[str, object] = {}
+    ground.joins = False
+    away: dict[str, object] = {}
 
-        def called(call, form):
-            ground.called(call, form)
-            if call == ACTS[0] and not away:
-                node = ground.cluster.objects("Node")[0]
-                away.update(node)
-                ground.cluster.delete("Node", node["metadata"]["name"])
+    def called(call, form):
+        ground.called(call, form)
+        if call == ACTS[0] and not away:
+            node = ground.cluster.objects("Node")[0]
+            away.update(node)
+            ground.cluster.delete("Node", node["metadata"]["name"])
 
-        cloud.after_call = called
-        done = ground.replace(ready_within=2.0)
-        assert done.code == 4, done.err + done.out
-        assert away
-        assert not set(ground.old) & set(ground.ended)
-        assert len(ground.ended) == 1
+    cloud.after_call = called
+    done = ground.replace(ready_within=2.0)
+    assert done.code == 4, done.err + done.out
+    assert away
+    assert not set(ground.old) & set(ground.ended)
+    assert len(ground.ended) == 1
 
 
 @dying
 @pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
-def test_killed_while_it_takes_back_the_next_process_takes_back(
-    cloud, tmp_path, monkeypatch, after
-):
+def test_killed_while_it_takes_back_the_next_process_takes_back(ground, monkeypatch, after):
     """The new machine becomes a node, with a taint of its start that never goes."""
     monkeypatch.setattr(surging, "STALE", 0.0)
     monkeypatch.setattr(replacing, "SECONDS", 0.0)
-    with grounded(cloud, tmp_path) as ground:
-        taint = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
-        ground.fleet.join = partial(ground.fleet.join, taints=[taint])
-        killing = Killing(monkeypatch, after=after)
-        for name in WRITES:
-            killing.watch(AutoScalingGroups, name)
-        kills, done = 0, None
-        settings = ("capacity.startupTaints=[node.cilium.io/agent-not-ready]",)
-        while done is None:
-            killing.begin(5)
-            with suppress(Killed):
-                done = ground.replace(by=f"p{kills}", ready_within=1.0, settings=settings)
-            killing.begin(10**6)
-            kills += done is None
-            assert kills < 50
-        assert done.code == 4
-        assert "start-up" in done.report["ended"]
-        ground.assert_restored()
-        assert ground.fleet.machines("pool") == ground.old
-        assert kills >= 2
+    taint = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
+    ground.fleet.join = partial(ground.fleet.join, taints=[taint])
+    killing = Killing(monkeypatch, after=after)
+    for name in WRITES:
+        killing.watch(AutoScalingGroups, name)
+    kills, done = 0, None
+    settings = ("capacity.startupTaints=[node.cilium.io/agent-not-ready]",)
+    while done is None:
+        killing.begin(5)
+        with suppress(Killed):
+            done = ground.replace(by=f"p{kills}", ready_within=1.0, settings=settings)
+        killing.begin(10**6)
+        kills += done is None
+        assert kills < 50
+    assert done.code == 4
+    assert "start-up" in done.report["ended"]
+    ground.assert_restored()
+    assert ground.fleet.machines("pool") == ground.old
+    assert kills >= 2
 
 
-def test_nodes_that_people_have_cordoned_do_not_go_faster_than_new_machines_come(cloud, tmp_path):
+def test_nodes_that_people_have_cordoned_do_not_go_faster_than_new_machines_come(ground, cloud):
     """They count in no zone: what keeps them is that the group never becomes smaller than it was."""
-    with grounded(cloud, tmp_path) as ground:
-        ground.cluster.cordon(ground.old)
-        sizes: list[int] = []
-        inner = cloud.after_call
+    ground.cluster.cordon(ground.old)
+    sizes: list[int] = []
+    inner = cloud.after_call
 
-        def called(call, form):
-            inner(call, form)
-            sizes.append(ground.fleet.sizes["pool"])
+    def called(call, form):
+        inner(call, form)
+        sizes.append(ground.fleet.sizes["pool"])
 
-        cloud.after_call = called
-        done = ground.replace(max_unavailable=4)
-        assert done.code == 0, done.err + done.out
-        assert min(sizes) == SIZE
-        assert ground.fleet.sizes["pool"] == SIZE
-        assert set(ground.old) <= set(ground.ended)
-
-
-def test_a_group_that_people_have_made_smaller_gets_its_size_back(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        assert ground.replace(until="grow").code == 4
-        cloud.client("autoscaling").set_desired_capacity(
-            AutoScalingGroupName="pool", DesiredCapacity=SIZE - 1
-        )
-        ground.join()
-        back = ground.replace(take_back=True, surge=None)
-        assert back.code == 0, back.err + back.out
-        assert ground.fleet.sizes["pool"] == SIZE
+    cloud.after_call = called
+    done = ground.replace(max_unavailable=4)
+    assert done.code == 0, done.err + done.out
+    assert min(sizes) == SIZE
+    assert ground.fleet.sizes["pool"] == SIZE
+    assert set(ground.old) <= set(ground.ended)
 
 
-def test_an_answer_without_the_group_is_asked_for_again(cloud, tmp_path, monkeypatch):
-    with grounded(cloud, tmp_path) as ground:
-        read, calls = AutoScalingGroups.group_named, []
-
-        def named(self, name, nodes):
-            calls.append(name)
-            looks = bool(nodes)
-            return None if looks and len(calls) % 4 == 0 else read(self, name, nodes)
-
-        monkeypatch.setattr(AutoScalingGroups, "group_named", named)
-        done = ground.replace()
-        assert done.code == 0, done.err + done.out
-        ground.assert_replaced()
+def test_a_group_that_people_have_made_smaller_gets_its_size_back(ground, cloud):
+    assert ground.replace(until="grow").code == 4
+    cloud.client("autoscaling").set_desired_capacity(
+        AutoScalingGroupName="pool", DesiredCapacity=SIZE - 1
+    )
+    ground.join()
+    back = ground.replace(take_back=True, surge=None)
+    assert back.code == 0, back.err + back.out
+    assert ground.fleet.sizes["pool"] == SIZE
 
 
-def test_a_group_that_stays_away_is_said_not_to_be_restored(cloud, tmp_path, monkeypatch):
-    with grounded(cloud, tmp_path) as ground:
-        read = AutoScalingGroups.group_named
+def test_an_answer_without_the_group_is_asked_for_again(ground, monkeypatch):
+    read, calls = AutoScalingGroups.group_named, []
 
-        def named(self, name, nodes):
-            away = ground.fleet.sizes["pool"] > SIZE
-            return None if away else read(self, name, nodes)
+    def named(self, name, nodes):
+        calls.append(name)
+        looks = bool(nodes)
+        return None if looks and len(calls) % 4 == 0 else read(self, name, nodes)
 
-        monkeypatch.setattr(AutoScalingGroups, "group_named", named)
-        done = ground.replace()
-        assert done.code == 4, done.err + done.out
-        assert "the provider has no group pool any more" in done.report["ended"]
-        assert "pool is not restored" in done.out
-        assert ground.ended == []
+    monkeypatch.setattr(AutoScalingGroups, "group_named", named)
+    done = ground.replace()
+    assert done.code == 0, done.err + done.out
+    ground.assert_replaced()
 
 
-def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(
-    cloud, tmp_path, monkeypatch
-):
+def test_a_group_that_stays_away_is_said_not_to_be_restored(ground, monkeypatch):
+    read = AutoScalingGroups.group_named
+
+    def named(self, name, nodes):
+        away = ground.fleet.sizes["pool"] > SIZE
+        return None if away else read(self, name, nodes)
+
+    monkeypatch.setattr(AutoScalingGroups, "group_named", named)
+    done = ground.replace()
+    assert done.code == 4, done.err + done.out
+    assert "the provider has no group pool any more" in done.report["ended"]
+    assert "pool is not restored" in done.out
+    assert ground.ended == []
+
+
+def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(ground, cloud, monkeypatch):
     monkeypatch.setattr(surging, "_SETTLED", 0.3)
     monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
-    with grounded(cloud, tmp_path) as ground:
-        cloud.refuses[ACTS[1]] = 500
-        read, terminate = AutoScalingGroups.group_named, AutoScalingGroups.terminate
-        asked: list[str] = []
+    cloud.refuses[ACTS[1]] = 500
+    read, terminate = AutoScalingGroups.group_named, AutoScalingGroups.terminate
+    asked: list[str] = []
 
-        def ending(self, group, one):
-            asked.append(one)
-            return terminate(self, group, one)
+    def ending(self, group, one):
+        asked.append(one)
+        return terminate(self, group, one)
 
-        def named(self, name, nodes):
-            return None if asked and not nodes else read(self, name, nodes)
+    def named(self, name, nodes):
+        return None if asked and not nodes else read(self, name, nodes)
 
-        monkeypatch.setattr(AutoScalingGroups, "terminate", ending)
-        monkeypatch.setattr(AutoScalingGroups, "group_named", named)
-        done = ground.replace()
-        assert done.code == 4, done.err + done.out
-        assert "is empty, but not removed" in done.report["ended"]
-        assert "pool is not restored" in done.out
-        assert len(asked) == 1
+    monkeypatch.setattr(AutoScalingGroups, "terminate", ending)
+    monkeypatch.setattr(AutoScalingGroups, "group_named", named)
+    done = ground.replace()
+    assert done.code == 4, done.err + done.out
+    assert "is empty, but not removed" in done.report["ended"]
+    assert "pool is not restored" in done.out
+    assert len(asked) == 1
 
 
-def test_a_note_from_far_ahead_is_taken_over(cloud, tmp_path):
+def test_a_note_from_far_ahead_is_taken_over(ground):
     """The clock of its writer was wrong."""
-    with grounded(cloud, tmp_path) as ground:
-        assert ground.replace(until="grow").code == 4
-        ground.rewrite_note(seen=9999999999)
-        done = ground.replace(by="other")
-        assert done.code == 0, done.err + done.out
-        ground.assert_replaced()
+    assert ground.replace(until="grow").code == 4
+    ground.rewrite_note(seen=9999999999)
+    done = ground.replace(by="other")
+    assert done.code == 0, done.err + done.out
+    ground.assert_replaced()
 
 
-def test_processes_that_people_have_suspended_are_not_resumed_by_a_written_note(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        assert ground.replace(until="grow").code == 4
-        client = cloud.client("autoscaling")
-        client.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["HealthCheck"])
-        ground.rewrite_note(suspended=("HealthCheck", *MEDDLING))
-        assert ground.replace(take_back=True, surge=None).code == 0
-        (left,) = ground.fleet.group("pool")["SuspendedProcesses"]
-        assert left["ProcessName"] == "HealthCheck"
+def test_processes_that_people_have_suspended_are_not_resumed_by_a_written_note(ground, cloud):
+    assert ground.replace(until="grow").code == 4
+    client = cloud.client("autoscaling")
+    client.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["HealthCheck"])
+    ground.rewrite_note(suspended=("HealthCheck", *MEDDLING))
+    assert ground.replace(take_back=True, surge=None).code == 0
+    (left,) = ground.fleet.group("pool")["SuspendedProcesses"]
+    assert left["ProcessName"] == "HealthCheck"
 
 
-def test_a_note_that_would_end_all_machines_is_refused(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        value = "desired=0 size=4 at=0 since=0 zones=- suspended=- by=one seen=0 back=-"
-        tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
-        cloud.client("autoscaling").create_or_update_tags(
-            Tags=[{**tag, "Value": value, "PropagateAtLaunch": False}]
-        )
-        for more in ({}, {"take_back": True, "surge": None}):
-            done = ground.replace(**more)
-            assert done.code not in (0, 4)
-            assert "remove the note" in done.err
-        assert ground.ended == []
-        assert ground.fleet.machines("pool") == ground.old
+def test_a_note_that_would_end_all_machines_is_refused(ground, cloud):
+    value = "desired=0 size=4 at=0 since=0 zones=- suspended=- by=one seen=0 back=-"
+    tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+    cloud.client("autoscaling").create_or_update_tags(
+        Tags=[{**tag, "Value": value, "PropagateAtLaunch": False}]
+    )
+    for more in ({}, {"take_back": True, "surge": None}):
+        done = ground.replace(**more)
+        assert done.code not in (0, 4)
+        assert "remove the note" in done.err
+    assert ground.ended == []
+    assert ground.fleet.machines("pool") == ground.old
 
 
-def test_a_launch_that_fails_ends_it_and_all_is_as_before(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        cloud.exhausted.add("pool")
-        ground.fleet.fails(
-            "pool", "We currently do not have sufficient t3.medium capacity", after=60
-        )
-        done = ground.replace()
-        assert done.code == 4
-        assert "sufficient t3.medium capacity" in done.report["ended"]
-        ground.assert_restored()
-        assert ground.ended == []
+def test_a_launch_that_fails_ends_it_and_all_is_as_before(ground, cloud):
+    cloud.exhausted.add("pool")
+    ground.fleet.fails("pool", "We currently do not have sufficient t3.medium capacity", after=60)
+    done = ground.replace()
+    assert done.code == 4
+    assert "sufficient t3.medium capacity" in done.report["ended"]
+    ground.assert_restored()
+    assert ground.ended == []
 
 
 def test_a_group_at_its_maximum_is_refused_before_anything_is_changed(cloud, tmp_path):
@@ -458,12 +448,11 @@ def test_no_more_than_the_maximum_where_the_surge_is_larger(cloud, tmp_path):
         assert ground.versions == dict.fromkeys(ground.versions, str(ground.new))
 
 
-def test_several_at_once_with_a_larger_surge(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        done = ground.replace(surge=2, max_unavailable=2)
-        assert done.code == 0, done.err
-        ground.assert_replaced()
-        assert sorted(ground.ended) == ground.old
+def test_several_at_once_with_a_larger_surge(ground):
+    done = ground.replace(surge=2, max_unavailable=2)
+    assert done.code == 0, done.err
+    ground.assert_replaced()
+    assert sorted(ground.ended) == ground.old
 
 
 def test_a_template_that_changes_in_the_middle_leaves_nothing_half_done(cloud, tmp_path):
@@ -517,59 +506,56 @@ def test_two_at_once_end_each_machine_once(cloud, tmp_path, monkeypatch):
         assert any("another replacement of pool" in done.err for done in both)
 
 
-def test_what_a_stopped_one_has_left_can_be_taken_back(cloud, tmp_path, monkeypatch):
+def test_what_a_stopped_one_has_left_can_be_taken_back(ground, monkeypatch):
     monkeypatch.setattr(surging, "STALE", 0.0)
-    with grounded(cloud, tmp_path) as ground:
-        done = ground.replace(until="emptying")
-        assert done.code == 4
-        assert "pool is not restored: call this again to go on, or with --take-back" in done.out
-        assert ground.fleet.group("pool")["DesiredCapacity"] > SIZE
-        back = ground.replace(by="other", take_back=True, surge=None)
-        assert back.code == 0, back.err + back.out
-        ground.assert_restored()
-        assert not set(ground.old) & set(ground.ended)
-        nothing = ground.replace(take_back=True, surge=None)
-        assert (nothing.code, "no replacement is under way" in nothing.out) == (0, True)
+    done = ground.replace(until="emptying")
+    assert done.code == 4
+    assert "pool is not restored: call this again to go on, or with --take-back" in done.out
+    assert ground.fleet.group("pool")["DesiredCapacity"] > SIZE
+    back = ground.replace(by="other", take_back=True, surge=None)
+    assert back.code == 0, back.err + back.out
+    ground.assert_restored()
+    assert not set(ground.old) & set(ground.ended)
+    nothing = ground.replace(take_back=True, surge=None)
+    assert (nothing.code, "no replacement is under way" in nothing.out) == (0, True)
 
 
 @pytest.mark.parametrize("order", [{}, {"take_back": True, "surge": None}], ids=["again", "back"])
 def test_a_group_without_old_machines_is_restored_once_its_process_shows_no_life(
-    cloud, tmp_path, monkeypatch, order
+    ground, cloud, monkeypatch, order
 ):
     """Ended at its last step, or killed: nothing is old any more, and the next one is called before the note is stale."""
     monkeypatch.setattr(surging, "STALE", 6.0)
-    with grounded(cloud, tmp_path) as ground:
-        cloud.refuses[REPLACES[3]] = (403, "AccessDenied", "not authorized")
-        done = ground.replace()
-        assert (done.code, "pool is not restored" in done.out) == (4, True), done.err
-        assert "allow it in the policy of this role" in done.out
-        cloud.refuses.clear()
-        again = ground.replace(by="other", **order)
-        assert again.code == 0, again.err
-        assert "another replacement of pool, by one" in again.err
-        ground.assert_replaced()
+    cloud.refuses[REPLACES[3]] = (403, "AccessDenied", "not authorized")
+    done = ground.replace()
+    assert (done.code, "pool is not restored" in done.out) == (4, True), done.err
+    assert "allow it in the policy of this role" in done.out
+    cloud.refuses.clear()
+    again = ground.replace(by="other", **order)
+    assert again.code == 0, again.err
+    assert "another replacement of pool, by one" in again.err
+    ground.assert_replaced()
 
 
-def test_a_group_of_a_living_process_is_left_to_it_where_nothing_of_it_is_ours(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        done = ground.replace(until="emptying")
-        assert done.code == 4
-        end = threading.Event()
+def test_a_group_of_a_living_process_is_left_to_it_where_nothing_of_it_is_ours(ground):
+    done = ground.replace(until="emptying")
+    assert done.code == 4
+    end = threading.Event()
 
-        def live():
-            while not end.wait(0.5):
-                ground.rewrite_note(by="living", seen=int(time.time()))
+    def live():
+        while not end.wait(0.5):
+            ground.rewrite_note(by="living", seen=int(time.time()))
 
-        thread = threading.Thread(target=live)
-        thread.start()
-        try:
-            other = ground.replace(by="other", selector="group=none", outdated=None)
-        finally:
-            end.set()
-            thread.join()
-        assert other.code == 0, other.err
-        assert "pool: living is at work on it" in other.err
-        assert TAG in {tag["Key"] for tag in ground.fleet.group("pool")["Tags"]}
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        other = ground.replace(by="other", selector="group=none", outdated=None)
+    finally:
+        end.set()
+        thread.join()
+    assert other.code == 0, other.err
+    assert "pool: living is at work on it" in other.err
+    assert TAG in {tag["Key"] for tag in ground.fleet.group("pool")["Tags"]}
 
 
 def test_after_so_many_nodes_the_rest_is_left_and_the_group_is_restored(cloud, tmp_path):
@@ -582,17 +568,16 @@ def test_after_so_many_nodes_the_rest_is_left_and_the_group_is_restored(cloud, t
         assert Counter(ground.versions.values()) == {"1": 1, "2": 1}
 
 
-def test_a_label_that_new_machines_have_too_does_not_make_them_old(cloud, tmp_path, monkeypatch):
+def test_a_label_that_new_machines_have_too_does_not_make_them_old(ground, monkeypatch):
     """The first is stopped with some machines replaced; the next one goes on with those that are left."""
     monkeypatch.setattr(surging, "STALE", 0.0)
-    with grounded(cloud, tmp_path) as ground:
-        flags = {"outdated": None, "selector": "group=pool"}
-        assert ground.replace(until="ended    ", **flags).code == 4
-        some = len(ground.ended)
-        assert 0 < some < SIZE
-        done = ground.replace(by="other", **flags)
-        assert done.code == 0, done.err
-        ground.assert_replaced()
+    flags = {"outdated": None, "selector": "group=pool"}
+    assert ground.replace(until="ended    ", **flags).code == 4
+    some = len(ground.ended)
+    assert 0 < some < SIZE
+    done = ground.replace(by="other", **flags)
+    assert done.code == 0, done.err
+    ground.assert_replaced()
 
 
 def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_path, monkeypatch):
@@ -641,37 +626,35 @@ def test_who_increases_the_group_right_before_the_replacement_does_keeps_that(
         assert set(ground.old) <= set(ground.ended)
 
 
-def test_a_request_that_fails_is_asked_for_again_by_the_next_call(cloud, tmp_path, monkeypatch):
+def test_a_request_that_fails_is_asked_for_again_by_the_next_call(ground, cloud, monkeypatch):
     monkeypatch.setattr(surging, "_SETTLED", 0.3)
     monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
-    with grounded(cloud, tmp_path) as ground:
-        cloud.refuses[ACTS[1]] = 500
-        done = ground.replace()
-        assert done.code == 4
-        assert "is empty, but not removed" in done.report["ended"]
-        assert ground.fleet.machines("pool") > ground.old[:0]
-        cloud.refuses.clear()
-        assert ground.replace().code == 0
-        ground.assert_replaced()
+    cloud.refuses[ACTS[1]] = 500
+    done = ground.replace()
+    assert done.code == 4
+    assert "is empty, but not removed" in done.report["ended"]
+    assert ground.fleet.machines("pool") > ground.old[:0]
+    cloud.refuses.clear()
+    assert ground.replace().code == 0
+    ground.assert_replaced()
 
 
-def test_a_node_that_people_uncordon_keeps_its_machine(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
+def test_a_node_that_people_uncordon_keeps_its_machine(ground):
 
-        class Err(io.StringIO):
-            def write(self, text):
-                if "removing" in text:
-                    name = text.split()[-1]
-                    if name in ground.old and not ground.ended:
-                        ground.cluster.cordon([name], on=False)
-                        kept.append(name)
-                return super().write(text)
+    class Err(io.StringIO):
+        def write(self, text):
+            if "removing" in text:
+                name = text.split()[-1]
+                if name in ground.old and not ground.ended:
+                    ground.cluster.cordon([name], on=False)
+                    kept.append(name)
+            return super().write(text)
 
-        kept: list[str] = []
-        done = ground.replace(err=Err())
-        assert done.code == 4
-        assert "another client has uncordoned it" in done.report["ended"]
-        assert kept[0] not in ground.ended
+    kept: list[str] = []
+    done = ground.replace(err=Err())
+    assert done.code == 4
+    assert "another client has uncordoned it" in done.report["ended"]
+    assert kept[0] not in ground.ended
 
 
 def test_images_are_compared_where_that_is_asked_for(cloud, tmp_path):
@@ -690,24 +673,22 @@ def test_images_are_compared_where_that_is_asked_for(cloud, tmp_path):
         assert "no node is old" not in ground.replace(dry_run="client").out
 
 
-def test_a_dry_run_asks_but_changes_nothing(cloud, tmp_path):
-    with grounded(cloud, tmp_path) as ground:
-        cloud.ours.clear()
-        done = ground.replace(dry_run="client")
-        assert done.code == 0
-        assert set(done.verdicts.values()) == {"drainable"}
-        assert set(cloud.ours) <= {*CALLS, INSTANCES}
+def test_a_dry_run_asks_but_changes_nothing(ground, cloud):
+    cloud.ours.clear()
+    done = ground.replace(dry_run="client")
+    assert done.code == 0
+    assert set(done.verdicts.values()) == {"drainable"}
+    assert set(cloud.ours) <= {*CALLS, INSTANCES}
 
 
-def test_runs_leave_a_group_alone_that_is_being_replaced(cloud, tmp_path, monkeypatch):
-    with grounded(cloud, tmp_path) as ground:
-        assert ground.replace(until="grow").code == 4
-        (group,) = (
-            AutoScaling()
-            .open(AutoScalingParams(tags=(ENABLED,), region=REGION, endpoint=cloud.url), {})
-            .groups([])
-        )
-        assert group.on_hold == "its machines are being replaced"
+def test_runs_leave_a_group_alone_that_is_being_replaced(ground, cloud):
+    assert ground.replace(until="grow").code == 4
+    (group,) = (
+        AutoScaling()
+        .open(AutoScalingParams(tags=(ENABLED,), region=REGION, endpoint=cloud.url), {})
+        .groups([])
+    )
+    assert group.on_hold == "its machines are being replaced"
 
 
 def register_again(cluster, name):
@@ -726,19 +707,18 @@ def registered_anew(node):
 
 
 def test_after_a_kill_a_node_that_was_registered_again_does_not_make_its_machine_new(
-    cloud, tmp_path, monkeypatch
+    ground, monkeypatch
 ):
     monkeypatch.setattr(surging, "STALE", 0.0)
-    with grounded(cloud, tmp_path) as ground:
-        flags = {"outdated": None, "selector": "group=pool", "surge": 2}
-        assert ground.replace(until="grow", **flags).code == 4
-        ground.join()
-        for name in ground.old:
-            register_again(ground.cluster, name)
-        back = ground.replace(by="other", take_back=True, surge=None)
-        assert back.code == 0, back.err + back.out
-        assert ground.fleet.machines("pool") == ground.old
-        assert len(ground.ended) == 2
+    flags = {"outdated": None, "selector": "group=pool", "surge": 2}
+    assert ground.replace(until="grow", **flags).code == 4
+    ground.join()
+    for name in ground.old:
+        register_again(ground.cluster, name)
+    back = ground.replace(by="other", take_back=True, surge=None)
+    assert back.code == 0, back.err + back.out
+    assert ground.fleet.machines("pool") == ground.old
+    assert len(ground.ended) == 2
 
 
 def test_an_old_node_that_is_registered_again_is_left_and_said(cloud, tmp_path):
@@ -762,26 +742,23 @@ def test_an_old_node_that_is_registered_again_is_left_and_said(cloud, tmp_path):
         ground.assert_replaced()
 
 
-def test_a_machine_that_joins_as_its_end_is_requested_is_emptied_first(
-    cloud, tmp_path, monkeypatch
-):
-    with grounded(cloud, tmp_path) as ground:
-        ground.joins = False
-        terminate = Guarded.terminate
+def test_a_machine_that_joins_as_its_end_is_requested_is_emptied_first(ground, monkeypatch):
+    ground.joins = False
+    terminate = Guarded.terminate
 
-        def joining(self, group, instance, may_be_sent):
-            if not ground.ended:
-                ground.join()
-            return terminate(self, group, instance, may_be_sent)
+    def joining(self, group, instance, may_be_sent):
+        if not ground.ended:
+            ground.join()
+        return terminate(self, group, instance, may_be_sent)
 
-        monkeypatch.setattr(Guarded, "terminate", joining)
-        done = ground.replace(ready_within=1.0)
-        assert done.code == 4, done.err + done.out
-        ground.join()
-        ground.assert_restored()
-        (new,) = ground.ended
-        assert new not in ground.old
-        assert f"emptying {new}" in done.err
+    monkeypatch.setattr(Guarded, "terminate", joining)
+    done = ground.replace(ready_within=1.0)
+    assert done.code == 4, done.err + done.out
+    ground.join()
+    ground.assert_restored()
+    (new,) = ground.ended
+    assert new not in ground.old
+    assert f"emptying {new}" in done.err
 
 
 def test_who_increases_the_group_to_the_size_that_was_requested_last_keeps_it(
@@ -809,59 +786,58 @@ def test_who_increases_the_group_to_the_size_that_was_requested_last_keeps_it(
 
 
 @pytest.mark.parametrize("order", [{"take_back": True, "surge": None}, {}], ids=["back", "on"])
-def test_a_forged_note_ends_no_machine(cloud, tmp_path, order):
+def test_a_forged_note_ends_no_machine(ground, cloud, order):
     """It is consistent: by it two machines were there, and four are new."""
-    with grounded(cloud, tmp_path) as ground:
-        note = "desired=2 size=4 at=1 since=1 zones=- suspended=- by=x seen=1 seal=0123456789abcdef back=-"
-        tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
-        cloud.client("autoscaling").create_or_update_tags(
-            Tags=[{**tag, "Value": note, "PropagateAtLaunch": False}]
-        )
-        got = ground.replace(**order)
-        assert got.code == 3
-        assert "is not from a replacement of this group in this cluster" in got.err
-        assert ground.ended == []
-        assert ground.fleet.machines("pool") == ground.old
+    note = (
+        "desired=2 size=4 at=1 since=1 zones=- suspended=- by=x seen=1 seal=0123456789abcdef back=-"
+    )
+    tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+    cloud.client("autoscaling").create_or_update_tags(
+        Tags=[{**tag, "Value": note, "PropagateAtLaunch": False}]
+    )
+    got = ground.replace(**order)
+    assert got.code == 3
+    assert "is not from a replacement of this group in this cluster" in got.err
+    assert ground.ended == []
+    assert ground.fleet.machines("pool") == ground.old
 
 
-def test_a_note_that_others_remove_is_not_begun_anew(cloud, tmp_path, monkeypatch):
+def test_a_note_that_others_remove_is_not_begun_anew(ground, cloud, monkeypatch):
     """Its new machine would count as one that was there before, and stay for ever."""
     monkeypatch.setattr(group_note, "_LATE", 0.2)
-    with grounded(cloud, tmp_path) as ground:
 
-        def called(call, form):
-            if call == ACTS[0]:
-                tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
-                cloud.client("autoscaling").delete_tags(Tags=[tag])
-            ground.called(call, form)
+    def called(call, form):
+        if call == ACTS[0]:
+            tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+            cloud.client("autoscaling").delete_tags(Tags=[tag])
+        ground.called(call, form)
 
-        cloud.after_call = called
-        done = ground.replace()
-        assert done.code == 4
-        assert "the note of this replacement on pool is gone" in done.report["ended"]
-        assert "pool is not restored" in done.out
-        assert done.err.count("begun ") == 1
-        assert ground.ended == []
+    cloud.after_call = called
+    done = ground.replace()
+    assert done.code == 4
+    assert "the note of this replacement on pool is gone" in done.report["ended"]
+    assert "pool is not restored" in done.out
+    assert done.err.count("begun ") == 1
+    assert ground.ended == []
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["beside others", "alone"])
-def test_an_outdated_machine_without_a_node_is_left_and_said(cloud, tmp_path, alone):
-    with grounded(cloud, tmp_path) as ground:
-        away = ground.old if alone else ground.old[:1]
-        join = ground.fleet.join
+def test_an_outdated_machine_without_a_node_is_left_and_said(ground, alone):
+    away = ground.old if alone else ground.old[:1]
+    join = ground.fleet.join
 
-        def join_without(**more):
-            join(**more)
-            for name in away:
-                ground.cluster.delete("Node", name)
+    def join_without(**more):
+        join(**more)
+        for name in away:
+            ground.cluster.delete("Node", name)
 
-        ground.fleet.join = join_without
-        ground.join()
-        ground.cluster.apply(node("other", zone="a"))
-        text = "outdated machines without a node are left"
-        dry = ground.replace(dry_run="server")
-        assert (dry.code, text in dry.err + dry.out) == (0, True)
-        done = ground.replace()
-        assert (done.code, text in done.report["ended"]) == (4, True)
-        assert not {*away} & {*ground.ended}
-        assert {*ground.old} - {*away} <= {*ground.ended}
+    ground.fleet.join = join_without
+    ground.join()
+    ground.cluster.apply(node("other", zone="a"))
+    text = "outdated machines without a node are left"
+    dry = ground.replace(dry_run="server")
+    assert (dry.code, text in dry.err + dry.out) == (0, True)
+    done = ground.replace()
+    assert (done.code, text in done.report["ended"]) == (4, True)
+    assert not {*away} & {*ground.ended}
+    assert {*ground.old} - {*away} <= {*ground.ended}

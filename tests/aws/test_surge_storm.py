@@ -15,15 +15,7 @@ from rebalancer.machines.aws.outdated import TAG
 from rebalancer.machines.drain import replacing
 from rebalancer.machines.surge import surging
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.aws.test_surge import (
-    SIZE,
-    WEB,
-    WRITES,
-    dying,
-    grounded,
-    register_again,
-    registered_anew,
-)
+from tests.aws.test_surge import SIZE, WEB, WRITES, dying, grounded, register_again, registered_anew
 from tests.aws.test_surge import short_pauses as short_pauses  # noqa: PLC0414  # a fixture
 from tests.support.killing import Killed, Killing
 from tests.unit.commands.draining import is_cordoned

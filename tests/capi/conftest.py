@@ -1,7 +1,5 @@
 """One control plane with Cluster API for all tests of the folder; each makes groups of its own and takes them away."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.capi import infrastructure, manager
@@ -15,7 +13,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def made(kubernetes, tmp_path_factory):
     """Start everything once."""
     folder = tmp_path_factory.mktemp("capi")
     with (
@@ -27,7 +25,7 @@ def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def ground(made: Ground) -> Ground:
+def ground(made):
     """Return it without groups and workloads."""
     made.clear()
     return made

@@ -7,14 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import DRAIN_RULES, config_map_rules
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.cluster_api.api import DELETE, ENDS, MAX_SIZE, MIN_SIZE, NOTE
 from tests.capi.infrastructure import (
@@ -29,17 +22,14 @@ from tests.capi.infrastructure import (
 )
 from tests.controlplane import ApiError, ControlPlane, operations, wait_until
 from tests.e2e.machines import write_policy
-from tests.e2e.product import grant
+from tests.e2e.product import RUN_RULES, grant
 
 _GROUP = "cluster.x-k8s.io"
 _API = f"/apis/{_GROUP}/v1beta2/namespaces/{NAMESPACE}"
 STATUS = ("default", "machines")
 """Namespace and name of the ConfigMap with the status of machines."""
 RULES = (
-    *READ_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
+    *RUN_RULES,
     *DRAIN_RULES,
     *config_map_rules(*STATUS),
     AccessRule("get", _GROUP, "clusters"),

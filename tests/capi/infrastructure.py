@@ -36,10 +36,7 @@ def definition(kind: str) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{plural}.{GROUP}",
-            "labels": {"cluster.x-k8s.io/v1beta2": "v1"},
-        },
+        "metadata": {"name": f"{plural}.{GROUP}", "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
         "spec": {
             "group": GROUP,
             "names": {

@@ -122,12 +122,7 @@ class Release:
     def uninstall(self) -> None:
         """Uninstall it and wait until it is gone."""
         helm(
-            "uninstall",
-            self.name,
-            *self._where,
-            "--wait",
-            "--timeout=280s",
-            program=self._program,
+            "uninstall", self.name, *self._where, "--wait", "--timeout=280s", program=self._program
         )
 
     def _with_values(

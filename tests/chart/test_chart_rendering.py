@@ -48,6 +48,7 @@ from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.chart.helm import CHART, HelmError, helm, one, pod_spec, render
 from tests.chart.values import own_paths, shipped
+from tests.e2e.product import RUN_RULES
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
 NAME = "rebalancer-kube-rebalancer"
@@ -90,12 +91,7 @@ def test_the_default_policy_is_mounted_byte_for_byte(tmp_path):
 def test_the_right_to_act_is_exactly_what_a_run_needs():
     manifests = render()
     name = f"rebalancing-{NAME}"
-    assert rules(one(manifests, "ClusterRole", name)) == {
-        *READ_RULES,
-        *ACT_RULES,
-        *FOLLOW_RULES,
-        *EVENT_RULES,
-    }
+    assert rules(one(manifests, "ClusterRole", name)) == set(RUN_RULES)
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
     assert rules(one(manifests, "Role")) == {
         *lease_rules("rebalancing", NAME),
@@ -127,7 +123,7 @@ def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
     assert DRAIN_RULES[1] == AccessRule("patch", "", "nodes")
     enabled = render({"drain": {"enabled": True}})
     name = f"rebalancing-{NAME}-drain"
-    wanted = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES, *ATTACHMENT_RULES}
+    wanted = {*RUN_RULES, *DRAIN_RULES, *ATTACHMENT_RULES}
     assert rules(one(enabled, "ClusterRole", name)) == wanted
     assert rules(one(enabled, "Role", name)) == set(lease_rules("rebalancing", NAME))
     account = {"kind": "ServiceAccount", "name": f"{NAME}-drain", "namespace": "rebalancing"}
@@ -477,18 +473,10 @@ _SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
         # Their status is, where the policy says so.
         ({"policy": {"nodeConditions": False}}, (), ()),
         ({"policy": {"nodeConditions": True}}, CONDITION_RULES, ()),
-        (
-            {"existingPolicy": "mine", "rbac": {"nodeConditions": True}},
-            CONDITION_RULES,
-            (),
-        ),
+        ({"existingPolicy": "mine", "rbac": {"nodeConditions": True}}, CONDITION_RULES, ()),
         ({"existingPolicy": "mine", "rbac": {"marks": True}}, MARK_RULES, ()),
         (
-            {
-                "existingPolicy": "mine",
-                "kind": "Deployment",
-                "rbac": {"volumeAttachments": True},
-            },
+            {"existingPolicy": "mine", "kind": "Deployment", "rbac": {"volumeAttachments": True}},
             ATTACHMENT_RULES,
             (),
         ),
@@ -517,7 +505,7 @@ def test_a_right_is_there_only_where_the_policy_needs_it(values, acting, observi
     observes = rules(one(manifests, "ClusterRole", f"{name}-observe"))
     assert observes == {*READ_RULES, *follows, *observing}
     acts = rules(one(manifests, "ClusterRole", name))
-    enforcing = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *acting}
+    enforcing = {*RUN_RULES, *acting}
     assert acts == (observes if values.get("mode") == "observe" else enforcing)
 
 
@@ -530,7 +518,7 @@ def test_drains_restart_as_runs_do_and_a_run_of_one_namespace_restarts_there_onl
     manifests = render({**values, **where, "drain": {"enabled": True}})
     name = f"rebalancing-{NAME}"
     moves = {EVICT, *(RESTART_RULES if values else ())}
-    everywhere = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES} - {EVICT}
+    everywhere = set(RUN_RULES) - {EVICT}
     draining = rules(one(manifests, "ClusterRole", f"{name}-drain"))
     assert draining == everywhere | moves | {*DRAIN_RULES, *ATTACHMENT_RULES}
     acting = rules(one(manifests, "ClusterRole", name))
@@ -674,8 +662,7 @@ def test_a_policy_of_ones_own_replaces_the_charts():
 
 @pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
 @pytest.mark.parametrize(
-    ("mode", "flags"),
-    [("enforce", []), ("observe", ["--mode=observe"]), (False, ["--mode=off"])],
+    ("mode", "flags"), [("enforce", []), ("observe", ["--mode=observe"]), (False, ["--mode=off"])]
 )
 def test_a_policy_of_ones_own_only_observes_where_the_release_may_not_act(kind, mode, flags):
     spec = one(render({"existingPolicy": "mine", "kind": kind, "mode": mode}), kind)["spec"]

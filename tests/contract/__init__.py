@@ -3,7 +3,5 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "tests.contract.api_rules",
-    "tests.contract.controller_rules",
-    "tests.contract.placement_rules",
+    "tests.contract.api_rules", "tests.contract.controller_rules", "tests.contract.placement_rules"
 )

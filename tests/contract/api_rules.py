@@ -55,7 +55,7 @@ def config_map(name: str, **labels: str) -> dict[str, Any]:
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-def test_every_kind_that_is_read_can_be_listed(ground: Ground) -> None:
+def test_every_kind_that_is_read_can_be_listed(ground):
     for path, shape in _LISTS.items():
         answer = ground.api.get(f"{path}?limit=500")
         assert (answer["kind"], answer["apiVersion"]) == shape, path
@@ -63,7 +63,7 @@ def test_every_kind_that_is_read_can_be_listed(ground: Ground) -> None:
         assert version(answer) > 0, path
 
 
-def test_items_of_a_list_have_no_kind_of_their_own(ground: Ground) -> None:
+def test_items_of_a_list_have_no_kind_of_their_own(ground):
     ground.nodes("a")
     item = ground.api.get("/api/v1/nodes")["items"][0]
     assert not {"kind", "apiVersion"} & set(item)
@@ -71,7 +71,7 @@ def test_items_of_a_list_have_no_kind_of_their_own(ground: Ground) -> None:
     assert (alone["kind"], alone["apiVersion"]) == ("Node", "v1")
 
 
-def test_pages_show_one_version_whatever_is_written_meanwhile(ground: Ground) -> None:
+def test_pages_show_one_version_whatever_is_written_meanwhile(ground):
     names = [f"page-{index}" for index in range(5)]
     ground.apply(*(config_map(name, page="yes") for name in names))
     path = f"{MAPS}?labelSelector=page%3Dyes&limit=2"
@@ -86,7 +86,7 @@ def test_pages_show_one_version_whatever_is_written_meanwhile(ground: Ground) ->
     assert seen == names
 
 
-def test_a_page_without_selectors_says_how_many_remain(ground: Ground) -> None:
+def test_a_page_without_selectors_says_how_many_remain(ground):
     ground.apply(*(objects.namespace(f"many-{index}") for index in range(3)))
     everything = ground.api.get("/api/v1/namespaces")
     assert "continue" not in everything["metadata"]
@@ -97,7 +97,7 @@ def test_a_page_without_selectors_says_how_many_remain(ground: Ground) -> None:
     assert "remainingItemCount" not in selected["metadata"]
 
 
-def test_a_continue_token_that_is_none_is_a_bad_request(ground: Ground) -> None:
+def test_a_continue_token_that_is_none_is_a_bad_request(ground):
     status, body = refusal(ground.api.get, f"{PODS}?limit=1&continue=nonsense")
     assert (status, body["kind"], body["reason"]) == (400, "Status", "BadRequest")
 
@@ -113,7 +113,7 @@ SELECTED = {
 }
 
 
-def test_label_selectors_choose(ground: Ground) -> None:
+def test_label_selectors_choose(ground):
     labels = {"one": {"tier": "web"}, "two": {"tier": "web", "special": "yes"}}
     labels |= {"three": {"tier": "db"}, "four": {}}
     ground.apply(*(config_map(name, **of) for name, of in labels.items()))
@@ -122,7 +122,7 @@ def test_label_selectors_choose(ground: Ground) -> None:
         assert [name for name in names_of(matches) if name in labels] == expected, selector
 
 
-def test_field_selectors_choose_pods_by_phase_node_and_name(ground: Ground) -> None:
+def test_field_selectors_choose_pods_by_phase_node_and_name(ground):
     ground.nodes("a", "b")
     ground.apply(
         *(objects.pod(f"on-{z}", nodeSelector={objects.HOSTNAME: f"node-{z}"}) for z in "ab"),
@@ -144,13 +144,13 @@ def select(ground: Ground, fields: str) -> list[str]:
     return names_of(ground.api.get(f"{PODS}?fieldSelector={quote(fields)}")["items"])
 
 
-def test_an_unknown_field_selector_is_a_bad_request(ground: Ground) -> None:
+def test_an_unknown_field_selector_is_a_bad_request(ground):
     status, body = refusal(ground.api.get, f"{PODS}?fieldSelector=spec.color%3Dred")
     assert (status, body["reason"]) == (400, "BadRequest")
     assert "field label not supported: spec.color" in body["message"]
 
 
-def test_what_is_not_there_is_404(ground: Ground) -> None:
+def test_what_is_not_there_is_404(ground):
     status, body = refusal(ground.api.get, f"{PODS}/absent")
     assert body == {
         "kind": "Status",
@@ -172,28 +172,28 @@ def test_what_is_not_there_is_404(ground: Ground) -> None:
     }
 
 
-def test_a_name_is_given_once(ground: Ground) -> None:
+def test_a_name_is_given_once(ground):
     ground.api.post(MAPS, config_map("one"))
     status, body = refusal(ground.api.post, MAPS, config_map("one"))
     assert (status, body["reason"]) == (409, "AlreadyExists")
     assert body["message"] == 'configmaps "one" already exists'
 
 
-def test_an_object_in_no_namespace_of_ours_is_refused(ground: Ground) -> None:
+def test_an_object_in_no_namespace_of_ours_is_refused(ground):
     lost = config_map("lost")
     lost["metadata"]["namespace"] = "nowhere"
     status, body = refusal(ground.api.post, "/api/v1/namespaces/nowhere/configmaps", lost)
     assert (status, body["message"]) == (404, 'namespaces "nowhere" not found')
 
 
-def test_without_a_token_nothing_is_answered(ground: Ground) -> None:
+def test_without_a_token_nothing_is_answered(ground):
     status, body = refusal(ground.stranger.get, "/api/v1/pods")
     # A real server lets strangers in as system:anonymous, who may do nothing.
     assert status in {401, 403}
     assert body["kind"] == "Status"
 
 
-def test_a_stale_version_is_a_conflict(ground: Ground) -> None:
+def test_a_stale_version_is_a_conflict(ground):
     old = ground.api.post(MAPS, config_map("shared"))
     new = ground.api.put(f"{MAPS}/shared", {**old, "data": {"a": "2"}})
     assert version(new) > version(old)
@@ -206,12 +206,12 @@ def test_a_stale_version_is_a_conflict(ground: Ground) -> None:
     assert merged["data"] == {"b": "1"}
 
 
-def test_a_write_that_changes_nothing_makes_no_version(ground: Ground) -> None:
+def test_a_write_that_changes_nothing_makes_no_version(ground):
     made = ground.api.post(MAPS, config_map("same"))
     assert ground.api.put(f"{MAPS}/same", made) == made
 
 
-def test_a_lease_changes_hands_by_version(ground: Ground) -> None:
+def test_a_lease_changes_hands_by_version(ground):
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -226,7 +226,7 @@ def test_a_lease_changes_hands_by_version(ground: Ground) -> None:
     assert refusal(ground.api.put, f"{path}/run", late)[0] == 409
 
 
-def test_an_event_can_be_written_and_read_again(ground: Ground) -> None:
+def test_an_event_can_be_written_and_read_again(ground):
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     event = {
         "apiVersion": "events.k8s.io/v1",
@@ -246,7 +246,7 @@ def test_an_event_can_be_written_and_read_again(ground: Ground) -> None:
     assert ground.api.get(f"{path}/{made['metadata']['name']}")["note"] == "why"
 
 
-def test_access_can_be_asked_for(ground: Ground) -> None:
+def test_access_can_be_asked_for(ground):
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -259,7 +259,7 @@ def test_access_can_be_asked_for(ground: Ground) -> None:
 # -- evictions --------------------------------------------------------------------------------------
 
 
-def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground: Ground) -> None:
+def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground):
     ground.nodes("a")
     name = ground.web(1, pod_annotations=UNENDING)[0]
     before = ground.pod(name)
@@ -276,12 +276,12 @@ def test_an_eviction_marks_the_pod_and_lets_it_end_in_grace(ground: Ground) -> N
     ground.let_end(name)
 
 
-def test_a_pod_that_is_not_there_cannot_be_evicted(ground: Ground) -> None:
+def test_a_pod_that_is_not_there_cannot_be_evicted(ground):
     status, body = refusal(ground.evict, "absent")
     assert (status, body["reason"]) == (404, "NotFound")
 
 
-def test_another_uid_is_a_conflict(ground: Ground) -> None:
+def test_another_uid_is_a_conflict(ground):
     ground.nodes("a")
     name = ground.web(1)[0]
     uid = ground.pod(name)["metadata"]["uid"]
@@ -295,7 +295,7 @@ def test_another_uid_is_a_conflict(ground: Ground) -> None:
     assert ground.evict(name, preconditions={"uid": uid})["status"] == "Success"
 
 
-def test_a_budget_of_nothing_refuses_with_its_cause(ground: Ground) -> None:
+def test_a_budget_of_nothing_refuses_with_its_cause(ground):
     ground.nodes("a")
     name = ground.web(3)[0]
     ground.budget(maxUnavailable=0)
@@ -310,9 +310,7 @@ def test_a_budget_of_nothing_refuses_with_its_cause(ground: Ground) -> None:
     ]
 
 
-def test_a_budget_is_spent_at_once_and_given_back_when_the_replacement_is_ready(
-    ground: Ground,
-) -> None:
+def test_a_budget_is_spent_at_once_and_given_back_when_the_replacement_is_ready(ground):
     ground.nodes("a")
     first, second, _ = ground.web(3)
     ground.budget(maxUnavailable=1)
@@ -331,7 +329,7 @@ def allowed(ground: Ground) -> int:
     return int(ground.api.get(f"{BUDGETS}/web")["status"]["disruptionsAllowed"])
 
 
-def test_a_budget_is_spent_before_the_uid_is_looked_at(ground: Ground) -> None:
+def test_a_budget_is_spent_before_the_uid_is_looked_at(ground):
     ground.nodes("a")
     name = ground.web(3)[0]
     ground.budget(maxUnavailable=1)
@@ -342,7 +340,7 @@ def test_a_budget_is_spent_before_the_uid_is_looked_at(ground: Ground) -> None:
     assert status["disruptionsAllowed"] == 0
 
 
-def test_a_dry_run_is_answered_but_changes_nothing(ground: Ground) -> None:
+def test_a_dry_run_is_answered_but_changes_nothing(ground):
     ground.nodes("a")
     name = ground.web(3)[0]
     ground.budget(maxUnavailable=1)
@@ -353,7 +351,7 @@ def test_a_dry_run_is_answered_but_changes_nothing(ground: Ground) -> None:
     assert refusal(ground.evict, name, dryRun=["All"])[0] == 429
 
 
-def test_two_budgets_on_one_pod_are_an_error(ground: Ground) -> None:
+def test_two_budgets_on_one_pod_are_an_error(ground):
     ground.nodes("a")
     name = ground.web(3)[0]
     ground.budget("web", maxUnavailable=1)
@@ -366,7 +364,7 @@ def test_two_budgets_on_one_pod_are_an_error(ground: Ground) -> None:
     )
 
 
-def test_a_pending_pod_needs_no_budget_and_goes_at_once(ground: Ground) -> None:
+def test_a_pending_pod_needs_no_budget_and_goes_at_once(ground):
     ground.apply(objects.pod("waiting", labels=LABELS, nodeSelector={"no": "such"}))
     ground.apply(objects.pdb("web", LABELS, maxUnavailable=0))
     assert ground.evict("waiting")["status"] == "Success"
@@ -374,7 +372,7 @@ def test_a_pending_pod_needs_no_budget_and_goes_at_once(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("AlwaysAllow", 201), ("IfHealthyBudget", 429)])
-def test_unready_pods_follow_the_budgets_policy(ground: Ground, policy: str, expected: int) -> None:
+def test_unready_pods_follow_the_budgets_policy(ground, policy, expected):
     ground.nodes("a")
     ground.apply(objects.deployment("web", 2, pod_annotations={stages.NEVER_READY: "true"}))
     running = "status.phase=Running"
@@ -391,7 +389,7 @@ def test_unready_pods_follow_the_budgets_policy(ground: Ground, policy: str, exp
         assert refusal(ground.evict, name)[0] == 429
 
 
-def test_evicting_a_terminating_pod_succeeds_and_changes_nothing(ground: Ground) -> None:
+def test_evicting_a_terminating_pod_succeeds_and_changes_nothing(ground):
     ground.nodes("a")
     name = ground.web(1, pod_annotations=UNENDING)[0]
     ground.evict(name)
@@ -418,7 +416,7 @@ def watched(ground: Ground, path: str, act: Any, enough: int) -> list[dict[str, 
     return events
 
 
-def test_a_watch_reports_what_happens_in_order(ground: Ground) -> None:
+def test_a_watch_reports_what_happens_in_order(ground):
     start = version(ground.api.get(MAPS))
 
     def act() -> None:
@@ -436,7 +434,7 @@ def test_a_watch_reports_what_happens_in_order(ground: Ground) -> None:
     assert events[2]["object"]["data"] == {"a": "2"}
 
 
-def test_a_watch_with_a_selector_sees_objects_come_into_it_and_leave_it(ground: Ground) -> None:
+def test_a_watch_with_a_selector_sees_objects_come_into_it_and_leave_it(ground):
     start = version(ground.api.get(MAPS))
 
     def act() -> None:
@@ -450,7 +448,7 @@ def test_a_watch_with_a_selector_sees_objects_come_into_it_and_leave_it(ground: 
     assert events[0]["object"]["metadata"]["labels"] == {"tier": "web"}
 
 
-def test_a_watch_without_a_version_begins_with_what_is_there(ground: Ground) -> None:
+def test_a_watch_without_a_version_begins_with_what_is_there(ground):
     ground.apply(config_map("one", here="yes"), config_map("two", here="yes"))
     path = f"{MAPS}?labelSelector=here%3Dyes"
     events = watched(ground, path, lambda: None, 2)
@@ -458,7 +456,7 @@ def test_a_watch_without_a_version_begins_with_what_is_there(ground: Ground) -> 
     assert {event["type"] for event in events} == {"ADDED"}
 
 
-def test_a_streaming_list_ends_with_a_bookmark_that_says_so(ground: Ground) -> None:
+def test_a_streaming_list_ends_with_a_bookmark_that_says_so(ground):
     ground.apply(config_map("one", here="yes"), config_map("two", here="yes"))
     asked = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     path = f"{MAPS}?labelSelector=here%3Dyes&{asked}"
@@ -471,7 +469,7 @@ def test_a_streaming_list_ends_with_a_bookmark_that_says_so(ground: Ground) -> N
 # -- workloads ------------------------------------------------------------------------------------------
 
 
-def test_an_empty_strategy_is_the_default_one(ground: Ground) -> None:
+def test_an_empty_strategy_is_the_default_one(ground):
     ground.nodes("a")
     path = "/apis/apps/v1/namespaces/default/deployments"
     pod = {
@@ -495,7 +493,7 @@ def test_an_empty_strategy_is_the_default_one(ground: Ground) -> None:
     assert ground.api.put(f"{path}/x", manifest)["spec"]["strategy"] == rolling
 
 
-def test_a_workload_is_scaled_by_its_subresource(ground: Ground) -> None:
+def test_a_workload_is_scaled_by_its_subresource(ground):
     ground.nodes("a")
     ground.web(2)
     path = "/apis/apps/v1/namespaces/default/deployments/web"
@@ -518,7 +516,7 @@ def test_a_workload_is_scaled_by_its_subresource(ground: Ground) -> None:
     assert refusal(ground.api.put, f"{path}/scale", stale)[0] == 409
 
 
-def test_a_watch_ends_by_itself_in_its_time(ground: Ground) -> None:
+def test_a_watch_ends_by_itself_in_its_time(ground):
     start = version(ground.api.get(MAPS))
     path = f"{MAPS}?resourceVersion={start}&allowWatchBookmarks=true"
     began = time.monotonic()
@@ -531,7 +529,7 @@ def test_a_watch_ends_by_itself_in_its_time(ground: Ground) -> None:
     }
 
 
-def test_node_names_are_listed_with_operations_helpers(ground: Ground) -> None:
+def test_node_names_are_listed_with_operations_helpers(ground):
     """The helpers that other tests use on the real control plane work on both grounds."""
     ground.nodes("a", "b")
     operations.cordon(ground.api, ["node-a"])

@@ -1,7 +1,6 @@
 """The embedded cluster as the ground of the contract."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ _NO_CA = Path("unused")
 
 
 @pytest.fixture
-def ground() -> Iterator[Ground]:
+def ground():
     """Return an embedded cluster that lives in its own thread, as the demo's does."""
     with EmbeddedCluster(EmbeddedClock(time.time(), time.time), timings=_TIMINGS) as cluster:
         api = ApiClient(cluster.url, _NO_CA, TOKEN)

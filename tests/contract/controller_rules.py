@@ -79,7 +79,7 @@ COUNTED: list[tuple[dict[str, Any], int, int]] = [
 """Spec of a budget over three pods -> how many have to be healthy, and how many may go."""
 
 
-def test_a_budgets_arithmetic(ground: Ground) -> None:
+def test_a_budgets_arithmetic(ground):
     ground.nodes("a")
     ground.web(3)
     for number, (spec, desired, allowed) in enumerate(COUNTED):
@@ -92,7 +92,7 @@ def test_a_budgets_arithmetic(ground: Ground) -> None:
         assert (says["status"], says["reason"]) == expected
 
 
-def test_a_percentage_is_of_the_replicas_wanted_not_of_those_there(ground: Ground) -> None:
+def test_a_percentage_is_of_the_replicas_wanted_not_of_those_there(ground):
     ground.nodes("a")
     ground.apply(objects.deployment("web", 4, nodeSelector={"no": "such"}))
     ground.wait(lambda: len(ground.names()) == 4, "four pods pending")
@@ -108,7 +108,7 @@ def observed(ground: Ground) -> dict[str, Any] | None:
     return status if status.get("observedGeneration") and status.get("expectedPods") else None
 
 
-def test_a_budget_over_nothing_allows_nothing(ground: Ground) -> None:
+def test_a_budget_over_nothing_allows_nothing(ground):
     ground.apply(objects.pdb("web", LABELS, maxUnavailable=1))
 
     def seen() -> Any:
@@ -119,7 +119,7 @@ def test_a_budget_over_nothing_allows_nothing(ground: Ground) -> None:
     assert (status["expectedPods"], status["disruptionsAllowed"]) == (0, 0)
 
 
-def test_a_changed_budget_counts_only_once_it_was_observed(ground: Ground) -> None:
+def test_a_changed_budget_counts_only_once_it_was_observed(ground):
     ground.nodes("a")
     ground.web(3)
     first = ground.budget(maxUnavailable=0)
@@ -131,7 +131,7 @@ def test_a_changed_budget_counts_only_once_it_was_observed(ground: Ground) -> No
 # -- owners -----------------------------------------------------------------------------------------
 
 
-def test_a_deployment_owns_a_replica_set_that_owns_pods(ground: Ground) -> None:
+def test_a_deployment_owns_a_replica_set_that_owns_pods(ground):
     ground.nodes("a")
     names = ground.web(2)
     deployment = ground.api.get(f"{DEPLOYMENTS}/web")
@@ -168,7 +168,7 @@ def controller(obj: dict[str, Any]) -> tuple[str, str]:
     return reference["kind"], reference["uid"]
 
 
-def test_a_replica_sets_replacement_comes_while_its_victim_terminates(ground: Ground) -> None:
+def test_a_replica_sets_replacement_comes_while_its_victim_terminates(ground):
     ground.nodes("a")
     victim, _ = ground.web(2, pod_annotations=UNENDING)
     recorder = Recorder(ground)
@@ -180,7 +180,7 @@ def test_a_replica_sets_replacement_comes_while_its_victim_terminates(ground: Gr
     ground.let_end(victim)
 
 
-def test_a_stateful_sets_replacement_comes_when_its_victim_is_gone(ground: Ground) -> None:
+def test_a_stateful_sets_replacement_comes_when_its_victim_is_gone(ground):
     ground.nodes("a")
     ground.apply(objects.statefulset("db", 2))
     operations.wait_pods_ready(ground.api, 2)
@@ -200,7 +200,7 @@ def test_a_stateful_sets_replacement_comes_when_its_victim_is_gone(ground: Groun
     assert status["currentRevision"] == status["updateRevision"]
 
 
-def test_an_ordered_stateful_set_starts_one_after_the_other(ground: Ground) -> None:
+def test_an_ordered_stateful_set_starts_one_after_the_other(ground):
     ground.nodes("a")
     recorder = Recorder(ground)
     ground.apply(objects.statefulset("db", 2, parallel=False))
@@ -215,7 +215,7 @@ def test_an_ordered_stateful_set_starts_one_after_the_other(ground: Ground) -> N
     assert condition(earlier[-1], "Ready")["status"] == "True"
 
 
-def test_a_jobs_replacement_comes_after_a_pause(ground: Ground) -> None:
+def test_a_jobs_replacement_comes_after_a_pause(ground):
     """An eviction counts as a failure: the first one costs ten seconds, longer than these graces."""
     ground.nodes("a")
     ground.apply(objects.job("batch", pod_annotations={stages.COMPLETE_AFTER: "1m"}))
@@ -226,7 +226,7 @@ def test_a_jobs_replacement_comes_after_a_pause(ground: Ground) -> None:
     assert [kind for kind, _ in story(events, "ADDED", "DELETED")] == ["DELETED", "ADDED"]
 
 
-def test_a_job_that_waits_replaces_only_what_is_gone(ground: Ground) -> None:
+def test_a_job_that_waits_replaces_only_what_is_gone(ground):
     ground.nodes("a")
     ground.apply(
         objects.job(
@@ -247,7 +247,7 @@ def test_a_job_that_waits_replaces_only_what_is_gone(ground: Ground) -> None:
     assert victim in failed
 
 
-def test_a_replica_set_that_shrinks_gives_up_what_has_no_node(ground: Ground) -> None:
+def test_a_replica_set_that_shrinks_gives_up_what_has_no_node(ground):
     ground.nodes("a")
     standing = ground.web(2, cpu="3")
     ground.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 3}})
@@ -257,7 +257,7 @@ def test_a_replica_set_that_shrinks_gives_up_what_has_no_node(ground: Ground) ->
     assert ground.names() == standing
 
 
-def test_a_rolling_update_replaces_all_pods_and_never_goes_below_its_floor(ground: Ground) -> None:
+def test_a_rolling_update_replaces_all_pods_and_never_goes_below_its_floor(ground):
     ground.nodes("a")
     before = set(ground.web(4))
     recorder = Recorder(ground)
@@ -282,7 +282,7 @@ def test_a_rolling_update_replaces_all_pods_and_never_goes_below_its_floor(groun
     assert floor == 3
 
 
-def test_dependents_go_with_their_owner(ground: Ground) -> None:
+def test_dependents_go_with_their_owner(ground):
     ground.nodes("a")
     ground.web(2)
     ground.api.delete(f"{DEPLOYMENTS}/web", {"propagationPolicy": "Background"})
@@ -290,7 +290,7 @@ def test_dependents_go_with_their_owner(ground: Ground) -> None:
     ground.wait(lambda: not ground.api.get(REPLICA_SETS)["items"], "the ReplicaSet gone")
 
 
-def test_a_daemon_set_has_one_pod_on_each_node(ground: Ground) -> None:
+def test_a_daemon_set_has_one_pod_on_each_node(ground):
     ground.nodes("a", "b")
     operations.cordon(ground.api, ["node-b"])
     ground.apply(objects.daemonset("agent"))
@@ -307,9 +307,7 @@ def test_a_daemon_set_has_one_pod_on_each_node(ground: Ground) -> None:
         ("NoExecute", False, False),
     ],
 )
-def test_what_a_taint_does_to_the_pods_of_a_daemon_set(
-    ground: Ground, effect: str, stays: bool, comes: bool
-) -> None:
+def test_what_a_taint_does_to_the_pods_of_a_daemon_set(ground, effect, stays, comes):
     """A pod that runs there stays unless the taint is NoExecute; a new one comes only where it is preferred that none does."""
     ground.nodes("a", "b")
     ground.apply(objects.daemonset("agent"))
@@ -346,7 +344,7 @@ def _has_agent(ground: Ground) -> bool:
 # -- scheduler, kubelets and nodes ------------------------------------------------------------------
 
 
-def test_a_pod_that_fits_nowhere_says_so_and_goes_on_when_it_does(ground: Ground) -> None:
+def test_a_pod_that_fits_nowhere_says_so_and_goes_on_when_it_does(ground):
     ground.nodes("a")
     ground.apply(objects.pod("big", cpu="9"))
     pod = ground.wait(lambda: refused_pod(ground, "big"), "the pod unschedulable")
@@ -366,14 +364,14 @@ def refused_pod(ground: Ground, name: str) -> dict[str, Any] | None:
     return pod if condition(pod, "PodScheduled").get("status") == "False" else None
 
 
-def test_a_gated_pod_is_not_looked_at(ground: Ground) -> None:
+def test_a_gated_pod_is_not_looked_at(ground):
     ground.nodes("a")
     ground.apply(objects.pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
     pod = ground.wait(lambda: refused_pod(ground, "gated"), "the pod gated")
     assert condition(pod, "PodScheduled")["reason"] == "SchedulingGated"
 
 
-def test_a_started_pod_is_running_and_ready(ground: Ground) -> None:
+def test_a_started_pod_is_running_and_ready(ground):
     ground.nodes("a")
     pod = ground.pod(ground.web(1)[0])
     assert pod["status"]["phase"] == "Running"
@@ -387,14 +385,14 @@ def test_a_started_pod_is_running_and_ready(ground: Ground) -> None:
     assert tolerated == {NOT_READY: 300, "node.kubernetes.io/unreachable": 300}
 
 
-def test_three_replicas_that_would_stand_apart_stand_in_three_zones(ground: Ground) -> None:
+def test_three_replicas_that_would_stand_apart_stand_in_three_zones(ground):
     ground.nodes("a", "b", "c")
     ground.web(3, affinity=objects.prefer_apart(LABELS))
     hosts = sorted(pod["spec"]["nodeName"] for pod in operations.pods(ground.api))
     assert hosts == ["node-a", "node-b", "node-c"]
 
 
-def test_a_new_zone_moves_nothing_until_a_pod_is_evicted(ground: Ground) -> None:
+def test_a_new_zone_moves_nothing_until_a_pod_is_evicted(ground):
     ground.nodes("a", "b")
     ground.web(3, affinity=objects.prefer_apart(LABELS))
     crowded = crowd(ground)
@@ -415,7 +413,7 @@ def crowd(ground: Ground) -> list[str]:
     return crowded
 
 
-def test_a_cordon_is_a_taint_and_keeps_pods_away(ground: Ground) -> None:
+def test_a_cordon_is_a_taint_and_keeps_pods_away(ground):
     ground.nodes("a", "b")
     operations.cordon(ground.api, ["node-a"])
     key = "node.kubernetes.io/unschedulable"
@@ -434,7 +432,7 @@ def taints(ground: Ground, node: str) -> dict[str, set[str]]:
     return effects
 
 
-def test_a_node_that_fails_alone_is_tainted_and_its_pods_stay_for_a_while(ground: Ground) -> None:
+def test_a_node_that_fails_alone_is_tainted_and_its_pods_stay_for_a_while(ground):
     ground.nodes("a", "b")
     name = ground.web(1, nodeSelector={objects.HOSTNAME: "node-a"})[0]
     annotations = {"metadata": {"annotations": {stages.NODE_NOT_READY: "true"}}}
@@ -448,7 +446,7 @@ def test_a_node_that_fails_alone_is_tainted_and_its_pods_stay_for_a_while(ground
     ground.wait(lambda: not taints(ground, "node-a"), "the taints lifted")
 
 
-def test_where_all_nodes_fail_no_pod_is_driven_out(ground: Ground) -> None:
+def test_where_all_nodes_fail_no_pod_is_driven_out(ground):
     ground.nodes("a")
     fail = {"metadata": {"annotations": {stages.NODE_NOT_READY: "true"}}}
     ground.api.patch("/api/v1/nodes/node-a", fail)
@@ -458,7 +456,7 @@ def test_where_all_nodes_fail_no_pod_is_driven_out(ground: Ground) -> None:
     assert taints(ground, "node-a") == {NOT_READY: {"NoSchedule"}}
 
 
-def test_pods_that_do_not_tolerate_a_taint_go(ground: Ground) -> None:
+def test_pods_that_do_not_tolerate_a_taint_go(ground):
     ground.nodes("a")
     name = ground.web(1)[0]
     taint = {"key": "example.com/out", "effect": "NoExecute"}

@@ -69,7 +69,7 @@ def nodes(ground: Ground, **zones: Any) -> None:
 
 
 @pytest.fixture
-def run(ground: Ground, tmp_path):
+def run(ground, tmp_path):
     """Run the command on the ground."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(NO_WAIT)

@@ -44,11 +44,7 @@ def is_allowed(api: ApiClient, account: str, namespace: str, what: Mapping[str, 
     It learns of roles and bindings by watches, a moment after they were written.
     """
     spec = {"user": f"system:serviceaccount:{namespace}:{account}", "resourceAttributes": what}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": spec,
-    }
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     return bool(answer["status"]["allowed"])
 

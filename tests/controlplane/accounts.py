@@ -29,11 +29,7 @@ def token(
         spec: dict[str, Any] = {"expirationSeconds": expiration_seconds}
         if bound_to is not None:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": kind, "name": bound_to}
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": spec,
-        }
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return str(api.post(f"{path}/token", request)["status"]["token"])
     uid = api.get(path)["metadata"]["uid"]
     claims = {

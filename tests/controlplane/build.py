@@ -27,13 +27,7 @@ DEFAULT_VERSION = "1.36.3"
 VERSIONS = (DEFAULT_VERSION, "1.37.2", "1.38.0-beta.0")
 """The Kubernetes versions that the tests run on; :func:`find_newest` may name one that is newer than the last."""
 
-CONTROL_PLANE = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-)
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 """The names under which the one binary can be called; the kubelet only in the default version."""
 
 _HERE = Path(__file__).resolve().parent

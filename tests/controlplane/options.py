@@ -7,13 +7,7 @@ from typing import Any, Literal
 
 from tests.controlplane.build import DEFAULT_VERSION
 
-ALL_COMPONENTS = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kwok",
-)
+ALL_COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 """In the order in which they are started."""
 
 

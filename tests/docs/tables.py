@@ -76,10 +76,7 @@ def words() -> str:
 
 def strategies() -> str:
     """Return the installed strategies, each with a link to its page."""
-    registry, default = (
-        Registry.installed(),
-        load_policy(None, Registry.installed()).policy,
-    )
+    registry, default = (Registry.installed(), load_policy(None, Registry.installed()).policy)
     rows, links = [], strategy_pages()
     for name in registry:
         text = plain((type(registry.strategy(name)).__doc__ or "").split("\n\n")[0])

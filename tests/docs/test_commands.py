@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def program(command: str) -> str:
     return "rebalancer" if "rebalancer" in words and words[0] == "kubectl" else words[0]
 
 
-def test_every_program_is_known() -> None:
+def test_every_program_is_known():
     named = {
         program(each) for page in pages() for each in commands(page.read_text(encoding="utf-8"))
     }
@@ -95,7 +94,7 @@ def test_every_program_is_known() -> None:
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster():
     clock = EmbeddedClock(time.time() - _AGO, time.time)
     with EmbeddedCluster(clock, seed=7, timings=Durations().faster(_SPEED)) as running:
         demo.many_workloads(running)
@@ -128,7 +127,7 @@ def _memory_of_release() -> dict[str, Any]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, cluster: EmbeddedCluster) -> Path:
+def folder(tmp_path, cluster):
     """A checkout, as far as the commands see: what they write lands elsewhere."""
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     (tmp_path / "policy.yaml").write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
@@ -174,9 +173,7 @@ PAGES = [(page, lines) for page, lines in texts("rebalancer") if page != KEPT]
 
 
 @pytest.mark.parametrize(("page", "lines"), PAGES, ids=[page for page, _ in PAGES])
-def test_our_commands_work(
-    page: str, lines: list[str], folder: Path, cluster: EmbeddedCluster
-) -> None:
+def test_our_commands_work(page, lines, folder, cluster):
     environ = {
         "PATH": f"{folder}/bin:{sys.prefix}/bin:{os.environ['PATH']}",
         "KUBECONFIG": str(cluster.kubeconfig),
@@ -189,7 +186,7 @@ def test_our_commands_work(
             assert (folder / line.rpartition(">")[2].strip()).stat().st_size > 0, line
 
 
-def test_the_image_that_a_node_imports_is_the_release_s() -> None:
+def test_the_image_that_a_node_imports_is_the_release_s():
     ((_, lines),) = texts("ctr")
     files = {line.rpartition(" ")[2] for line in lines}
     of_any_machine = {str(RELEASED.image).replace(oci.architecture(), "amd64")}
@@ -197,7 +194,7 @@ def test_the_image_that_a_node_imports_is_the_release_s() -> None:
 
 
 @pytest.fixture
-def playground(tmp_path: Path) -> Iterator[dict[str, str]]:
+def playground(tmp_path):
     """The environment of another terminal, after the first command of the page."""
     environ = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}
     first, *_ = dict(texts("rebalancer"))[KEPT]
@@ -223,7 +220,7 @@ def printed(line: str, environ: dict[str, str]) -> str:
     ).stdout
 
 
-def test_a_person_can_play_with_the_kept_cluster(playground: dict[str, str]) -> None:
+def test_a_person_can_play_with_the_kept_cluster(playground):
     _, look, _, run, again, drift, lifted = dict(texts("rebalancer"))[KEPT]
     assert "7 evictions" in printed(look, playground)
     assert "7 pods evicted" in printed(_answered(run), playground)
@@ -234,13 +231,13 @@ def test_a_person_can_play_with_the_kept_cluster(playground: dict[str, str]) -> 
 
 
 @pytest.fixture
-def kubectl() -> str:
+def kubectl():
     """Return the program; built before there is a cluster, whose ages are looked at."""
     return str(build.binary("kubectl"))
 
 
 @pytest.mark.e2e  # kubectl is built from Go modules
-def test_kubectl_accepts_the_kept_cluster(kubectl: str, playground: dict[str, str]) -> None:
+def test_kubectl_accepts_the_kept_cluster(kubectl, playground):
     wide, cordon, listed, drain, uncordon, scale, rolled = [
         line.replace("kubectl", kubectl) for line in dict(texts("kubectl"))[KEPT]
     ]
@@ -263,13 +260,13 @@ def test_kubectl_accepts_the_kept_cluster(kubectl: str, playground: dict[str, st
 
 
 @pytest.mark.parametrize("line", [line for _, lines in texts("make") for line in lines])
-def test_make_has_the_targets(line: str) -> None:
+def test_make_has_the_targets(line):
     subprocess.run([*line.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
 
 
 @pytest.mark.e2e  # Helm is built from Go modules
 @pytest.mark.parametrize("line", [line for _, lines in texts("helm") for line in lines])
-def test_the_chart_takes_the_values(line: str) -> None:
+def test_the_chart_takes_the_values(line):
     _, command, release, *words = line.split()
     assert release == "kube-rebalancer"
     if command in {"rollback", "uninstall"}:
@@ -287,13 +284,10 @@ def test_the_chart_takes_the_values(line: str) -> None:
     spec = workload["spec"].get("jobTemplate", workload)["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     if "image.repository" in line:
-        assert container["image"] in {
-            "registry.example/kube-rebalancer:dev",
-            RELEASED.image_name,
-        }
+        assert container["image"] in {"registry.example/kube-rebalancer:dev", RELEASED.image_name}
 
 
-def test_pip_installs_what_the_release_has() -> None:
+def test_pip_installs_what_the_release_has():
     lines = [line for _, lines in texts("pip") for line in lines]
     assert lines == [f"pip install {RELEASED.wheel('x86_64')}"]
 
@@ -311,7 +305,7 @@ def policies() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("page", "text"), policies(), ids=[f"{p}-{i}" for i, (p, _) in enumerate(policies())]
 )
-def test_policies_are_right(page: str, text: str, tmp_path: Path) -> None:
+def test_policies_are_right(page, text, tmp_path):
     registry, manifest = Registry.installed(), yaml.safe_load(text)
     if manifest["kind"] == "ConfigMap":
         cluster = load_policy(None, registry).policy
@@ -330,6 +324,6 @@ def test_policies_are_right(page: str, text: str, tmp_path: Path) -> None:
     assert loaded.warnings == (), page
 
 
-def test_yaml_blocks_are_whole_policies() -> None:
+def test_yaml_blocks_are_whole_policies():
     blocks = sum(page.read_text(encoding="utf-8").count("```yaml\n") for page in pages())
     assert blocks == len(policies())

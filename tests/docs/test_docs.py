@@ -24,12 +24,12 @@ def of_page(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", pages(), ids=of_page)
-def test_written_parts_are_what_the_code_writes(page: Path) -> None:
+def test_written_parts_are_what_the_code_writes(page):
     text = page.read_text(encoding="utf-8")
     assert rewritten(text, write) == text, "out of date: make docs"
 
 
-def test_a_stale_part_is_seen() -> None:
+def test_a_stale_part_is_seen():
     stale = "<!-- written: codes -->\n\n| `Protected` | forbidden |\n\n<!-- end -->"
     assert rewritten(stale, write) != stale
     with pytest.raises(ValueError, match="no end"):
@@ -40,12 +40,12 @@ def test_a_stale_part_is_seen() -> None:
         write("output rebalancer run --snapshot nowhere.zip")
 
 
-def test_examples_are_what_the_code_makes() -> None:
+def test_examples_are_what_the_code_makes():
     stale = [file for file, content in example.files() if (ROOT / file).read_bytes() != content]
     assert stale == [], "out of date: make docs"
 
 
-def test_pictures_of_strategies_are_what_the_report_shows() -> None:
+def test_pictures_of_strategies_are_what_the_report_shows():
     pictures = dict(strategy_pictures.files())
     stale = [file for file, content in pictures.items() if (ROOT / file).read_bytes() != content]
     assert stale == [], "out of date: make docs"
@@ -61,7 +61,7 @@ def test_pictures_of_strategies_are_what_the_report_shows() -> None:
 @pytest.mark.parametrize(
     "page", [*pages(), ROOT / "CONTRIBUTING.md", ROOT / "chart" / "README.md"], ids=of_page
 )
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     for link in _LINK.findall(page.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
             continue
@@ -80,7 +80,7 @@ def _anchors(page: Path) -> set[str]:
     }
 
 
-def test_every_page_can_be_reached_from_readme() -> None:
+def test_every_page_can_be_reached_from_readme():
     reached, todo = set(), [ROOT / "README.md"]
     while todo:
         page = todo.pop()
@@ -98,14 +98,14 @@ def scales(name: str) -> bool:
     return Registry.installed()[name].scales is not None
 
 
-def test_troubleshooting_leads_to_every_code_of_a_pod_that_stays_and_to_no_other() -> None:
+def test_troubleshooting_leads_to_every_code_of_a_pod_that_stays_and_to_no_other():
     text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     codes = [row.split("|")[2] for row in text.splitlines() if row.count("|") == 4]
     named = {code for cell in codes for code in re.findall(r"`([A-Z][A-Za-z]+)`", cell)}
     assert named == {code.value for code in Code}
 
 
-def test_every_strategy_has_a_page_and_no_other_has() -> None:
+def test_every_strategy_has_a_page_and_no_other_has():
     pages_of = strategy_pages()
     installed = {
         one.name
@@ -119,14 +119,14 @@ def test_every_strategy_has_a_page_and_no_other_has() -> None:
         assert f"](../images/strategies/{name}.svg)" in text or scales(name)
 
 
-def test_the_table_of_rights_has_every_rule_that_the_code_knows() -> None:
+def test_the_table_of_rights_has_every_rule_that_the_code_knows():
     known = {
         rule for name, rules in vars(access).items() if name.endswith("_RULES") for rule in rules
     }
     assert known - {rule for _, rules, _ in ROWS for rule in rules} == set()
 
 
-def test_readme_is_short_and_begins_with_a_picture() -> None:
+def test_readme_is_short_and_begins_with_a_picture():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 149
     images = [link for link in _LINK.findall(text) if "/images/" in link]
@@ -135,14 +135,14 @@ def test_readme_is_short_and_begins_with_a_picture() -> None:
     assert text.index("make demo") < text.index("## What it will never do")
 
 
-def test_the_pictures_of_readme_show_what_the_report_says() -> None:
+def test_the_pictures_of_readme_show_what_the_report_says():
     stale = "`make pictures` draws them again"
     assert SEEN.read_text(encoding="utf-8") == seen(html_report()), stale
     assert (DOCS / "images" / "terminal.svg").read_text(encoding="utf-8") == terminal(), stale
     assert "unmet rules" in SEEN.read_text(encoding="utf-8").splitlines()[0]
 
 
-def test_pictures_load_nothing_from_elsewhere() -> None:
+def test_pictures_load_nothing_from_elsewhere():
     text = (DOCS / "images" / "terminal.svg").read_text(encoding="utf-8")
     assert re.findall(r"(?:href|src|url)\W+https?:[^\"']*", text) == []
     assert "7 evictions" in text.replace("&#160;", " ")

@@ -1,7 +1,5 @@
 """One real control plane for each process of the session, and an empty one for every test."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.controlplane import ControlPlane, Options, audit
@@ -10,12 +8,7 @@ from tests.e2e.rights import check_all_runs
 _RIGHTS = "test_installed_rights.py"
 """With this file, it is also checked what the runs of all tests have asked of the server."""
 _RUNS = audit.policy(
-    {
-        "userGroups": [
-            "system:serviceaccounts:default",
-            "system:serviceaccounts:rebalancing",
-        ]
-    }
+    {"userGroups": ["system:serviceaccounts:default", "system:serviceaccounts:rebalancing"]}
 )
 _LONGEST = (
     "test_control_plane_contract",
@@ -46,9 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane(
-    kubernetes: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
+def control_plane(kubernetes, request, tmp_path_factory):
     """Start a control plane once in each process; where there can be none, every test fails and says why."""
     with ControlPlane(Options(version=kubernetes, audit_policy=_RUNS)) as plane:
         yield plane
@@ -57,7 +48,7 @@ def control_plane(
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane) -> ControlPlane:
+def cluster(control_plane):
     """Return the session's control plane, emptied: no nodes, no workloads, no budgets."""
     # Before the test rather than after it: what a failed test left can still be looked at.
     control_plane.reset()

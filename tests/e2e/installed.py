@@ -127,11 +127,7 @@ class Installed:
 
         def start() -> Process:
             pipe = subprocess.PIPE
-            streams: dict[str, Any] = {
-                "stdin": subprocess.DEVNULL,
-                "stdout": pipe,
-                "stderr": pipe,
-            }
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
             return Process(subprocess.Popen(command, text=True, env=env, **streams))
 
         return start

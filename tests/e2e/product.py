@@ -9,19 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    USAGE_RULES,
-)
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES, USAGE_RULES
 from rebalancer.kube.resources import AccessRule
 from tests.controlplane import ControlPlane, access, wait_until
 from tests.support.cli import program
 
 ACCOUNT = "rebalancer"
-_RUN_RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+RUN_RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+"""What a run needs that moves pods."""
 PATIENCE = 600.0
 """Seconds for a run to end: on a machine that does much else, many times what it needs."""
 NO_WAIT = """
@@ -60,9 +55,7 @@ class Ran:
 
 
 def rebalancer(
-    *args: str,
-    env: dict[str, str] | None = None,
-    start: Sequence[str] | None = None,
+    *args: str, env: dict[str, str] | None = None, start: Sequence[str] | None = None
 ) -> Ran:
     """Run the command to its end; ``start`` are arguments of an interpreter of its own, by default it is forked."""
     command = [sys.executable, *start] if start else [str(program())]
@@ -77,10 +70,7 @@ def rebalancer(
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def grant(
-    plane: ControlPlane,
-    rules: Sequence[AccessRule] = _RUN_RULES,
-) -> Path:
+def grant(plane: ControlPlane, rules: Sequence[AccessRule] = RUN_RULES) -> Path:
     """Give a ServiceAccount exactly ``rules``, from now on; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
     binding = access.cluster_role_binding(ACCOUNT, ACCOUNT, ACCOUNT)
@@ -95,7 +85,7 @@ def grant(
 
 def _in_force(plane: ControlPlane, rules: Sequence[AccessRule]) -> bool:
     """Whether the server allows these of our rules, and those that it knows from before no longer."""
-    known = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *USAGE_RULES)
+    known = (*RUN_RULES, *USAGE_RULES)
     asked = {rule for rule in (*known, *rules) if not rule.resource.startswith("/")}
     return all(
         access.is_allowed(plane.api, ACCOUNT, "default", as_attributes(rule)) == (rule in rules)
@@ -127,7 +117,7 @@ class Product:
         policy: str = NO_WAIT,
         more_rules: Sequence[AccessRule] = (),
     ) -> None:
-        self.kubeconfig = grant(plane, (*_RUN_RULES, *more_rules))
+        self.kubeconfig = grant(plane, (*RUN_RULES, *more_rules))
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 

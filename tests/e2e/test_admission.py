@@ -1,6 +1,5 @@
 """Pods into which admission writes what no template says, as VPA does: their replacements get it again."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ POLICY: dict[str, Any] = {
 
 
 @pytest.fixture
-def enlarging(cluster: ControlPlane) -> Iterator[ControlPlane]:
+def enlarging(cluster):
     """The API server makes each pod of web ask for 1.5 processors when it is created."""
     kinds = {"policies": POLICY, "policybindings": {"policyName": "enlarge"}}
     for kind, spec in kinds.items():

@@ -9,14 +9,7 @@ import pytest
 
 from tests.controlplane import objects, operations
 from tests.e2e.product import rebalancer
-from tests.e2e.test_node_conditions import (
-    DRAINED,
-    DRAINING,
-    MAINTAINED,
-    PLANNED,
-    TYPES,
-    true,
-)
+from tests.e2e.test_node_conditions import DRAINED, DRAINING, MAINTAINED, PLANNED, TYPES, true
 from tests.e2e.watched import sampling
 
 OLD = ("old-0", "old-1")

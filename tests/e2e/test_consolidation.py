@@ -3,11 +3,11 @@
 import json
 from functools import partial
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.kube.access import MARK_RULES, READ_RULES
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
+RULES = (*RUN_RULES, *MARK_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
@@ -46,6 +46,22 @@ def holding(plane):
     return {p["spec"]["nodeName"] for p in pods if "deletionTimestamp" not in p["metadata"]}
 
 
+def prepare(plane, folder):
+    """Return what carries out a run and waits until all pods are Ready again, and the flags of its policy and rights."""
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = (f"--policy={policy}", f"--kubeconfig={grant(plane, RULES)}", "--output=json")
+
+    def run():
+        pods = len(operations.pods(plane.api))
+        ran = rebalancer("run", "--yes", *flags)
+        assert ran.code == 0, ran.err
+        operations.wait_pods_ready(plane.api, pods, 60)
+        return ran
+
+    return run, flags
+
+
 def app(number, replicas=REPLICAS):
     return objects.deployment(f"app{number}", replicas, cpu="700m")
 
@@ -59,16 +75,7 @@ def test_whole_nodes_are_emptied_and_stay_empty_and_then_it_is_silent(cluster, t
     cluster.apply([bare])
     operations.wait_pods_ready(cluster.api, APPS * REPLICAS + 1, 120)
     assert len(holding(cluster)) == NODES
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY)
-    flags = (f"--policy={policy}", f"--kubeconfig={grant(cluster, RULES)}", "--output=json")
-
-    def run():
-        ran = rebalancer("run", "--yes", *flags)
-        assert ran.code == 0, ran.err
-        operations.wait_pods_ready(cluster.api, APPS * REPLICAS + 1, 60)
-        return ran
-
+    run, flags = prepare(cluster, tmp_path)
     first = run()
     needed = first.report["before"]["consolidation"]["nodes"]["needed"]
     runs = [first]
@@ -90,12 +97,10 @@ def test_whole_nodes_are_emptied_and_stay_empty_and_then_it_is_silent(cluster, t
     operations.wait_pods_ready(cluster.api, APPS * REPLICAS + 2, 60)
     assert holding(cluster).isdisjoint(empty)
     for _ in range(2):
-        ran = rebalancer("run", "--yes", *flags)
-        assert (ran.code, ran.report["moves"]) == (0, [])
+        assert run().report["moves"] == []
         assert emptied(cluster) == empty
 
-    listed = rebalancer("marks", f"--kubeconfig={grant(cluster, RULES)}", "--clear")
-    assert listed.code == 0, listed.err
+    assert rebalancer("marks", flags[1], "--clear").code == 0
     assert emptied(cluster) == set()
 
 
@@ -149,21 +154,13 @@ def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themsel
     operations.wait_pods_ready(cluster.api, 4, 60)
     cluster.apply([objects.deployment("web", 6, cpu="100m")])
     operations.wait_pods_ready(cluster.api, 10, 60)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY)
-    flags = (f"--policy={policy}", f"--kubeconfig={grant(cluster, RULES)}", "--output=json")
-
-    def run():
-        ran = rebalancer("run", "--yes", *flags)
-        assert ran.code == 0, ran.err
-        operations.wait_pods_ready(cluster.api, 10, 60)
-        return ran.report
+    run, flags = prepare(cluster, tmp_path)
 
     def settle():
-        while run()["moves"]:
+        while run().report["moves"]:
             pass
         # While pods of the run before end, their workload rests.
-        assert run()["moves"] == []
+        assert run().report["moves"] == []
 
     def on():
         pods = operations.pods(cluster.api, selector="app=job")
@@ -192,6 +189,6 @@ def test_pods_that_hold_nodes_stand_together_once_they_have_restarted_by_themsel
     # All others are empty, or are emptied.
     assert set(on()).isdisjoint(emptied(cluster))
     assert len(emptied(cluster)) >= 3
-    assert run()["emptying"]["pinned"] == []
+    assert run().report["emptying"]["pinned"] == []
     assert rebalancer("marks", flags[1], "--clear").code == 0
     assert emptied(cluster) == set()

@@ -7,11 +7,11 @@ from tests.contract.controller_rules import *  # noqa: F403
 from tests.contract.controller_rules import Recorder, story
 from tests.contract.ground import PODS, Ground
 from tests.contract.placement_rules import *  # noqa: F403
-from tests.controlplane import ApiError, ControlPlane, objects
+from tests.controlplane import ApiError, objects
 
 
 @pytest.fixture
-def ground(cluster: ControlPlane) -> Ground:
+def ground(cluster):
     """Return the session's control plane, emptied."""
     return Ground(cluster.api, cluster.client(None), str(cluster.kubeconfig))
 
@@ -19,7 +19,7 @@ def ground(cluster: ControlPlane) -> Ground:
 # The embedded cluster has no quotas.
 
 
-def test_a_quota_keeps_the_replacement_back_until_the_victim_is_gone(ground: Ground) -> None:
+def test_a_quota_keeps_the_replacement_back_until_the_victim_is_gone(ground):
     ground.nodes("a")
     victim, _ = ground.web(2)
     ground.apply(objects.resource_quota("small", pods="2"))

@@ -1,7 +1,5 @@
 """The short form of the decisions benchmark: small drifts, ours beside the peer on the same cluster."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.decisions.checkpoint import Checkpoint
@@ -17,7 +15,7 @@ from tests.support.cli import program
 @pytest.mark.parametrize(
     "scenario", ["budgets", pytest.param("scale-down", marks=pytest.mark.long)]
 )
-def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Path, scenario):
+def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path, scenario):
     SCENARIOS[scenario](cluster, seed=0, nodes=9)
     objects = observe(cluster)
     instance, pods = read(objects), len(objects.pods)
@@ -48,7 +46,7 @@ def test_ours_ends_no_worse_than_the_peer_and_falls_silent(cluster, tmp_path: Pa
     assert ours.until_silence >= (ours.runs[0].lower_bound or 0) > 0
 
 
-def test_silence_outlasts_the_memory_the_cool_downs_and_the_budgets(cluster, tmp_path: Path):
+def test_silence_outlasts_the_memory_the_cool_downs_and_the_budgets(cluster, tmp_path):
     SCENARIOS["scale-down"](cluster, seed=0, nodes=9)
     ran = outlast(cluster, "scale-down, 0", tmp_path, runs=3, start=[str(program())])
     assert sum(ran.until) > 5, "the scenario left nothing to fix"

@@ -6,18 +6,10 @@ import sys
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    ATTACHMENT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import ATTACHMENT_RULES, DRAIN_RULES, MARK_RULES
 from rebalancer.wire.marks import SCALE_IN
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import PATIENCE, grant
+from tests.e2e.product import PATIENCE, RUN_RULES, grant
 from tests.e2e.served import runs
 from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     closed_by_scale_in,
@@ -26,7 +18,7 @@ from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
 )
 from tests.support.volumes import attachment
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
+RULES = (*RUN_RULES, *MARK_RULES)
 DELAY = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
 
 

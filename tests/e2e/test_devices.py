@@ -33,7 +33,7 @@ def play(version: str, seeds: range, decisions: int) -> Tally:
     return tally
 
 
-def test_pods_with_claims_go_where_they_are_predicted(kubernetes: str) -> None:
+def test_pods_with_claims_go_where_they_are_predicted(kubernetes):
     tally = play(kubernetes, range(1, 5), 8)
     assert tally.differences == []
     # What was compared was enough to mean something.
@@ -43,7 +43,7 @@ def test_pods_with_claims_go_where_they_are_predicted(kubernetes: str) -> None:
 
 
 @pytest.mark.long
-def test_many_pods_with_claims_go_where_they_are_predicted(kubernetes: str) -> None:
+def test_many_pods_with_claims_go_where_they_are_predicted(kubernetes):
     tally = play(kubernetes, range(1000, 1025), 12)
     assert tally.differences == []
     assert tally.decisions == 300
@@ -143,10 +143,7 @@ class Selectors:
 
     def ask(self, number: int, expression: str) -> bool:
         """Make a claim and a pod for each node; return False if the API server takes no such expression."""
-        exactly = {
-            "deviceClassName": "any",
-            "selectors": [{"cel": {"expression": expression}}],
-        }
+        exactly = {"deviceClassName": "any", "selectors": [{"cel": {"expression": expression}}]}
         spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
         for on in _DEVICES:
             metadata = {"name": f"{on}-{number}", "namespace": "default"}
@@ -185,8 +182,8 @@ class Selectors:
     ("seed", "number"), [(7, 30), pytest.param(70, 110, marks=pytest.mark.long)]
 )
 def test_selectors_mean_what_the_api_server_and_the_scheduler_make_of_them(
-    kubernetes: str, seed: int, number: int
-) -> None:
+    kubernetes, seed, number
+):
     rng = random.Random(seed)
     drawn = list(dict.fromkeys(draw_expression(rng) for _ in range(number)))
     with ControlPlane(options(kubernetes)) as plane:

@@ -9,7 +9,6 @@ import json
 import random
 import re
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -52,7 +51,7 @@ SAYS = {
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ControlPlane]:
+def server():
     """An API server alone: pods are what they are made, and nothing becomes of them."""
     with ControlPlane(Options(components=("etcd", "kube-apiserver"))) as plane:
         plane.apply(

@@ -8,24 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    lease_rules,
-)
+from rebalancer.kube.access import DRAIN_RULES, lease_rules
 from rebalancer.node_record.records import BUSY
 from rebalancer.snapshot.leaving import DRAIN
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
-from tests.e2e.product import Product, grant, rebalancer
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 from tests.e2e.watched import sampling
 from tests.support.killed_processes import signal_at
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 ACCOUNT = "system:serviceaccount:default:rebalancer"
 OLD, NEW = [f"old-{i}" for i in range(3)], [f"new-{i}" for i in range(3)]
 WEB = {"app": "web"}

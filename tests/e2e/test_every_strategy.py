@@ -47,10 +47,7 @@ def joined(*names):
 
 
 def workloads():
-    near = {
-        "labelSelector": {"matchLabels": {"app": "cache"}},
-        "topologyKey": objects.ZONE,
-    }
+    near = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": objects.ZONE}
     with_cache = {
         "podAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [

@@ -7,21 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import pytest
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES
 from rebalancer.kube.eviction_requests import LIST_REQUESTS, REQUEST_RULES
 from tests.controlplane import ControlPlane, Options, audit, build, objects, operations, wait_until
 from tests.controlplane.api import ApiError
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 
 pytestmark = pytest.mark.long
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *LIST_REQUESTS, *REQUEST_RULES)
+RULES = (*RUN_RULES, *LIST_REQUESTS, *REQUEST_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
@@ -41,7 +39,7 @@ FIRST = "1.37.2"
 
 
 @pytest.fixture(scope="module")
-def plane(kubernetes: str) -> Iterator[ControlPlane]:
+def plane(kubernetes):
     users = {"userGroups": ["system:serviceaccounts:default"]}
     whole = int(kubernetes.split(".")[1]) > int(FIRST.split(".")[1])
     options = Options(

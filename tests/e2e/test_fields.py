@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import fields
-from tests.controlplane import ControlPlane, objects
+from tests.controlplane import objects
 
 OFF = {
     "VolumeMount.bindMountOptions",
@@ -12,15 +12,13 @@ OFF = {
 }
 
 
-def test_the_table_has_each_field_of_the_schema_and_no_other(
-    control_plane: ControlPlane, kubernetes: str
-) -> None:
+def test_the_table_has_each_field_of_the_schema_and_no_other(control_plane, kubernetes):
     version = fields.minor(kubernetes)
     known = {field.name for field in fields.read() if version in field.versions}
     assert fields.fields_of(control_plane.api.get(fields.PATH)) == known
 
 
-def test_what_is_off_is_dropped_by_the_server(cluster: ControlPlane) -> None:
+def test_what_is_off_is_dropped_by_the_server(cluster):
     assert {field.name for field in fields.read() if field.verdict == "off"} == OFF
     node = objects.node("a")
     node["spec"] = {

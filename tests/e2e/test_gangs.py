@@ -11,27 +11,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    SCALE_OUT_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import DRAIN_RULES, MARK_RULES, SCALE_OUT_RULES, config_map_rules
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
-from tests.e2e.product import Product, grant, rebalancer
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 from tests.e2e.served import PATIENT, Server, runs
 from tests.e2e.test_interruption import POLICY
 from tests.e2e.test_make_room import POLICY as ROOM
 from tests.e2e.test_make_room import marks, wait_unschedulable
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 TOGETHER = 10.0
 """Seconds within which all pods of a gang have to leave once the first has."""
 KINDS = (
@@ -153,7 +143,7 @@ def spread_over_old(plane, kind=KINDS[0]):
 def test_a_gang_on_several_old_nodes_leaves_them_at_once(cluster, kind):
     """Node by node would move it three times; it must not land on a node whose turn comes next."""
     spread_over_old(cluster, kind)
-    kubeconfig = grant(cluster, (*RULES, *DRAIN_RULES))
+    kubeconfig = grant(cluster, (*RUN_RULES, *DRAIN_RULES))
     with Departures(cluster, ["train"]) as departures:
         done = rebalancer(
             "replace", "-l", "age=old", "--then", "true", "--pause=0s", "--max-unavailable=1",
@@ -170,7 +160,9 @@ def test_the_gang_on_a_machine_that_goes_leaves_at_once(cluster, tmp_path):
     policy = {key: of for key, of in POLICY.items() if key != "budgets"}
     product = Product(cluster, tmp_path, yaml.safe_dump(policy))
     cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}])
-    product.kubeconfig = grant(cluster, (*RULES, *MARK_RULES, *config_map_rules("default", "kept")))
+    product.kubeconfig = grant(
+        cluster, (*RUN_RULES, *MARK_RULES, *config_map_rules("default", "kept"))
+    )
     goes = Counter(where(cluster, "train")).most_common(1)[0][0]
     path = f"/api/v1/nodes/{goes}"
     flags = ("--every=1h", "--output=json", "--machine-state=default/kept")
@@ -207,7 +199,7 @@ def test_scale_in_takes_the_machines_of_a_gang_whole(cluster, monkeypatch, tmp_p
         settled(cluster, {"web": 2, "train": 4})
         times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
         policy = policy_of(fleet, tmp_path, {"scale-in": times})
-        kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
+        kubeconfig = grant(cluster, (*RUN_RULES, *MARK_RULES))
         with (
             Departures(cluster, ["train"]) as departures,
             runs(f"--policy={policy}", f"--kubeconfig={kubeconfig}") as served,
@@ -243,7 +235,7 @@ def test_a_gang_leaves_at_once_for_a_pod_that_waits(cluster, tmp_path):
     wait_unschedulable(cluster, "big")
     policy = tmp_path / "policy.yaml"
     policy.write_text(ROOM)
-    kubeconfig = grant(cluster, (*RULES, *MARK_RULES, *SCALE_OUT_RULES))
+    kubeconfig = grant(cluster, (*RUN_RULES, *MARK_RULES, *SCALE_OUT_RULES))
     flags = (f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json")
     with Departures(cluster, ["train"]) as departures:
         ran = rebalancer("run", "--yes", *flags)

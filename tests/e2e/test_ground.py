@@ -13,7 +13,7 @@ ORPHAN_SECONDS = 150.0
 
 
 @pytest.fixture
-def web(cluster: ControlPlane) -> ControlPlane:
+def web(cluster):
     """Three nodes and a Deployment of three Ready replicas."""
     cluster.apply(objects.node(f"node-{zone}", zone=zone) for zone in "abc")
     # All three, or the scheduler takes the first that is there for all replicas.
@@ -28,7 +28,7 @@ def names(plane: ControlPlane) -> set[str]:
     return {pod["metadata"]["name"] for pod in operations.pods(plane.api)}
 
 
-def test_server_says_its_version(control_plane: ControlPlane, kubernetes: str) -> None:
+def test_server_says_its_version(control_plane, kubernetes):
     """The version is stamped into the binary; clients decide by it."""
     version = control_plane.api.get("/version")
     major, minor, _ = kubernetes.split(".")
@@ -36,7 +36,7 @@ def test_server_says_its_version(control_plane: ControlPlane, kubernetes: str) -
     assert said == (f"v{kubernetes}", major, minor)
 
 
-def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster: ControlPlane) -> None:
+def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster):
     """A kubelet ends the pod that it ran, never the next one of that name."""
     replicas = 20
     cluster.apply([objects.node("node-a"), objects.statefulset("db", replicas, cpu="10m")])
@@ -57,7 +57,7 @@ def test_each_evicted_pod_of_a_stateful_set_is_replaced_once(cluster: ControlPla
     assert sorted(added) == [*sorted(evicted), "last"]
 
 
-def test_service_account_may_do_what_its_role_says(cluster: ControlPlane) -> None:
+def test_service_account_may_do_what_its_role_says(cluster):
     """A real token under RBAC reads nodes, and is refused everything else."""
     cluster.apply(
         [
@@ -88,7 +88,7 @@ def test_service_account_may_do_what_its_role_says(cluster: ControlPlane) -> Non
     assert refused.value.status == 401
 
 
-def test_short_lived_token_of_our_own_is_taken(cluster: ControlPlane) -> None:
+def test_short_lived_token_of_our_own_is_taken(cluster):
     """Tokens shorter than the server itself gives out are valid until they expire."""
     client = cluster.client(cluster.token_for_service_account("default", "default", 60))
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -96,7 +96,7 @@ def test_short_lived_token_of_our_own_is_taken(cluster: ControlPlane) -> None:
     assert answer["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
 
 
-def test_not_ready_node_is_tainted_and_recovers(web: ControlPlane) -> None:
+def test_not_ready_node_is_tainted_and_recovers(web):
     """The node-lifecycle controller taints a node whose kubelet reports NotReady, and lifts it."""
     node = "/api/v1/nodes/node-a"
 
@@ -110,7 +110,7 @@ def test_not_ready_node_is_tainted_and_recovers(web: ControlPlane) -> None:
     web.wait_until(lambda: not tainted(), 15, "the taint lifted")
 
 
-def test_pod_can_be_made_unready(web: ControlPlane) -> None:
+def test_pod_can_be_made_unready(web):
     """The annotation takes readiness away from a running pod, and its absence gives it back."""
     name = min(names(web))
     path = f"/api/v1/namespaces/default/pods/{name}"
@@ -122,7 +122,7 @@ def test_pod_can_be_made_unready(web: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(("fails", "field"), [("false", "succeeded"), ("true", "failed")])
-def test_job_ends(cluster: ControlPlane, fails: str, field: str) -> None:
+def test_job_ends(cluster, fails, field):
     """A Job's pod completes, or fails where it is set to."""
     annotations = {stages.FAILS: fails, stages.COMPLETE_AFTER: "200ms"}
     cluster.apply(
@@ -135,7 +135,7 @@ def test_job_ends(cluster: ControlPlane, fails: str, field: str) -> None:
     cluster.wait_until(lambda: cluster.api.get(path)["status"].get(field) == 1, 20, f"Job {field}")
 
 
-def test_grace_period_is_honoured_up_to_its_cap(cluster: ControlPlane) -> None:
+def test_grace_period_is_honoured_up_to_its_cap(cluster):
     """A pod with a long grace goes after the cap, not after its thirty minutes, nor at once."""
     cluster.apply([objects.node("node-a"), objects.pod("slow", terminationGracePeriodSeconds=1800)])
     operations.wait_pods_ready(cluster.api, 1)
@@ -146,7 +146,7 @@ def test_grace_period_is_honoured_up_to_its_cap(cluster: ControlPlane) -> None:
 
 
 @pytest.mark.long
-def test_pods_of_a_deleted_node_go(web: ControlPlane) -> None:
+def test_pods_of_a_deleted_node_go(web):
     """The pod garbage collector removes them, in its own time, and replacements stand elsewhere."""
     web.api.delete("/api/v1/nodes/node-a")
 
@@ -159,14 +159,14 @@ def test_pods_of_a_deleted_node_go(web: ControlPlane) -> None:
     web.wait_until(moved, ORPHAN_SECONDS, "the pods of the deleted node gone")
 
 
-def test_pods_of_a_removed_node_go_at_once(web: ControlPlane) -> None:
+def test_pods_of_a_removed_node_go_at_once(web):
     """`remove_node` does what a cloud does, for tests that cannot wait a minute."""
     operations.remove_node(web.api, "node-a")
     pods = operations.wait_pods_ready(web.api, 3, timeout=10)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-b", "node-c"}
 
 
-def test_components_can_be_restarted(web: ControlPlane) -> None:
+def test_components_can_be_restarted(web):
     """API server and etcd keep address and data; the others find them again."""
     before = names(web)
     web.restart("kube-apiserver")
@@ -182,7 +182,7 @@ def test_components_can_be_restarted(web: ControlPlane) -> None:
     operations.wait_pods_ready(web.api, 5, timeout=60)
 
 
-def test_reset_leaves_nothing(web: ControlPlane) -> None:
+def test_reset_leaves_nothing(web):
     """What a test makes is gone for the next one, and the same names can be used at once."""
     made: list[dict[str, Any]] = [
         objects.namespace("shop"),
@@ -201,7 +201,7 @@ def test_reset_leaves_nothing(web: ControlPlane) -> None:
         operations.wait_pods_ready(web.api, 2, timeout=15)
 
 
-def test_the_drift_of_the_story_is_what_it_says(cluster: ControlPlane) -> None:
+def test_the_drift_of_the_story_is_what_it_says(cluster):
     """Three replicas stand 2/1/0, and nothing of Kubernetes' own moves them."""
     drift.article(cluster)
     hosts = sorted(pod["spec"]["nodeName"] for pod in operations.pods(cluster.api))

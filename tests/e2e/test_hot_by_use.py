@@ -4,19 +4,12 @@ import time
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    USAGE_RULES,
-)
+from rebalancer.kube.access import MARK_RULES, USAGE_RULES
 from tests.controlplane import metrics, objects, operations
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.test_marks import marks, standing
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *USAGE_RULES)
+RULES = (*RUN_RULES, *MARK_RULES, *USAGE_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy

@@ -146,8 +146,5 @@ def finish(installed, apps):
     assert installed.run().report["moves"] == []
 
 
-UNHURRIED = {
-    "protect": {"minPodAge": "0s"},
-    "budgets": {**crowd.SLOWLY["budgets"], "inFlight": 10},
-}
+UNHURRIED = {"protect": {"minPodAge": "0s"}, "budgets": {**crowd.SLOWLY["budgets"], "inFlight": 10}}
 """All that is left in one run."""

@@ -17,12 +17,7 @@ from tests.e2e.product import PATIENCE
 
 AT, UNTIL = "2026-11-20T10:00:00Z", "2026-11-20T12:00:00Z"
 SPOT = ("spot", "--action=stop", f"--time={AT}")
-SPOT_READ = {
-    "id": f"imds/{INSTANCE}/spot/{AT}",
-    "kind": "spot",
-    "deadline": AT,
-    "reason": "stop",
-}
+SPOT_READ = {"id": f"imds/{INSTANCE}/spot/{AT}", "kind": "spot", "deadline": AT, "reason": "stop"}
 RETIREMENT = "instance-retirement"
 SAYS = [
     (SPOT, SPOT_READ),

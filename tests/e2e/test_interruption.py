@@ -9,14 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import MARK_RULES, config_map_rules
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
@@ -24,7 +17,7 @@ from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE
 from tests.controlplane import audit, wait_until
 from tests.e2e import crowd
-from tests.e2e.product import Product, grant
+from tests.e2e.product import RUN_RULES, Product, grant
 from tests.e2e.served import PATIENT, Server
 
 APPS = 3
@@ -49,7 +42,7 @@ def product(cluster, tmp_path):
     made = Product(cluster, tmp_path, yaml.safe_dump(POLICY))
     cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}])
     kept = config_map_rules("default", "kept")
-    rules = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *kept)
+    rules = (*RUN_RULES, *MARK_RULES, *kept)
     made.kubeconfig = grant(cluster, rules)
     return made
 

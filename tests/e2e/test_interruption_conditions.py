@@ -11,19 +11,11 @@ import time
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    CONDITION_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import CONDITION_RULES, MARK_RULES, config_map_rules
 from rebalancer.signals.state import STATE
 from rebalancer.wire.times import rfc3339
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import Product, grant
+from tests.e2e.product import RUN_RULES, Product, grant
 from tests.e2e.served import PATIENT, Server
 from tests.e2e.test_node_conditions import (
     DRAINED,
@@ -46,15 +38,7 @@ from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
 from tests.e2e.watched import watched
 from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
-RULES = (
-    *READ_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
-    *MARK_RULES,
-    *CONDITION_RULES,
-    *config_map_rules("default", "kept"),
-)
+RULES = (*RUN_RULES, *MARK_RULES, *CONDITION_RULES, *config_map_rules("default", "kept"))
 POLICY = BASE | {
     "nodeConditions": True,
     "strategies": {"leaving": {}},

@@ -16,14 +16,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import MARK_RULES, config_map_rules
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.machines.interruption.steps.pods import DELETE
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
@@ -36,7 +29,7 @@ from tests.aws.test_steps import function, published, topic
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.e2e.killing import Killing, between
-from tests.e2e.product import ACCOUNT, Product, grant
+from tests.e2e.product import ACCOUNT, RUN_RULES, Product, grant
 from tests.e2e.served import Server
 
 NOTHING = "nothing to do"
@@ -224,14 +217,7 @@ def noted(killing, call, form):
         killing.wrote(call, which)
 
 
-RULES = (
-    *READ_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
-    *MARK_RULES,
-    *config_map_rules("default", "kept"),
-)
+RULES = (*RUN_RULES, *MARK_RULES, *config_map_rules("default", "kept"))
 POLICY = {
     "apiVersion": "rebalancer/v1",
     "kind": "Policy",

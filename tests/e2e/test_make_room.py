@@ -4,19 +4,12 @@ import threading
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    SCALE_OUT_RULES,
-)
+from rebalancer.kube.access import MARK_RULES, SCALE_OUT_RULES
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.served import Server
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *SCALE_OUT_RULES)
+RULES = (*RUN_RULES, *MARK_RULES, *SCALE_OUT_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy

@@ -10,26 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    lease_rules,
-)
+from rebalancer.kube.access import MARK_RULES, lease_rules
 from tests.controlplane import objects, operations
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/turns"
-RULES = (
-    *READ_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
-    *MARK_RULES,
-    *lease_rules("default", "turns"),
-)
+RULES = (*RUN_RULES, *MARK_RULES, *lease_rules("default", "turns"))
 TEAM = {"key": "team", "value": "x", "effect": "NoSchedule"}
 POLICY = """
 apiVersion: rebalancer/v1

@@ -56,9 +56,7 @@ def test_what_was_measured_is_read_with_exactly_the_documented_rights(two_nodes,
     with metrics.served(api):
         metrics.tell_node(api, "n-1", {"cpu": "1234567890n", "memory": "300Mi"})
         metrics.tell_pod(
-            api,
-            pods[0],
-            [{"cpu": "250m", "memory": "2048Ki"}, {"cpu": "1500000n", "memory": "0"}],
+            api, pods[0], [{"cpu": "250m", "memory": "2048Ki"}, {"cpu": "1500000n", "memory": "0"}]
         )
         log = audit.AuditLog(two_nodes.audit_log)
         reading = read(client_with(two_nodes, RULES))

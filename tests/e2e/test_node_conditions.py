@@ -6,16 +6,9 @@ import time
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    CONDITION_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, DRAIN_RULES
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
     BASE,
     DRAIN,
@@ -35,7 +28,7 @@ from tests.e2e.test_people_on_nodes import (  # noqa: F401  # fixtures
 )
 from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 PLANNED, DRAINING, DRAINED, MAINTAINED = (
     "MaintenancePlanned",
     "DrainInProgress",

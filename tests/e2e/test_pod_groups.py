@@ -2,14 +2,7 @@
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    list_pod_groups,
-)
+from rebalancer.kube.access import DRAIN_RULES, list_pod_groups
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.wire.kinds import (
     COSCHEDULING_GROUPS,
@@ -18,11 +11,11 @@ from rebalancer.wire.kinds import (
     VOLCANO_GROUPS,
 )
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.test_custom_controllers import is_served
 from tests.e2e.test_gangs import gang
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KINDS = {
     COSCHEDULING_GROUPS: ("labels", "scheduling.x-k8s.io/pod-group"),

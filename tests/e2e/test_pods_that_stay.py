@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def pod_group(version):
 
 
 @pytest.fixture(scope="module")
-def gangs(kubernetes) -> Iterator[ControlPlane]:
+def gangs(kubernetes):
     """A control plane that schedules gangs, which is off by default."""
     serves = pod_group(kubernetes)[1]["apiVersion"]
     gates = ["GenericWorkload"]

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from rebalancer.kube import lists, read
-from rebalancer.kube.client import JSON, Client, connect
+from rebalancer.kube.client import JSON, connect
 from rebalancer.wire.protobuf import PROTOBUF
-from tests.controlplane import ControlPlane, drift, objects, operations
+from tests.controlplane import drift, objects, operations
 from tests.same import contents
 
 
 @pytest.fixture
-def client(cluster: ControlPlane) -> Client:
+def client(cluster):
     drift.DRIFTS["zone-back"](cluster, seed=1)
     operations.wait_nodes_labelled(cluster.api)
     cluster.api.post("/api/v1/namespaces/default/pods", peculiar())
@@ -42,9 +42,7 @@ def peculiar() -> dict[str, Any]:
     return pod
 
 
-def test_protobuf_and_json_give_the_same_snapshot(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_protobuf_and_json_give_the_same_snapshot(client, monkeypatch):
     streamed = read.read_cluster(client, clock=lambda: 0.0)
     paged = read.read_cluster(client, clock=lambda: 0.0, page_size=7)
     monkeypatch.setattr(lists, "POD_DECODERS", {JSON: lists.POD_DECODERS[JSON]})
@@ -67,9 +65,7 @@ def test_protobuf_and_json_give_the_same_snapshot(
     "path",
     ["/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/replicasets", "/apis/apps/v1/deployments"],
 )
-def test_the_server_sends_protobuf_for_what_we_ask_in_it(
-    control_plane: ControlPlane, path: str
-) -> None:
+def test_the_server_sends_protobuf_for_what_we_ask_in_it(control_plane, path):
     client = connect(kubeconfig=control_plane.kubeconfig, environ={})
     response = client.get(path, query={"limit": 1}, accept=f"{PROTOBUF}, {JSON}")
     assert response.content_type == PROTOBUF

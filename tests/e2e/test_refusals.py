@@ -2,16 +2,14 @@
 
 import pytest
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, READ_RULES
 from tests.controlplane import drift, objects, operations
-from tests.e2e.product import Product, grant, rebalancer
-
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 
 # Every account may read /version and ask about its own rights by the default ClusterRoles.
-DEFAULTED = [rule for rule in RULES if rule.resource.startswith("/")]
+DEFAULTED = [rule for rule in RUN_RULES if rule.resource.startswith("/")]
 SHOWN = [
-    rule for rule in RULES if rule.resource in {"pods", "poddisruptionbudgets", "pods/eviction"}
+    rule for rule in RUN_RULES if rule.resource in {"pods", "poddisruptionbudgets", "pods/eviction"}
 ]
 """Reading what every run reads, reading what limits it, and acting."""
 
@@ -35,7 +33,7 @@ def test_each_missing_right_is_named_and_nothing_is_evicted(cluster, tmp_path, m
     drift.article(cluster)
     before = names(cluster)
     product = Product(cluster, tmp_path)
-    grant(cluster, [rule for rule in RULES if rule != missing])
+    grant(cluster, [rule for rule in RUN_RULES if rule != missing])
     done = product.run()
     assert done.code == 3, done.err
     assert missing.verb in done.err
@@ -47,7 +45,7 @@ def test_each_missing_right_is_named_and_nothing_is_evicted(cluster, tmp_path, m
 def test_without_the_right_to_write_events_it_still_runs_and_warns(cluster, tmp_path):
     drift.article(cluster)
     product = Product(cluster, tmp_path)
-    grant(cluster, [rule for rule in RULES if rule not in EVENT_RULES])
+    grant(cluster, [rule for rule in RUN_RULES if rule not in EVENT_RULES])
     done = product.run()
     assert done.code == 0, done.err
     assert len(done.evicted) == 1

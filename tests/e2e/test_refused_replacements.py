@@ -4,20 +4,14 @@ import json
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations
 from tests.e2e.machines import fleet_of, surge_arguments, write_policy
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 SIZE = 2
 DENIED = (403, "AccessDenied", "User: arn:aws:sts::1:assumed-role/r/s is not authorized")
 EXPIRED = (403, "ExpiredToken", "The security token included in the request is expired")

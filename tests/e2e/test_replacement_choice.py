@@ -5,19 +5,13 @@ import time
 from contextlib import contextmanager
 from datetime import datetime
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 WORKFLOW, WORKFLOW_READ = "workflows.argoproj.io/workflow", "workflows.argoproj.io/completed"
 READ_AFTER = 6.0
 """Seconds from when a step has ended until the controller of Workflows reads its result."""

@@ -2,19 +2,13 @@
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
 from rebalancer.kube.client import connect
 from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT, AnswerKind, Restart
 from tests.controlplane import audit, objects, operations
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.ready import ready_pods
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *RESTART_RULES)
+RULES = (*RUN_RULES, *RESTART_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy

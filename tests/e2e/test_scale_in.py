@@ -5,24 +5,16 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    CONDITION_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, MARK_RULES
 from rebalancer.machines.aws.groups import ACTS, CALLS
 from rebalancer.node_record.protocol import EXCLUDE
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.served import runs
 from tests.e2e.watched import CONDITIONS, our_conditions, watched
 from tests.support.killed_processes import Kills, describe_node_patch, seen_by
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 LOW = 2
 KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
@@ -55,7 +47,7 @@ def policy(cluster, fleet, tmp_path):
 
 
 def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, fleet, policy):
-    kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
+    kubeconfig = grant(cluster, (*RUN_RULES, *MARK_RULES))
     acts: list[tuple[str, str]] = []
     moves: list[dict[str, Any]] = []
     least = 4
@@ -116,7 +108,7 @@ def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_n
     web(cluster, 5)
     times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
     policy = policy_of(fleet, tmp_path, {"scale-in": times}, nodeConditions=True)
-    rules = (*RULES, *MARK_RULES, *CONDITION_RULES)
+    rules = (*RUN_RULES, *MARK_RULES, *CONDITION_RULES)
     kills, ended = Kills(), []
 
     def called(call, form):
@@ -159,7 +151,7 @@ def test_killed_after_each_write_each_machine_ends_once_and_nothing_is_left_on_n
 
 
 def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(cluster, fleet, policy):
-    kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
+    kubeconfig = grant(cluster, (*RUN_RULES, *MARK_RULES))
     protected: list[str] = []
 
     def protect(call, form):
@@ -195,7 +187,7 @@ def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(clus
 def test_without_the_right_to_change_nodes_serve_names_it_and_nothing_is_done(
     cluster, fleet, policy
 ):
-    flags = (f"--policy={policy}", "--output=json", f"--kubeconfig={grant(cluster, RULES)}")
+    flags = (f"--policy={policy}", "--output=json", f"--kubeconfig={grant(cluster)}")
     ran = rebalancer("serve", "--yes", *flags)
     assert ran.code == 3
     assert "patch nodes" in ran.err

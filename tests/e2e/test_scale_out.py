@@ -3,13 +3,7 @@
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-    config_map_rules,
-)
+from rebalancer.kube.access import config_map_rules
 from rebalancer.kube.seldom_read import BUFFER_RULES
 from rebalancer.machines.capacity.state import decode
 from rebalancer.wire.kinds import CAPACITY_BUFFERS
@@ -17,12 +11,11 @@ from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.machines import fleet_of
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.served import runs
 from tests.e2e.test_custom_controllers import is_served
 from tests.e2e.test_pod_groups import DEFINITIONS
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 STATUS = ("default", "machines")
 GROWN = [("ScaledUpGroup", "", "done")]
 MAP = "/api/v1/namespaces/default/configmaps/machines"
@@ -79,7 +72,7 @@ def events(plane):
 
 
 def test_a_group_grows_once_for_a_pod_that_waits_and_the_pod_runs(cluster, fleet, flags):
-    kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+    kubeconfig = grant(cluster, (*RUN_RULES, *config_map_rules(*STATUS)))
 
     access = (flags[0], f"--kubeconfig={kubeconfig}")
     planned = rebalancer("run", "--dry-run", "--output=json", *access).report["machines"]
@@ -104,7 +97,7 @@ def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_mach
     cluster, fleet, flags
 ):
     read_only = [rule for rule in config_map_rules(*STATUS) if rule.verb == "get"]
-    kubeconfig = grant(cluster, (*RULES, *read_only))
+    kubeconfig = grant(cluster, (*RUN_RULES, *read_only))
     ran = rebalancer("serve", "--yes", *flags, f"--kubeconfig={kubeconfig}")
     assert ran.code == 3
     assert "update configmaps machines in namespace default" in ran.err
@@ -114,7 +107,7 @@ def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_mach
 def test_an_immutable_config_map_keeps_a_run_from_asking_for_machines(cluster, fleet, flags):
     names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
     cluster.apply([{**names, "immutable": True}])
-    kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+    kubeconfig = grant(cluster, (*RUN_RULES, *config_map_rules(*STATUS)))
     with runs(flags[0], flags[2], f"--kubeconfig={kubeconfig}") as served:
         reports = served()
     for report in reports:
@@ -182,7 +175,7 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
             }
         )
     )
-    kubeconfig = grant(cluster, (*RULES, *BUFFER_RULES, *config_map_rules(*STATUS)))
+    kubeconfig = grant(cluster, (*RUN_RULES, *BUFFER_RULES, *config_map_rules(*STATUS)))
     served_by = (f"--policy={policy}", f"--kubeconfig={kubeconfig}")
     access = (*served_by, "--output=json")
     status = f"--machine-state={'/'.join(STATUS)}"
@@ -210,7 +203,7 @@ def test_a_group_grows_for_a_buffer_and_its_nodes_stay(cluster, fleet, tmp_path)
     assert [one for one in events(cluster) if one[0] != "Node"] == [("ConfigMap", "ScaledUpGroup")]
 
     files_say_the_same(tmp_path, policy, kubeconfig)
-    lacking = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+    lacking = grant(cluster, (*RUN_RULES, *config_map_rules(*STATUS)))
     ran = rebalancer("serve", "--yes", access[0], status, f"--kubeconfig={lacking}")
     assert ran.code == 3
     assert "list capacitybuffers" in ran.err

@@ -7,7 +7,6 @@ must be equal as integers. ``python -m benchmarks.scheduler.decisions`` is the l
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -29,13 +28,13 @@ GPU = "example.com/gpu"
 
 
 @pytest.fixture(scope="module")
-def ground(kubernetes: str) -> Iterator[Ground]:
+def ground(kubernetes):
     """A scheduler with the default configuration."""
     with ControlPlane(options(kubernetes)) as plane:
         yield Ground(plane)
 
 
-def test_every_decision_of_the_real_scheduler_is_the_models(ground: Ground) -> None:
+def test_every_decision_of_the_real_scheduler_is_the_models(ground):
     rng = random.Random(5)
     pairs, tally = Pairs(rng), Tally()
     profile = SchedulerProfile.for_version(ground.version)
@@ -65,7 +64,7 @@ SCORINGS = {
 
 
 @pytest.mark.long
-def test_every_way_to_score_resources_is_that_of_the_real_scheduler(kubernetes: str) -> None:
+def test_every_way_to_score_resources_is_that_of_the_real_scheduler(kubernetes):
     rng = random.Random(11)
     pairs, tally = Pairs(rng), Tally()
     config = {"profiles": [scoring(name, one) for name, one in SCORINGS.items()]}
@@ -89,7 +88,7 @@ def test_every_way_to_score_resources_is_that_of_the_real_scheduler(kubernetes: 
     assert tally.varying[NODE_RESOURCES_FIT] >= 600
 
 
-def test_every_profile_of_a_configuration_decides_as_the_real_scheduler(kubernetes: str) -> None:
+def test_every_profile_of_a_configuration_decides_as_the_real_scheduler(kubernetes):
     rng = random.Random(3)
     pairs, tally = Pairs(rng), Tally()
     file = yaml.safe_dump(
@@ -117,7 +116,7 @@ def test_every_profile_of_a_configuration_decides_as_the_real_scheduler(kubernet
     assert sum(tally.unmodelled.values()) <= 0.1 * tally.decisions
 
 
-def test_what_a_device_class_stands_behind_is_named_as_unpredicted(ground: Ground) -> None:
+def test_what_a_device_class_stands_behind_is_named_as_unpredicted(ground):
     name = "node-0000"
     fixtures: list[Manifest] = [
         {

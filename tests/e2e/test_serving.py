@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES, lease_rules
+from rebalancer.kube.access import lease_rules
 from rebalancer.kube.client import USER_AGENT
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.e2e import crowd
 from tests.e2e.fault_proxy import FaultProxy
-from tests.e2e.product import NO_WAIT, Product, grant
+from tests.e2e.product import NO_WAIT, RUN_RULES, Product, grant
 from tests.e2e.served import PATIENT, Server
 
 APPS = 3
@@ -27,16 +27,7 @@ POLICY["budgets"] = {"perRun": 1000, "perHour": 1000}
 def product(cluster, tmp_path):
     crowd.gather(cluster, APPS)
     made = Product(cluster, tmp_path, yaml.safe_dump(POLICY))
-    made.kubeconfig = grant(
-        cluster,
-        (
-            *READ_RULES,
-            *ACT_RULES,
-            *FOLLOW_RULES,
-            *EVENT_RULES,
-            *lease_rules("default", "turns"),
-        ),
-    )
+    made.kubeconfig = grant(cluster, (*RUN_RULES, *lease_rules("default", "turns")))
     with contextlib.suppress(Exception):
         cluster.api.delete(f"{LEASES}/turns")
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES, MARK_RULES
 from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT
 from rebalancer.machines.aws.groups import ACTS
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
@@ -23,12 +16,12 @@ from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
 from tests.e2e.machines import fleet_of, policy_of, surge_arguments
-from tests.e2e.product import Product, grant, rebalancer
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
 from tests.e2e.served import PATIENT, Server, leaving, runs
 from tests.support.killed_processes import signal_at
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 RESTARTS = (*RULES, *RESTART_RULES)
 RESTART = "--set=method.singleReplicas=restart"
 SINGLE = [f"single-{number}" for number in range(3)]
@@ -203,10 +196,7 @@ def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_in_service(clus
 
 @pytest.mark.parametrize(
     ("flags", "rules", "least"),
-    [
-        ((RESTART,), RESTARTS, (1, 1)),
-        pytest.param((), RULES, (0, 0), marks=pytest.mark.long),
-    ],
+    [((RESTART,), RESTARTS, (1, 1)), pytest.param((), RULES, (0, 0), marks=pytest.mark.long)],
 )
 def test_a_replacement_leaves_no_gap_with_restarts_and_one_without(crowded, flags, rules, least):
     kubeconfig = grant(crowded, rules)

@@ -1,8 +1,6 @@
 """A server ends what takes longer than its request timeout; over a slow line a long list is such a thing."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,7 +14,7 @@ _KILOBYTES = 10
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[ControlPlane]:
+def hasty():
     """An API server that ends every request after eight seconds instead of sixty, with many large pods."""
     options = Options(
         components=("etcd", "kube-apiserver"),
@@ -39,9 +37,7 @@ def hasty() -> Iterator[ControlPlane]:
         yield plane
 
 
-def test_a_list_that_the_server_ends_is_read_on_in_pages(
-    hasty: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_list_that_the_server_ends_is_read_on_in_pages(hasty, tmp_path):
     product = Product(hasty, tmp_path)
     port = int(hasty.url.rsplit(":", 1)[1])
     # All pods take ten seconds, whatever the machine does, and a page of them two and a half.

@@ -7,24 +7,17 @@ import json
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    CONDITION_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, DRAIN_RULES
 from rebalancer.machines.aws.groups import ACTS
 from rebalancer.machines.aws.outdated import REPLACES, TAG
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.stages import COMPLETE_AFTER
 from tests.e2e.machines import fleet_of, policy_of, surge_arguments
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.e2e.watched import CONDITIONS, count_ready_and_open, our_conditions, watched
 from tests.support.killed_processes import Kills, at_each_write, describe_node_patch, seen_by
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 REPLICAS = 4
 WEB = {"app": "web"}
 WRITES = frozenset({*ACTS, *REPLACES})

@@ -6,25 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES, MARK_RULES
 from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
-from tests.e2e.product import Product, grant, rebalancer
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
 from tests.e2e.served import PATIENT, Server, leaving
 from tests.support.killed_processes import signal_at
 from tests.support.worlds import rolling_update
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES, *RESTART_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES, *RESTART_RULES)
 RESTART = "--set=method.unevictable=restart"
 OLD, NEW = ["old-0", "old-1"], ["new-0", "new-1"]
 APPS = "/apis/apps/v1/namespaces/default"

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 import yaml
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, READ_RULES, lease_rules
+from rebalancer.kube.access import lease_rules
 from tests.controlplane import audit, objects, operations, stages, wait_until
-from tests.e2e.product import Product, grant
+from tests.e2e.product import RUN_RULES, Product, grant
 from tests.e2e.served import PATIENT, Server
 
 POLICY = {
@@ -20,7 +20,7 @@ POLICY = {
     "strategies": {"topology-spread": {}},
 }
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *lease_rules("default", "turns"))
+RULES = (*RUN_RULES, *lease_rules("default", "turns"))
 PODS = 10
 
 

@@ -1,7 +1,5 @@
 """One control plane with both controllers for all tests of the folder; each makes groups of its own."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.controlplane import ControlPlane, Options
@@ -15,7 +13,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def made(kubernetes, tmp_path_factory):
     """Start everything once; pods take some time to end, as real ones do."""
     folder = tmp_path_factory.mktemp("gangs")
     options = Options(version=kubernetes, pod_grace_cap=3.0)
@@ -24,7 +22,7 @@ def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def ground(made: Ground) -> Ground:
+def ground(made):
     """Return it without nodes and workloads."""
     made.clear()
     return made

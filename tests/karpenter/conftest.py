@@ -1,7 +1,5 @@
 """One control plane with Karpenter for all tests of the folder."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.controlplane import ControlPlane, Options
@@ -15,7 +13,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def made(kubernetes, tmp_path_factory):
     """Start everything once."""
     folder = tmp_path_factory.mktemp("karpenter")
     options = Options(version=kubernetes)
@@ -24,7 +22,7 @@ def made(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def ground(made: Ground) -> Iterator[Ground]:
+def ground(made):
     """Return it without workloads; afterwards Karpenter takes its nodes away."""
     made.plane.apply([manager.node_class()])
     yield made

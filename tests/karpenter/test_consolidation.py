@@ -2,15 +2,9 @@
 
 import time
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    CLAIM_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import CLAIM_RULES
 from tests.controlplane import wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.karpenter.manager import ZONES
 
 SPREAD = """
@@ -19,7 +13,7 @@ kind: Policy
 protect: {minPodAge: 0s}
 strategies: {topology-spread: {}}
 """
-READS_CLAIMS = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *CLAIM_RULES)
+READS_CLAIMS = (*RUN_RULES, *CLAIM_RULES)
 QUIET = 45.0
 """Seconds in which Karpenter looks at each node several times."""
 

@@ -1,10 +1,8 @@
 """One control plane with one real node and two simulated ones, for all node tests."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.node.ground import Ground, started
+from tests.node.ground import started
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -13,7 +11,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def ground(tmp_path_factory):
     """Start them; where that cannot be, say why and fail."""
     with started(tmp_path_factory.mktemp("images")) as made:
         yield made

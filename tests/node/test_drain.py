@@ -1,30 +1,21 @@
 """A node with a real kubelet is drained: its pods end there, the budget holds all the while, and it can be used again."""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    CONDITION_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import CONDITION_RULES, DRAIN_RULES
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.e2e.crowd import BudgetWatcher
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RULES = (*RUN_RULES, *DRAIN_RULES)
 REPLICAS, LEAST = 3, 2
 POLICY: dict[str, Any] = {
     "apiVersion": "rebalancer/v1",
@@ -35,7 +26,7 @@ POLICY: dict[str, Any] = {
 
 
 @pytest.fixture
-def full(ground: Ground) -> Iterator[Ground]:
+def full(ground):
     """All replicas run on the real node, under a budget; two simulated nodes have room for them."""
     ground.keep_others_away()
     web = objects.deployment(
@@ -55,7 +46,7 @@ def full(ground: Ground) -> Iterator[Ground]:
     ground.clear()
 
 
-def test_its_pods_run_elsewhere_and_it_takes_pods_again_once_uncordoned(full: Ground) -> None:
+def test_its_pods_run_elsewhere_and_it_takes_pods_again_once_uncordoned(full):
     assert dict(full.zones("web")) == {NAME: REPLICAS}
     victims = {pod["metadata"]["uid"] for pod in operations.pods(full.api, selector="app=web")}
     kubeconfig = f"--kubeconfig={grant(full.plane, RULES)}"
@@ -117,8 +108,8 @@ def _await_kubelet(ground: Ground) -> None:
 
 
 def test_the_kubelet_keeps_what_a_drain_says_on_its_node_and_what_is_taken_back_stays_away(
-    full: Ground, tmp_path: Path
-) -> None:
+    full, tmp_path
+):
     of_kubelet = {key: one["status"] for key, one in _conditions(full).items()}
     kubeconfig = f"--kubeconfig={grant(full.plane, (*RULES, *CONDITION_RULES))}"
     done = rebalancer("drain", NAME, "--node-conditions", kubeconfig)

@@ -1,12 +1,9 @@
 """What happens to real pods: killed for their memory, at their deadline, by a drain of their own node, two at once."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.controlplane import operations, wait_until
 from tests.e2e import crowd
-from tests.node.ground import Ground
 from tests.node.node import NAME
 
 APPS = 10
@@ -14,7 +11,7 @@ NEVER = "0 0 29 2 *"
 
 
 @pytest.fixture
-def crowded(ground: Ground) -> Iterator[Ground]:
+def crowded(ground):
     """Ten apps that want one slow move each, and the chart without a schedule."""
     ground.keep_others_away()
     crowd.gather(ground.plane, APPS, ready_after="2s")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tests.controlplane import wait_until
 from tests.controlplane.build import binary
-from tests.node.ground import NAMESPACE, Ground
+from tests.node.ground import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_checkout_is_installed_by_one_command(ground: Ground, tmp_path):
+def test_a_checkout_is_installed_by_one_command(ground, tmp_path):
     ground.drift()
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -1,25 +1,21 @@
 """What the CronJob's pod leaves to Prometheus: pushed by the real image to Debian's Pushgateway, scraped from there."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.controlplane import wait_until
-from tests.node.ground import Ground
 from tests.prometheus.programs import prometheus, pushgateway, query
 
 _SECONDS = 120.0
 
 
 @pytest.fixture
-def drifted(ground: Ground) -> Iterator[Ground]:
+def drifted(ground):
     ground.drift()
     yield ground
     ground.clear()
 
 
-def test_the_cron_job_s_pod_pushes_and_prometheus_has_it(drifted: Ground, tmp_path: Path) -> None:
+def test_the_cron_job_s_pod_pushes_and_prometheus_has_it(drifted, tmp_path):
     with pushgateway() as gateway, prometheus(tmp_path, gateway) as server:
 
         def value(metric: str) -> float | None:

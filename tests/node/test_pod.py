@@ -3,21 +3,19 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 import yaml
 
 from tests.chart.helm import CHART
 from tests.controlplane import wait_until
-from tests.node.ground import Ground
 from tests.node.node import NAME
 
 NEVER = "0 0 29 2 *"
 
 
 @pytest.fixture
-def drifted(ground: Ground) -> Iterator[Ground]:
+def drifted(ground):
     ground.drift()
     yield ground
     ground.clear()

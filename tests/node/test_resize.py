@@ -1,26 +1,17 @@
 """A resize that a real kubelet puts off is granted once a neighbour has moved: the same pod, and no restart."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    MARK_RULES,
-    READ_RULES,
-    SCALE_OUT_RULES,
-)
+from rebalancer.kube.access import MARK_RULES, SCALE_OUT_RULES
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *SCALE_OUT_RULES)
+RULES = (*RUN_RULES, *MARK_RULES, *SCALE_OUT_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
@@ -45,7 +36,7 @@ def add_pods(ground: Ground, app: str, replicas: int, cpu: int) -> None:
 
 
 @pytest.fixture
-def full(ground: Ground) -> Iterator[Ground]:
+def full(ground):
     """The real node has 100 milli-CPUs free beside a small pod and two neighbours; a simulated one is empty."""
     ground.keep_others_away()
     cpu = ground.api.get(f"/api/v1/nodes/{NAME}")["status"]["allocatable"]["cpu"]
@@ -68,7 +59,7 @@ def find_reasons(pod: dict[str, Any]) -> list[str]:
     return [one.get("reason", "") for one in conditions if one["type"] == "PodResizePending"]
 
 
-def test_it_is_granted_by_a_neighbour_s_move(full: Ground, tmp_path: Path) -> None:
+def test_it_is_granted_by_a_neighbour_s_move(full, tmp_path):
     before = find_pod(full)
     path = f"/api/v1/namespaces/default/pods/{before['metadata']['name']}"
     (container,) = before["spec"]["containers"]

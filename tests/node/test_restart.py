@@ -2,33 +2,19 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any, Self
 
 import pytest
 
-from rebalancer.kube.access import (
-    ACT_RULES,
-    DRAIN_RULES,
-    EVENT_RULES,
-    FOLLOW_RULES,
-    READ_RULES,
-)
+from rebalancer.kube.access import DRAIN_RULES
 from rebalancer.kube.evict import RESTART_RULES
 from tests.controlplane import ApiError, objects, operations, wait_until
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import RUN_RULES, grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
-DRAINS = (
-    *READ_RULES,
-    *ACT_RULES,
-    *FOLLOW_RULES,
-    *EVENT_RULES,
-    *DRAIN_RULES,
-    *RESTART_RULES,
-)
+DRAINS = (*RUN_RULES, *DRAIN_RULES, *RESTART_RULES)
 NEVER = "0 0 29 2 *"
 SIMULATED = "simulated-a"
 POLICY = {"protect": {"minPodAge": "0s"}, "method": {"singleReplicas": "restart"}}
@@ -103,7 +89,7 @@ def take_into_pool(ground: Ground, node: str, pool: str | None = "web") -> None:
 
 
 @pytest.fixture
-def single(ground: Ground) -> Iterator[Ground]:
+def single(ground):
     """One replica on a simulated node, behind a Service."""
     ground.keep_others_away()
     ground.add_node("a")
@@ -130,7 +116,7 @@ def serve_web(ground: Ground, replicas: int = 1) -> None:
 
 
 @pytest.fixture(params=[1])
-def full(ground: Ground, request: pytest.FixtureRequest) -> Iterator[Ground]:
+def full(ground, request):
     """Replicas on the real node, under a budget that never lets one go; a simulated node may take them, too."""
     ground.keep_others_away()
     take_into_pool(ground, NAME)
@@ -145,7 +131,7 @@ def full(ground: Ground, request: pytest.FixtureRequest) -> Iterator[Ground]:
     ground.clear()
 
 
-def test_its_service_has_an_endpoint_all_the_while(single: Ground) -> None:
+def test_its_service_has_an_endpoint_all_the_while(single):
     single.release().install(single.values(schedule=NEVER, policy=POLICY))
     with Endpoints(single) as asked:
         wait_until(lambda: asked.samples and asked.samples[-1] == (1, 1), 30, "the endpoint")
@@ -168,7 +154,7 @@ def test_its_service_has_an_endpoint_all_the_while(single: Ground) -> None:
     assert len(asked.samples) > 5 * seconds
 
 
-def test_it_has_an_endpoint_while_its_node_is_drained(full: Ground) -> None:
+def test_it_has_an_endpoint_while_its_node_is_drained(full):
     assert dict(full.zones("web")) == {NAME: 1}
     kubeconfig = f"--kubeconfig={grant(full.plane, DRAINS)}"
     with Endpoints(full) as asked:
@@ -189,9 +175,7 @@ def test_it_has_an_endpoint_while_its_node_is_drained(full: Ground) -> None:
 
 
 @pytest.mark.parametrize("full", [3], indirect=True)
-def test_three_replicas_that_no_eviction_takes_all_serve_while_their_node_is_drained(
-    full: Ground,
-) -> None:
+def test_three_replicas_that_no_eviction_takes_all_serve_while_their_node_is_drained(full):
     assert dict(full.zones("web")) == {NAME: 3}
     kubeconfig = f"--kubeconfig={grant(full.plane, DRAINS)}"
     with Endpoints(full) as asked:

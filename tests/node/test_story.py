@@ -1,18 +1,17 @@
 """The story, played by the real image, in the real pod of the real CronJob, on a real node."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.controlplane import operations, wait_until
-from tests.node.ground import NAMESPACE, Ground
+from tests.node.ground import NAMESPACE
 from tests.node.node import NAME
 from tests.support import members
 
 
 @pytest.fixture
-def drifted(ground: Ground) -> Iterator[Ground]:
+def drifted(ground):
     ground.drift()
     yield ground
     ground.clear()
@@ -34,7 +33,7 @@ def test_the_cron_job_fixes_twice_in_a_row_and_then_is_silent(drifted):
 
 
 @pytest.fixture
-def joined(drifted: Ground) -> Iterator[Ground]:
+def joined(drifted):
     _, kubeconfig = members.join(drifted.plane)
     release = drifted.release()
     # The second cluster has no Secret: it alone is to fail.

@@ -1,8 +1,5 @@
 """The zone of a real kubelet is shifted and comes back: nothing moves meanwhile, and a Service keeps its endpoints."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.controlplane import objects, operations, wait_until
@@ -17,7 +14,7 @@ APP = {"app": "web"}
 
 
 @pytest.fixture
-def uneven(ground: Ground) -> Iterator[Ground]:
+def uneven(ground):
     """Three replicas on a node each, two of them in the zone of the real node; then a third zone joins."""
     ground.keep_others_away()
     label_zone(ground, "zone-c")
@@ -49,7 +46,7 @@ def label_zone(ground: Ground, zone: str | None) -> None:
     ground.api.patch(f"/api/v1/nodes/{NAME}", {"metadata": {"labels": {objects.ZONE: zone}}})
 
 
-def test_its_zone_is_shifted_and_comes_back(uneven: Ground, tmp_path: Path) -> None:
+def test_its_zone_is_shifted_and_comes_back(uneven, tmp_path):
     there = {NAME, "simulated-a", "simulated-c"}
     assert set(uneven.zones("web")) == there
     product = Product(uneven.plane, tmp_path, NO_WAIT)

@@ -61,12 +61,7 @@ FIRING = {
         30,
         {},
     ),
-    "RebalancerFails": (
-        {f"rebalancer_last_run_exit_code{{{JOB}}}": "4+0x10 0+0x20"},
-        8,
-        15,
-        {},
-    ),
+    "RebalancerFails": ({f"rebalancer_last_run_exit_code{{{JOB}}}": "4+0x10 0+0x20"}, 8, 15, {}),
     "RebalancerStandsStill": ({f"rebalancer_standstill{{{JOB}}}": "2+0x20 0+0x20"}, 18, 25, {}),
     "RebalancerLandingsContradictTheModel": (
         {

@@ -6,14 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.storm.arguments import (
-    folder_of,
-    parse_seeds,
-    play_seeds,
-    say,
-    share_seeds,
-    storm_parser,
-)
+from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, share_seeds, storm_parser
 from tests.storm.invariants import violations
 from tests.storm.results import row_of
 from tests.storm.run import Ground, ground

@@ -110,10 +110,7 @@ MENDS: tuple[Mend, ...] = (
         "without the hour's count nothing is moved",
         "D14",
         [
-            (
-                "    unknown = memory.hour_unknown\n",
-                "    unknown = None\n",
-            ),
+            ("    unknown = memory.hour_unknown\n", "    unknown = None\n"),
             (
                 "        if flaw is not None and flaw.hour_unknown:\n            raise ClusterReadError(flaw.message)\n",
                 "",
@@ -163,19 +160,14 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "a silent watch is not believed: the pods are listed once more",
         "D18",
-        [
-            ("            if late and listed:\n", "            if late:\n"),
-        ],
+        [("            if late and listed:\n", "            if late:\n")],
         [187],
     ),
     Mend(
         "a lost reply of the memory is not counted twice",
         "-",
         [
-            (
-                "        if stands != self.document:\n",
-                "        if True:\n",
-            ),
+            ("        if stands != self.document:\n", "        if True:\n"),
             (
                 "    part = document.part_of(journal.run)\n    before",
                 "    part = RunPart(journal.run)\n    before",

@@ -17,11 +17,7 @@ def pod(app: str, uid: str, *, ready: bool = True, ending: bool = False, node: s
     if ending:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return {
-        "metadata": metadata,
-        "spec": {"nodeName": node},
-        "status": {"conditions": conditions},
-    }
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"conditions": conditions}}
 
 
 class History:

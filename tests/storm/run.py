@@ -190,13 +190,7 @@ class Stage:
         return made
 
     def _start(
-        self,
-        user: str,
-        proxy: Proxy,
-        deadline: float,
-        streams: str = "",
-        *,
-        serves: bool = False,
+        self, user: str, proxy: Proxy, deadline: float, streams: str = "", *, serves: bool = False
     ) -> Process:
         identity = f"{user}-{len(self._proxies)}"
         token = self._ground.tokens[user]

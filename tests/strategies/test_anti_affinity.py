@@ -89,11 +89,7 @@ def _staying(kind, name="guard", on="n0", namespace="shop", **more):
         ({"spec": repels("web")}, {"required": False}, {}),
         # Nobody has the pods of another namespace evicted.
         ({"spec": repels("web"), "namespace": "other"}, {}, {}),
-        (
-            {"spec": repels("web"), "namespace": "other"},
-            {"crossNamespace": True},
-            {"shop/web": 2},
-        ),
+        ({"spec": repels("web"), "namespace": "other"}, {"crossNamespace": True}, {"shop/web": 2}),
     ],
 )
 def test_what_pods_that_stay_repel_goes(kind, of_guard, params, expected):
@@ -160,14 +156,7 @@ nodes = st.lists(st.sampled_from(["n0", "n1", "n2", "n3"]), min_size=1, max_size
 
 
 @settings(max_examples=15, deadline=None)
-@given(
-    nodes,
-    nodes,
-    nodes,
-    st.sampled_from([None, 50]),
-    st.booleans(),
-    st.booleans(),
-)
+@given(nodes, nodes, nodes, st.sampled_from([None, 50]), st.booleans(), st.booleans())
 def test_the_strategy_is_sound_over_namespaces(first, second, third, weight, mutual, cross):
     own = repels("web", everywhere=False) if mutual else {}
     objects = [

@@ -412,9 +412,7 @@ def test_eagerness_says_how_much_a_saved_node_may_disturb(eagerness, emptied):
 def test_without_steer_nothing_is_emptied_and_the_report_says_why():
     loaded = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {consolidation: {}}\n"
     rules = RunRules(
-        load_text(loaded.encode(), "test", Registry.installed()),
-        Registry.installed(),
-        Scope(),
+        load_text(loaded.encode(), "test", Registry.installed()), Registry.installed(), Scope()
     )
     plan = make_plan(rules, snapshot_of([*PAIR, *BUSY, *FEW]), Timings(SystemClock())).plan
     assert plan.moves == ()

@@ -12,7 +12,6 @@ from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of, workload
 from tests.strategies.failed_pods import (
     ARGO,
@@ -166,7 +165,3 @@ def beside_others():
         "  duplicates: {}\n  low-utilisation: {}\n  topology-spread: {}\n"
     )
     return load_text(text.encode(), "policy", REGISTRY)
-
-
-def test_the_contract():
-    check_strategy(REGISTRY.strategy(NAME))

@@ -169,9 +169,7 @@ def test_who_finds_no_room_together_with_the_others_stays_and_is_named():
 def test_another_strategy_moves_no_pod_onto_a_node_that_the_policy_wants_empty():
     objects = [node("n0"), node("n1"), *workload("web", ["n1", "n1"])]
     made = plan_of(
-        objects,
-        strategies=["duplicates", NAME],
-        params={NAME: LeavingParams(nodes=("n0",))},
+        objects, strategies=["duplicates", NAME], params={NAME: LeavingParams(nodes=("n0",))}
     )
     assert made.moves == ()
 

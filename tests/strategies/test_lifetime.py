@@ -137,11 +137,7 @@ def test_a_hard_rule_is_not_broken_for_it():
             False,
         ),
         ({}, {"conditions": [{"type": "Ready", "status": "True"}]}, True),
-        (
-            {},
-            {"conditions": [{"type": "Ready", "minTimeSinceLastTransition": "25h"}]},
-            False,
-        ),
+        ({}, {"conditions": [{"type": "Ready", "minTimeSinceLastTransition": "25h"}]}, False),
     ],
 )
 def test_which_pods_match(state, given, matches):
@@ -194,16 +190,9 @@ def test_a_single_replica_stays():
     assert [(skip.pod, skip.code) for skip in result.skips] == [("lone-0", Code.PROTECTED)]
 
 
-def test_contract():
+@pytest.mark.parametrize(
+    "options", [{"maxPodLifeTime": "24h"}, {"states": ["CrashLoopBackOff"]}], ids=str
+)
+def test_contract(options):
     objects = [*NODES, *with_state(web(30, 1, 30, 1), "web-1", main=waiting("CrashLoopBackOff"))]
-    check_strategy(Registry.installed().strategy(NAME), params(maxPodLifeTime="1h"))
-    check_strategy(
-        Registry.installed().strategy(NAME),
-        params(maxPodLifeTime="24h"),
-        [snapshot_of(objects)],
-    )
-    check_strategy(
-        Registry.installed().strategy(NAME),
-        params(states=["CrashLoopBackOff"]),
-        [snapshot_of(objects)],
-    )
+    check_strategy(Registry.installed().strategy(NAME), params(**options), [snapshot_of(objects)])

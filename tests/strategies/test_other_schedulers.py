@@ -44,11 +44,7 @@ def cluster(scheduler, strategy):
 def test_pods_of_schedulers_without_a_profile_are_not_judged_by_their_nodes(
     strategy, scheduler, judged
 ):
-    plan = plan_of(
-        cluster(scheduler, strategy),
-        strategies=[strategy],
-        params=PARAMS,
-    )
+    plan = plan_of(cluster(scheduler, strategy), strategies=[strategy], params=PARAMS)
     assert bool(plan.before[strategy].violated) is judged
     assert bool(plan.moves) is judged
     assert bool(plan.skips) is False

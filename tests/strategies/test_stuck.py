@@ -167,10 +167,7 @@ def test_a_budget_that_allows_no_disruption_lets_a_pod_go_that_is_not_ready(budg
     # pkg/registry/core/pod/storage/eviction.go: before disruptionsAllowed, the pod's own condition is looked at.
     pdb = disruption_budget("pdb", "web", allowed=0)
     pdb["spec"]["unhealthyPodEvictionPolicy"] = budget.get("policy")
-    pdb["status"] |= {
-        "currentHealthy": budget["healthy"],
-        "desiredHealthy": budget["desired"],
-    }
+    pdb["status"] |= {"currentHealthy": budget["healthy"], "desiredHealthy": budget["desired"]}
     fill = workload("fill", ["n1", "n1"], cpu="1")
     result = plan([*nodes(), *fill, *web(["n1", "n2"], 0), pdb])
     assert [move.pod for move in result.moves] == ["web-0"] * goes

@@ -1,11 +1,9 @@
 """A control plane with one real node of its own: these tests wait for a schedule of two minutes."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.controlplane import audit
-from tests.node.ground import Ground, started
+from tests.node.ground import started
 
 _EVICTIONS = audit.policy({"resources": [{"group": "", "resources": ["pods/eviction"]}]})
 
@@ -16,7 +14,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def ground(tmp_path_factory):
     """Start them; where that cannot be, say why and fail."""
     with started(tmp_path_factory.mktemp("images"), _EVICTIONS) as made:
         yield made

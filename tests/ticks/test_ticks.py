@@ -8,13 +8,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.chart.helm import Release
-from tests.controlplane import ControlPlane, audit, objects, operations
+from tests.controlplane import audit, objects, operations
 from tests.e2e import crowd
 from tests.node.ground import Ground
 
@@ -28,7 +27,7 @@ PERIOD = 120
 
 
 @pytest.fixture
-def drifted(ground: Ground) -> Iterator[ControlPlane]:
+def drifted(ground):
     """Seven apps that were created while one zone of three was away; it is back now."""
     plane = ground.plane
     ground.keep_others_away()

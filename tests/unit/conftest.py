@@ -1,6 +1,5 @@
 """One scripted API server per test, for all packages that talk to one."""
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -10,17 +9,17 @@ from tests.unit.kube.scripted import ScriptedServer, Sleeps
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
+def server():
     with ScriptedServer() as running:
         yield running
 
 
 @pytest.fixture
-def sleeps() -> Sleeps:
+def sleeps():
     return Sleeps()
 
 
 @pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_retries(monkeypatch):
     """Let commands wait milliseconds between the attempts of a request, not half a minute in all."""
     monkeypatch.setattr(transport, "Limits", partial(transport.Limits, first_wait=0.01))

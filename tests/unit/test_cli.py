@@ -40,27 +40,27 @@ def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 COMMANDS = dict(every(main))
 
 
-def test_every_module_with_a_command_is_in_the_table_and_no_other() -> None:
+def test_every_module_with_a_command_is_in_the_table_and_no_other():
     modules = {_MODULES.get(name, name.replace("-", "_")) for name in _COMMANDS}
     assert modules == modules_with_a_command()
 
 
 @pytest.mark.parametrize("name", sorted(_COMMANDS))
-def test_the_table_says_what_the_commands_own_help_says(name: str) -> None:
+def test_the_table_says_what_the_commands_own_help_says(name):
     command = main.get_command(click.Context(main), name)
     assert command is not None
     assert command.name == name
     assert (command.help or "").partition("\n\n")[0] == _COMMANDS[name]
 
 
-def test_help_lists_each_command_whole() -> None:
+def test_help_lists_each_command_whole():
     printed = CliRunner().invoke(main, ["--help-all"]).output
     for name, sentence in _COMMANDS.items():
         assert f"{name:<10}" in printed
         assert sentence in printed
 
 
-def test_help_lists_commands_below_what_they_are_for() -> None:
+def test_help_lists_commands_below_what_they_are_for():
     printed = CliRunner().invoke(main, ["--help-all"]).output
     places = [printed.index(f"\n{heading}:\n") for heading in _GROUPS]
     assert places == sorted(places)
@@ -79,9 +79,7 @@ def test_help_lists_commands_below_what_they_are_for() -> None:
         (["policy", "validate", "--help"], ["policy", "check", "--help"]),
     ],
 )
-def test_what_other_programs_call_a_command_does_the_same_without_a_word(
-    others: list[str], ours: list[str]
-) -> None:
+def test_what_other_programs_call_a_command_does_the_same_without_a_word(others, ours):
     theirs, now = CliRunner().invoke(main, others), CliRunner().invoke(main, ours)
     assert (theirs.exit_code, theirs.output) == (0, now.output)
 
@@ -99,14 +97,14 @@ FILE = "docs/examples/zone-back.zip"
         [FILE, "--snapshot", FILE],
     ],
 )
-def test_a_plan_takes_its_file_and_the_flags_of_kubectl(words: list[str]) -> None:
+def test_a_plan_takes_its_file_and_the_flags_of_kubectl(words):
     asked = CliRunner().invoke(main, ["plan", *words, "-o", "csv"])
     assert asked.exit_code == 0, asked.output
     expected = CliRunner().invoke(main, ["plan", "--snapshot", FILE, "-o", "csv"])
     assert asked.stdout == expected.stdout
 
 
-def test_a_plan_is_of_one_file() -> None:
+def test_a_plan_is_of_one_file():
     asked = CliRunner().invoke(main, ["plan", FILE, "--snapshot", "other.zip"])
     assert "name one file" in str(asked.exception)
 
@@ -122,7 +120,7 @@ def sections(name: str, asked: str = "--help-all") -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", ["run", "plan"])
-def test_help_begins_with_the_few_flags_that_most_calls_need(name: str) -> None:
+def test_help_begins_with_the_few_flags_that_most_calls_need(name):
     first, *panels = sections(name).items()
     assert first[0] == "Options"
     assert len(first[1]) <= 10
@@ -131,27 +129,27 @@ def test_help_begins_with_the_few_flags_that_most_calls_need(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_shows_some_of_the_options_and_that_there_are_others(name: str) -> None:
+def test_help_shows_some_of_the_options_and_that_there_are_others(name):
     few, whole = sections(name, "--help"), sections(name)
     assert few.items() <= whole.items()
     assert {"--help", "--help-all"} <= set(few["Options"])
 
 
-def test_help_shows_the_commands_that_most_people_need_and_says_how_to_see_the_others() -> None:
+def test_help_shows_the_commands_that_most_people_need_and_says_how_to_see_the_others():
     printed = CliRunner().invoke(main, ["--help"], prog_name="rebalancer").output
     listed = set(re.findall(r"^  ([a-z][a-z-]+) ", printed, re.MULTILINE))
     assert {"plan", "run", "drain", "policy"} <= listed < set(_COMMANDS)
     assert "All commands: rebalancer --help-all" in printed
 
 
-def test_the_options_of_many_commands_are_listed_by_themselves() -> None:
+def test_the_options_of_many_commands_are_listed_by_themselves():
     printed = CliRunner().invoke(main, ["options"]).output
     assert {"--kubeconfig", "--quiet", "--lease"} <= set(re.findall(r"--[\w-]+", printed))
     assert "--policy" not in printed.split()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_flag_is_in_the_help_or_on_a_page(name: str) -> None:
+def test_every_flag_is_in_the_help_or_on_a_page(name):
     flags = [flag for flag in COMMANDS[name].params if isinstance(flag, click.Option)]
     listed = {flag for of in sections(name).values() for flag in of}
     shown = {flag.opts[-1] for flag in flags if not flag.hidden}
@@ -160,12 +158,12 @@ def test_every_flag_is_in_the_help_or_on_a_page(name: str) -> None:
     assert [flag.opts[-1] for flag in flags if flag.hidden and flag.opts[-1] not in pages] == []
 
 
-def test_every_panel_names_flags_that_there_are() -> None:
+def test_every_panel_names_flags_that_there_are():
     names = {flag.name for command in COMMANDS.values() for flag in command.params}
     assert {name for of in _PANELS.values() for name in of} - names == set()
 
 
-def test_an_unknown_command_is_refused() -> None:
+def test_an_unknown_command_is_refused():
     done = CliRunner().invoke(main, ["rum"])
     assert done.exit_code == 2
     assert "No such command 'rum'. Did you mean 'run'?" in done.output
@@ -183,7 +181,7 @@ _NO_EXAMPLE = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_examples_that_the_command_takes(name: str) -> None:
+def test_help_has_examples_that_the_command_takes(name):
     command = COMMANDS[name]
     lines = re.findall(r"^  .*?(rebalancer [^>|\n]+)", command.epilog or "", re.MULTILINE)
     assert bool(lines) is (name not in _NO_EXAMPLE)
@@ -195,7 +193,7 @@ def test_help_has_examples_that_the_command_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_flag_has_a_text_and_names_what_it_takes(name: str) -> None:
+def test_every_flag_has_a_text_and_names_what_it_takes(name):
     for flag in COMMANDS[name].params:
         if isinstance(flag, click.Option):
             assert flag.help, flag.name
@@ -206,7 +204,7 @@ def test_every_flag_has_a_text_and_names_what_it_takes(name: str) -> None:
             assert metavar not in {"TEXT", "INTEGER", "FLOAT"} or flag.name == "reason", flag.name
 
 
-def test_numbers_are_written_in_the_digits_0_to_9() -> None:
+def test_numbers_are_written_in_the_digits_0_to_9():
     for words in (["run", "--max-requests", "\uff18"], ["simulate", "--cycles", "\u0665"]):
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 2

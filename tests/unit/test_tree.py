@@ -14,14 +14,14 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_contributing_names_every_package_and_no_other() -> None:
+def test_contributing_names_every_package_and_no_other():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `rebalancer/(\w+)` \|", text, re.MULTILINE))
     folders = {path.parent.name for path in (ROOT / "rebalancer").glob("*/__init__.py")}
     assert named - {"api", "cli"} == folders - {"testing"}
 
 
-def test_each_folder_of_unit_tests_is_that_of_a_package() -> None:
+def test_each_folder_of_unit_tests_is_that_of_a_package():
     tested = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/test_*.py")}
     packages = {path.parent.name for path in (ROOT / "rebalancer").glob("*/__init__.py")}
     assert tested - packages == {"benchmarks", "controlplane"}
@@ -33,7 +33,7 @@ def decides(module: Path) -> bool:
     return any(ast.get_docstring(of) is None or len(of.body) > 1 for of in functions)
 
 
-def test_each_package_that_decides_has_tests_of_its_own() -> None:
+def test_each_package_that_decides_has_tests_of_its_own():
     modules = (path for path in (ROOT / "rebalancer").glob("*/*.py") if decides(path))
     deciding = {path.parent.name for path in modules}
     tested = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/test_*.py")}
@@ -41,7 +41,7 @@ def test_each_package_that_decides_has_tests_of_its_own() -> None:
     assert deciding - tested <= {"plan", "testing"}
 
 
-def test_no_public_class_name_exists_twice() -> None:
+def test_no_public_class_name_exists_twice():
     files: dict[str, list[str]] = {}
     for root in ("rebalancer", "strategies"):
         for path in (ROOT / root).rglob("*.py"):
@@ -107,7 +107,7 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
                 yield path.relative_to(ROOT), parsed(path)
 
 
-def test_no_function_is_named_by_a_past_participle() -> None:
+def test_no_function_is_named_by_a_past_participle():
     named = {
         f"{path}: {node.name}"
         for path, module in modules()
@@ -119,7 +119,7 @@ def test_no_function_is_named_by_a_past_participle() -> None:
     assert named == set()
 
 
-def test_limits_are_named_by_what_they_limit() -> None:
+def test_limits_are_named_by_what_they_limit():
     vague = re.compile(
         r"^(_LOOK|_PATIENCE|_GOODBYE|_?(?:MOST|LONGEST|LARGEST)(?:_\w+)?) = ", re.MULTILINE
     )

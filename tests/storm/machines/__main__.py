@@ -7,14 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.storm.arguments import (
-    folder_of,
-    parse_seeds,
-    play_seeds,
-    say,
-    share_seeds,
-    storm_parser,
-)
+from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, share_seeds, storm_parser
 from tests.storm.machines.invariants import violations
 from tests.storm.machines.play import CLOUD, PROVIDERS, Stage, stage
 

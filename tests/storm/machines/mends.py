@@ -7,14 +7,8 @@ _BY_NAME = [
         '        if uid not in ("", node.uid):\n            return None\n        write = decide',
         "        write = decide",
     ),
-    (
-        '    return node if node is not None and uid in ("", node.uid) else None',
-        "    return node",
-    ),
-    (
-        'return record if about in ("", node.uid) else None',
-        "return record",
-    ),
+    ('    return node if node is not None and uid in ("", node.uid) else None', "    return node"),
+    ('return record if about in ("", node.uid) else None', "return record"),
 ]
 """Records on nodes are read and written by the node's name, whichever Node has it."""
 
@@ -46,15 +40,9 @@ MENDS: tuple[Mend, ...] = (
                 "return before in after and (phase not in acts or self.is_old(node))",
                 "return before in after",
             ),
-            (
-                "            if node is None or done or self.is_old(node):",
-                "            if True:",
-            ),
+            ("            if node is None or done or self.is_old(node):", "            if True:"),
             *_BY_NAME,
-            (
-                "if node is None or node.uid == self._uids[name]]",
-                "if node is None or True]",
-            ),
+            ("if node is None or node.uid == self._uids[name]]", "if node is None or True]"),
             (
                 "n for n in names if n in there.index and there.uid[there.index[n]] != uids[n]",
                 "n for n in names if False",
@@ -83,10 +71,7 @@ MENDS: tuple[Mend, ...] = (
         "an announcement that is over does nothing",
         "M6",
         [
-            (
-                "        return latest is not None and now > latest + OVER",
-                "        return False",
-            ),
+            ("        return latest is not None and now > latest + OVER", "        return False"),
             (
                 "    return replace(event, over=sent + seconds) if sent else event",
                 "    return event if sent and seconds else event",
@@ -165,12 +150,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "nodes that the select of scale-in leaves out stay",
         "M10",
-        [
-            (
-                "    others = none if candidates is None else ~candidates\n",
-                "    others = none\n",
-            )
-        ],
+        [("    others = none if candidates is None else ~candidates\n", "    others = none\n")],
         [23],
     ),
     Mend(
@@ -231,7 +211,7 @@ MENDS: tuple[Mend, ...] = (
             (
                 "        return differs and not self.is_past(state.at, 2 * longest)\n",
                 "        return False\n",
-            ),
+            )
         ],
         [12],
     ),
@@ -292,12 +272,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "a lost zone does not hold back machines",
         "M16",
-        [
-            (
-                'snapshot, skew, run.history, moves=scales != "out"',
-                "snapshot, skew, run.history",
-            )
-        ],
+        [('snapshot, skew, run.history, moves=scales != "out"', "snapshot, skew, run.history")],
         [35],
     ),
     Mend(
@@ -346,12 +321,7 @@ MENDS: tuple[Mend, ...] = (
         [("        return 0 < self.unknown_since <= now - STARTUP\n", "        return False\n")],
         [],
     ),
-    Mend(
-        "the group is read before the end is noted",
-        "M26",
-        _ASKED_FIRST,
-        [39],
-    ),
+    Mend("the group is read before the end is noted", "M26", _ASKED_FIRST, [39]),
     Mend(
         "machines that do not exist are none to spare",
         "M27",

@@ -54,14 +54,7 @@ ANSWERS: Mapping[str, Effect] = {
 """Faults of the API server by name: those of runs, and answers that look like success and are none."""
 _LOOKS_LIKE_SUCCESS = ("200 with {}", "200 with a Status", "200 with half a list")
 
-CLOUD_FAULTS = (
-    "throttled",
-    "error before commit",
-    "lost reply",
-    "half a page",
-    "late",
-    "stale",
-)
+CLOUD_FAULTS = ("throttled", "error before commit", "lost reply", "half a page", "late", "stale")
 """What goes wrong with a call of the cloud; `cloud.Front` has the meaning of each."""
 LAST_LOOK = "one group is read"
 """The moment, and the call, at which a group is read by its name: the last before its machine is ended."""
@@ -411,9 +404,7 @@ _WRITTEN: tuple[Scenario, ...] = (
     ),
     Scenario(37, "escalate", acts=(Act("notice flaps", "after 1"),)),
     Scenario(
-        38,
-        "scale-out",
-        acts=(Act("same tags elsewhere"), Act(TIME_PASSES, "clean", amount=1000.0)),
+        38, "scale-out", acts=(Act("same tags elsewhere"), Act(TIME_PASSES, "clean", amount=1000.0))
     ),
     Scenario(39, "scale-in", cloud=(CloudFault(LAST_LOOK, "throttled", "always"),)),
     Scenario(40, "scale-in", acts=(Act("load goes"), Act("machines are missing"))),

@@ -22,12 +22,7 @@ GAP = "evicted, with a gap"
 """How a report says that a single replica goes without a restart."""
 _OURS = "Rebalancer"
 """How the reasons of node lifecycle conditions begin that the product writes."""
-_DISTURBS = (
-    "person drains",
-    "registers again",
-    "others take a machine",
-    "others delete a machine",
-)
+_DISTURBS = ("person drains", "registers again", "others take a machine", "others delete a machine")
 """Acts by which a single replica goes, whatever the product does."""
 _OPENS = ("person uncordons", "registers again", "replaced under its name")
 """Acts by which a node is open that was closed."""

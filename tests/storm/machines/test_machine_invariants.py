@@ -143,12 +143,7 @@ def resized(at, size):
 
 
 TAGGED = Call(
-    START,
-    "autoscaling:CreateOrUpdateTags",
-    1,
-    {"Tags.member.1.ResourceId": "pool-a"},
-    None,
-    200,
+    START, "autoscaling:CreateOrUpdateTags", 1, {"Tags.member.1.ResourceId": "pool-a"}, None, 200
 )
 GROWN = [TAGGED, resized(START + 1, 2), called()]
 """A group of one machine gets a second one before the first one ends."""

@@ -11,15 +11,7 @@ from rebalancer.base.durations import (
     parse_seconds,
 )
 
-BOTH = {
-    "90s": 90,
-    "5m": 300,
-    "1h30m": 5400,
-    "0s": 0,
-    "1.5s": 1.5,
-    "1h1s": 3601,
-    "5m0s": 300,
-}
+BOTH = {"90s": 90, "5m": 300, "1h30m": 5400, "0s": 0, "1.5s": 1.5, "1h1s": 3601, "5m0s": 300}
 OURS_ONLY = {"2d": 172_800, "1d12h": 129_600}
 GO_ONLY = {
     "0": 0,
@@ -79,11 +71,11 @@ def test_they_are_written_in_their_largest_units(seconds, text):
     ("text", "seconds"),
     [("5m", 300.0), ("300", 300.0), ("0.08", 0.08), ("0.08s", 0.08), ("1h30m", 5400.0)],
 )
-def test_flags_take_durations_and_plain_seconds(text: str, seconds: float) -> None:
+def test_flags_take_durations_and_plain_seconds(text, seconds):
     assert parse_seconds(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", ".", "-1", "1e3", "nan", "inf", "\uff13", "soon", "5 m"])
-def test_what_is_neither_is_an_error(text: str) -> None:
+def test_what_is_neither_is_an_error(text):
     with pytest.raises(ValueError, match="is no duration"):
         parse_seconds(text)

@@ -23,12 +23,12 @@ from rebalancer.base.plain_text import printable, printable_json
         ("\U000e0041", r"\U000e0041"),
     ],
 )
-def test_all_that_is_not_printable_is_escaped(text: str, shown: str) -> None:
+def test_all_that_is_not_printable_is_escaped(text, shown):
     assert printable(text) == shown
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_the_result_is_printable_and_can_be_written(text: str) -> None:
+def test_the_result_is_printable_and_can_be_written(text):
     shown = printable(text)
     assert shown.isprintable()
     shown.encode()  # no lone surrogate is left
@@ -36,7 +36,7 @@ def test_the_result_is_printable_and_can_be_written(text: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())), st.booleans())
-def test_json_stays_the_same_json(text: str, ascii_only: bool) -> None:
+def test_json_stays_the_same_json(text, ascii_only):
     shown = printable_json(json.dumps({text: [text]}, ensure_ascii=ascii_only, indent=1))
     assert shown.replace("\n", "").isprintable()
     assert json.loads(shown) == json.loads(json.dumps({text: [text]}))

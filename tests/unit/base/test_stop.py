@@ -25,7 +25,7 @@ class Passing(threading.Event):
         return self.is_set()
 
 
-def test_it_comes_at_the_deadline() -> None:
+def test_it_comes_at_the_deadline():
     clock = HandClock(100.0)
     stop = Stop(clock, deadline=110.0)
     assert (stop.reason(), stop.seconds_left(), stop.since) == (None, 10.0, None)
@@ -36,14 +36,14 @@ def test_it_comes_at_the_deadline() -> None:
     assert stop.since == 110.0
 
 
-def test_it_comes_with_a_signal_and_then_nothing_is_left() -> None:
+def test_it_comes_with_a_signal_and_then_nothing_is_left():
     clock, signalled = HandClock(100.0), threading.Event()
     stop = Stop(clock, deadline=110.0, signalled=signalled)
     signalled.set()
     assert (stop.reason(), stop.seconds_left(), stop.since) == ("stopped by a signal", 0.0, 100.0)
 
 
-def test_without_a_deadline_it_comes_for_other_reasons_only() -> None:
+def test_without_a_deadline_it_comes_for_other_reasons_only():
     clock, signalled = HandClock(100.0), threading.Event()
     stop = Stop(clock, signalled=signalled)
     clock.seconds = 1e9
@@ -52,7 +52,7 @@ def test_without_a_deadline_it_comes_for_other_reasons_only() -> None:
     assert stop.seconds_left() == 0.0
 
 
-def test_a_condition_ends_it_in_its_own_words_and_for_good() -> None:
+def test_a_condition_ends_it_in_its_own_words_and_for_good():
     clock = HandClock(100.0)
     stop = Stop(clock, deadline=200.0)
     whys = [None, "the Lease was lost", None]
@@ -65,20 +65,20 @@ def test_a_condition_ends_it_in_its_own_words_and_for_good() -> None:
     assert whys == [None]
 
 
-def test_a_wait_lasts_as_long_as_it_was_asked_for() -> None:
+def test_a_wait_lasts_as_long_as_it_was_asked_for():
     clock = HandClock(100.0)
     assert Stop(clock, deadline=200.0, signalled=Passing(clock)).wait(7.0) is None
     assert clock.seconds == 107.0
 
 
-def test_a_wait_ends_at_the_deadline() -> None:
+def test_a_wait_ends_at_the_deadline():
     clock = HandClock(100.0)
     stop = Stop(clock, deadline=103.0, signalled=Passing(clock))
     assert stop.wait(60.0) == "the run's deadline has passed"
     assert clock.seconds == 103.0
 
 
-def test_a_wait_ends_with_a_condition_within_a_quarter_of_a_second() -> None:
+def test_a_wait_ends_with_a_condition_within_a_quarter_of_a_second():
     clock = HandClock(100.0)
     stop = Stop(clock, signalled=Passing(clock))
     stop.add(lambda: "lost" if clock.seconds >= 104.1 else None)
@@ -86,7 +86,7 @@ def test_a_wait_ends_with_a_condition_within_a_quarter_of_a_second() -> None:
     assert 104.1 <= clock.seconds <= 104.35
 
 
-def test_a_signal_ends_a_wait_of_another_thread_at_once() -> None:
+def test_a_signal_ends_a_wait_of_another_thread_at_once():
     signalled = threading.Event()
 
     class Real:
@@ -99,14 +99,14 @@ def test_a_signal_ends_a_wait_of_another_thread_at_once() -> None:
     assert time.monotonic() - started < 300.0
 
 
-def test_nothing_is_waited_for_after_the_stop() -> None:
+def test_nothing_is_waited_for_after_the_stop():
     clock = HandClock(100.0)
     stop = Stop(clock, deadline=100.0, signalled=Passing(clock))
     assert stop.wait(5.0) is not None
     assert clock.seconds == 100.0
 
 
-def test_a_later_stop_comes_so_many_seconds_after_the_signal() -> None:
+def test_a_later_stop_comes_so_many_seconds_after_the_signal():
     clock = HandClock(100.0)
     signalled = Passing(clock)
     stop = Stop(clock, deadline=500.0, signalled=signalled)
@@ -120,7 +120,7 @@ def test_a_later_stop_comes_so_many_seconds_after_the_signal() -> None:
     assert (later.reason(), later.seconds_left()) == ("stopped by a signal", 0.0)
 
 
-def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
+def test_a_later_stop_comes_so_many_seconds_after_the_deadline():
     clock = HandClock(100.0)
     stop = Stop(clock, deadline=110.0)
     later = stop.later(5.0)
@@ -133,9 +133,7 @@ def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
 
 
 @pytest.mark.parametrize(("noticed", "left"), [(111.0, 4.0), (114.0, 2.5), (200.0, 2.5)])
-def test_a_process_that_stood_still_has_half_of_the_seconds_once_it_goes_on(
-    noticed: float, left: float
-) -> None:
+def test_a_process_that_stood_still_has_half_of_the_seconds_once_it_goes_on(noticed, left):
     clock = HandClock(100.0)
     later = Stop(clock, deadline=110.0).later(5.0)
     clock.seconds = noticed
@@ -144,7 +142,7 @@ def test_a_process_that_stood_still_has_half_of_the_seconds_once_it_goes_on(
     assert later.reason() == "the run's deadline has passed"
 
 
-def test_a_signal_that_came_does_not_shorten_the_waits_before_a_later_stop() -> None:
+def test_a_signal_that_came_does_not_shorten_the_waits_before_a_later_stop():
     signalled = threading.Event()
     signalled.set()
 
@@ -158,7 +156,7 @@ def test_a_signal_that_came_does_not_shorten_the_waits_before_a_later_stop() -> 
 
 
 @pytest.mark.parametrize("inner", [False, True], ids=["itself", "one within it"])
-def test_what_is_begun_goes_on_for_a_while_unless_a_final_condition_holds(inner: bool) -> None:
+def test_what_is_begun_goes_on_for_a_while_unless_a_final_condition_holds(inner):
     clock, signalled, lost = HandClock(100.0), threading.Event(), [False]
     outer = Stop(clock, deadline=500.0, signalled=signalled)
     outer.add(lambda: "the Lease was lost" if lost[0] else None, final=True)
@@ -173,7 +171,7 @@ def test_what_is_begun_goes_on_for_a_while_unless_a_final_condition_holds(inner:
     assert finishing.reason() == "the Lease was lost"
 
 
-def test_what_is_begun_ends_so_many_seconds_after_a_condition_that_is_not_final() -> None:
+def test_what_is_begun_ends_so_many_seconds_after_a_condition_that_is_not_final():
     clock = HandClock(100.0)
     stop = Stop(clock)
     stop.add(lambda: "something more urgent")

@@ -34,8 +34,7 @@ def default(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("drift", "optimum", "left_hard", "left_soft"),
-    [("mutual", 10, 0, 2), ("scale-down", 35, 0, 2)],
+    ("drift", "optimum", "left_hard", "left_soft"), [("mutual", 10, 0, 2), ("scale-down", 35, 0, 2)]
 )
 def test_a_kept_drift_is_fixed_and_then_nothing_is_done(
     tmp_path, drift, optimum, left_hard, left_soft

@@ -22,12 +22,12 @@ END = (
 )
 
 
-def test_what_it_saw_is_counted_by_node() -> None:
+def test_what_it_saw_is_counted_by_node():
     log = parse(LOG + END)
     assert (log.complete, log.nodes, log.pods) == (True, 2, 51)
 
 
-def test_a_pod_tried_twice_counts_once_but_both_attempts_are_reported() -> None:
+def test_a_pod_tried_twice_counts_once_but_both_attempts_are_reported():
     log = parse(LOG + END)
     assert log.tried == 1
     assert log.attempts == {
@@ -36,5 +36,5 @@ def test_a_pod_tried_twice_counts_once_but_both_attempts_are_reported() -> None:
     }
 
 
-def test_a_run_that_was_cut_off_is_not_complete() -> None:
+def test_a_run_that_was_cut_off_is_not_complete():
     assert not parse(LOG).complete

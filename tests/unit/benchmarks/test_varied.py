@@ -17,7 +17,7 @@ def pod(app: int, replica: int) -> bytes:
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
-def test_names_differ_in_length_keep_their_order_and_name_the_same_everywhere() -> None:
+def test_names_differ_in_length_keep_their_order_and_name_the_same_everywhere():
     pods = [json.loads(varied(pod(app, replica))) for app in range(40) for replica in range(3)]
     names = [(p["metadata"]["namespace"], p["metadata"]["name"]) for p in pods]
     assert names == sorted(set(names))

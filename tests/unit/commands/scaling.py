@@ -12,7 +12,7 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.machines.capacity import of_run as commands
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
-from rebalancer.testing.objects import EmbeddedCluster, node
+from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from rebalancer.wire.marks import SCALE_IN
 from tests.support.worlds import FAST
 from tests.unit.commands.embedded import ServedRunner
@@ -184,3 +184,20 @@ def grounded(
         policy = POLICY.format(strategies=strategies, more=more)
         runner = ServedRunner(cluster, folder, policy, OurClock(cluster))
         yield Ground(cluster, pool, runner, policy)
+
+
+def fill(ground, *names):
+    """Fill these nodes, so that they stay."""
+    for name in names:
+        ground.cluster.apply(
+            deployment(f"pad-{name}", 1, cpu="1500m", nodeSelector={"kubernetes.io/hostname": name})
+        )
+    ground.cluster.settle()
+
+
+def tick_until(ground, code, node, limit=20):
+    """Tick until this is done to a node; return how many ticks that took."""
+    for number in range(1, limit + 1):
+        if any(act[:2] == (code, node) for act in ground.tick()):
+            return number
+    raise AssertionError(f"{code} did not come for {node}: {ground.report['machines']}")

@@ -16,7 +16,6 @@ from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import command as node_command
-from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
@@ -25,12 +24,6 @@ from tests.support.worlds import FAST, embedded_nodes
 from tests.unit.commands.draining import Terminal, drained, is_cordoned, pods_on
 from tests.unit.report.test_report_bars import WIPED
 
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "_PAUSE", 0.2)
-
-
 CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
 
 
@@ -38,28 +31,27 @@ def annotation(cluster, node):
     return (cluster.get("Node", node)["metadata"].get("annotations") or {}).get("rebalancer/drain")
 
 
-def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        cluster.apply(deployment("web", 6), daemonset("agent"))
-        cluster.settle()
-        before = len(pods_on(cluster, "n1"))
-        done = drained(cluster, "n1", ignore_daemonsets=True)
-        assert done.code == 0, done.err
-        cluster.settle()
-        assert [name.partition("-")[0] for name in pods_on(cluster, "n1")] == ["agent"]
-        assert is_cordoned(cluster, "n1")
-        assert annotation(cluster, "n1") is None
-        assert len(done.report["outcomes"]) == before - 1
-        assert {one["outcome"] for one in done.report["outcomes"]} == {"evicted"}
-        assert all(one["predicted"] for one in done.report["outcomes"])
-        web = cluster.get("Deployment", "web")
-        assert web["status"]["readyReplicas"] == 6
-        asked = cluster.faults.count_seen("POST", "selfsubjectaccessreviews")
-        # Once more there is nothing to do.
-        again = drained(cluster, "n1", ignore_daemonsets=True)
-        assert (again.code, again.report["outcomes"]) == (0, [])
-        # A drain of several rounds has asked for its rights as often as one that only looked.
-        assert cluster.faults.count_seen("POST", "selfsubjectaccessreviews") == 2 * asked
+def test_a_node_is_cordoned_and_emptied_and_the_pods_run_elsewhere(three):
+    three.apply(deployment("web", 6), daemonset("agent"))
+    three.settle()
+    before = len(pods_on(three, "n1"))
+    done = drained(three, "n1", ignore_daemonsets=True)
+    assert done.code == 0, done.err
+    three.settle()
+    assert [name.partition("-")[0] for name in pods_on(three, "n1")] == ["agent"]
+    assert is_cordoned(three, "n1")
+    assert annotation(three, "n1") is None
+    assert len(done.report["outcomes"]) == before - 1
+    assert {one["outcome"] for one in done.report["outcomes"]} == {"evicted"}
+    assert all(one["predicted"] for one in done.report["outcomes"])
+    web = three.get("Deployment", "web")
+    assert web["status"]["readyReplicas"] == 6
+    asked = three.faults.count_seen("POST", "selfsubjectaccessreviews")
+    # Once more there is nothing to do.
+    again = drained(three, "n1", ignore_daemonsets=True)
+    assert (again.code, again.report["outcomes"]) == (0, [])
+    # A drain of several rounds has asked for its rights as often as one that only looked.
+    assert three.faults.count_seen("POST", "selfsubjectaccessreviews") == 2 * asked
 
 
 def test_a_terminal_shows_bars_around_the_same_lines():
@@ -77,31 +69,29 @@ def test_a_terminal_shows_bars_around_the_same_lines():
     assert {"cordoned", "wave", "evicted", "landed"} <= said[0] & said[1]
 
 
-def test_an_annotation_that_cannot_be_taken_away_is_not_called_done():
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(deployment("web", 2))
-        cluster.settle()
-        # The cordon is written, and nothing after it.
-        cluster.faults.add(Fault(method="PATCH", path="/nodes/n1", skip=1, times=99, status=403))
-        done = drained(cluster, "n1")
-        assert not pods_on(cluster, "n1")
-        assert annotation(cluster, "n1") is not None
-        assert done.code == 4
-        assert "n1" in done.report["ended"]
+def test_an_annotation_that_cannot_be_taken_away_is_not_called_done(two):
+    two.apply(deployment("web", 2))
+    two.settle()
+    # The cordon is written, and nothing after it.
+    two.faults.add(Fault(method="PATCH", path="/nodes/n1", skip=1, times=99, status=403))
+    done = drained(two, "n1")
+    assert not pods_on(two, "n1")
+    assert annotation(two, "n1") is not None
+    assert done.code == 4
+    assert "n1" in done.report["ended"]
 
 
-def test_several_nodes_are_cordoned_before_one_is_emptied():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        cluster.apply(deployment("web", 6))
-        cluster.settle()
-        done = drained(cluster, "n1", "n2")
-        assert done.code == 0, done.err
-        assert not pods_on(cluster, "n1")
-        assert not pods_on(cluster, "n2")
-        # No pod went from one of them to the other.
-        assert {one["landed"] for one in done.report["outcomes"]} == {"n3"}
-        said = [line.split()[2] for line in done.err.splitlines()]
-        assert said[:2] == ["cordoned", "cordoned"]
+def test_several_nodes_are_cordoned_before_one_is_emptied(three):
+    three.apply(deployment("web", 6))
+    three.settle()
+    done = drained(three, "n1", "n2")
+    assert done.code == 0, done.err
+    assert not pods_on(three, "n1")
+    assert not pods_on(three, "n2")
+    # No pod went from one of them to the other.
+    assert {one["landed"] for one in done.report["outcomes"]} == {"n3"}
+    said = [line.split()[2] for line in done.err.splitlines()]
+    assert said[:2] == ["cordoned", "cordoned"]
 
 
 @pytest.mark.parametrize(
@@ -119,39 +109,37 @@ def test_several_nodes_are_cordoned_before_one_is_emptied():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_needs_a_flag_refuses_the_drain_and_nothing_is_changed(made, flag, code):
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(made)
-        cluster.settle()
-        done = drained(cluster, "n1", "n2", without_landing=True)
-        assert done.code == 3
-        assert code in done.codes
-        assert "refused" in done.verdicts.values()
-        assert not is_cordoned(cluster, "n1")
-        assert not is_cordoned(cluster, "n2")
-        assert len(pods_on(cluster, "n1") + pods_on(cluster, "n2")) == 2 - (code == "NoController")
-        more: dict[str, Any] = {flag: True}
-        with_flag = drained(cluster, "n1", "n2", without_landing=True, **more)
-        assert with_flag.code == 0, with_flag.err
+def test_what_needs_a_flag_refuses_the_drain_and_nothing_is_changed(two, made, flag, code):
+    two.apply(made)
+    two.settle()
+    done = drained(two, "n1", "n2", without_landing=True)
+    assert done.code == 3
+    assert code in done.codes
+    assert "refused" in done.verdicts.values()
+    assert not is_cordoned(two, "n1")
+    assert not is_cordoned(two, "n2")
+    assert len(pods_on(two, "n1") + pods_on(two, "n2")) == 2 - (code == "NoController")
+    more: dict[str, Any] = {flag: True}
+    with_flag = drained(two, "n1", "n2", without_landing=True, **more)
+    assert with_flag.code == 0, with_flag.err
 
 
 LLM = deployment("llm", 2, pod_annotations={"pod-group-name": "llm"})
 """Two pods that are a gang."""
 
 
-def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        cluster.apply(LLM)
-        cluster.settle()
-        before = {pod["metadata"]["uid"] for pod in cluster.objects("Pod")}
-        (node, *_) = (pod["spec"]["nodeName"] for pod in cluster.objects("Pod"))
-        done = drained(cluster, node)
-        assert done.code == 0, done.err
-        assert len(done.report["outcomes"]) == 2
-        after = [pod for pod in cluster.objects("Pod") if pod["spec"].get("nodeName")]
-        assert len(after) == 2
-        assert before.isdisjoint(pod["metadata"]["uid"] for pod in after)
-        assert pods_on(cluster, node) == []
+def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too(three):
+    three.apply(LLM)
+    three.settle()
+    before = {pod["metadata"]["uid"] for pod in three.objects("Pod")}
+    (node, *_) = (pod["spec"]["nodeName"] for pod in three.objects("Pod"))
+    done = drained(three, node)
+    assert done.code == 0, done.err
+    assert len(done.report["outcomes"]) == 2
+    after = [pod for pod in three.objects("Pod") if pod["spec"].get("nodeName")]
+    assert len(after) == 2
+    assert before.isdisjoint(pod["metadata"]["uid"] for pod in after)
+    assert pods_on(three, node) == []
 
 
 @pytest.mark.parametrize(("wait", "fate"), [(0.0, "evict"), (60.0, "wait")])
@@ -166,20 +154,19 @@ def test_a_dry_run_checks_batch_that_is_evicted_at_once_as_other_pods(wait, fate
         assert all(bool(pod["landings"]) is (fate == "evict") for pod in pods)
 
 
-def test_a_dry_run_names_the_pods_of_a_gang_on_other_nodes():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        cluster.apply(LLM)
-        cluster.settle()
-        where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.objects("Pod")}
-        (_, goes), (other, stays) = where.items()
-        assert goes != stays
-        table = drained(cluster, goes, dry_run="client", output="table").out
-        assert f"with it default/{other} on {stays} -> " in table
-        (pod,) = drained(cluster, goes, dry_run="client").report["nodes"][0]["pods"]
-        assert [(one["pod"], one["from"]) for one in pod["alsoEvicted"]] == [(other, stays)]
-        assert pod["alsoRestarted"] == []
-        alone = drained(cluster, goes, dry_run="client", evict_gangs=True).report
-        assert alone["nodes"][0]["pods"][0]["alsoEvicted"] == []
+def test_a_dry_run_names_the_pods_of_a_gang_on_other_nodes(three):
+    three.apply(LLM)
+    three.settle()
+    where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in three.objects("Pod")}
+    (_, goes), (other, stays) = where.items()
+    assert goes != stays
+    table = drained(three, goes, dry_run="client", output="table").out
+    assert f"with it default/{other} on {stays} -> " in table
+    (pod,) = drained(three, goes, dry_run="client").report["nodes"][0]["pods"]
+    assert [(one["pod"], one["from"]) for one in pod["alsoEvicted"]] == [(other, stays)]
+    assert pod["alsoRestarted"] == []
+    alone = drained(three, goes, dry_run="client", evict_gangs=True).report
+    assert alone["nodes"][0]["pods"][0]["alsoEvicted"] == []
 
 
 class Withdrawing(io.StringIO):
@@ -195,16 +182,15 @@ class Withdrawing(io.StringIO):
         return super().write(text)
 
 
-def test_a_gang_that_does_not_come_back_is_named_and_is_no_success():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        cluster.apply(LLM)
-        cluster.settle()
-        (node, *_) = (pod["spec"]["nodeName"] for pod in cluster.objects("Pod"))
-        short = ("safety.maxPendingTime=1s",)
-        done = drained(cluster, node, err=Withdrawing(cluster), settings=short, output="table")
-        assert done.code == 4, done.err
-        assert "Empty: all of them." in done.out
-        assert "default: 0 of 2 pods of PodGroup llm have a node again" in done.out
+def test_a_gang_that_does_not_come_back_is_named_and_is_no_success(three):
+    three.apply(LLM)
+    three.settle()
+    (node, *_) = (pod["spec"]["nodeName"] for pod in three.objects("Pod"))
+    short = ("safety.maxPendingTime=1s",)
+    done = drained(three, node, err=Withdrawing(three), settings=short, output="table")
+    assert done.code == 4, done.err
+    assert "Empty: all of them." in done.out
+    assert "default: 0 of 2 pods of PodGroup llm have a node again" in done.out
 
 
 @pytest.mark.parametrize(
@@ -215,15 +201,14 @@ def test_a_gang_that_does_not_come_back_is_named_and_is_no_success():
         ({"maxUnavailable": 2}, 0),
     ],
 )
-def test_a_budget_has_to_let_all_of_a_gang_go_at_once(budget, code):
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(LLM, pdb("llm", {"app": "llm"}, **budget))
-        cluster.settle()
-        done = drained(cluster, "n1")
-        assert done.code == code, done.err
-        if code:
-            assert done.verdicts == {"n1": "never-satisfiable"}
-            assert ", and never more than 1; 2 pods would go at once" in done.out
+def test_a_budget_has_to_let_all_of_a_gang_go_at_once(two, budget, code):
+    two.apply(LLM, pdb("llm", {"app": "llm"}, **budget))
+    two.settle()
+    done = drained(two, "n1")
+    assert done.code == code, done.err
+    if code:
+        assert done.verdicts == {"n1": "never-satisfiable"}
+        assert ", and never more than 1; 2 pods would go at once" in done.out
 
 
 def test_pods_without_room_elsewhere_refuse_the_drain_unless_their_landing_does_not_matter():
@@ -240,13 +225,12 @@ def test_pods_without_room_elsewhere_refuse_the_drain_unless_their_landing_does_
         assert not pods_on(cluster, "n1")
 
 
-def test_a_budget_that_allows_nothing_now_is_waited_for():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        cluster.apply(deployment("web", 3), pdb("web", {"app": "web"}, maxUnavailable=1))
-        cluster.settle()
-        done = drained(cluster, "n1", "n2")
-        assert done.code == 0, done.err
-        assert len(done.report["outcomes"]) == 2
+def test_a_budget_that_allows_nothing_now_is_waited_for(three):
+    three.apply(deployment("web", 3), pdb("web", {"app": "web"}, maxUnavailable=1))
+    three.settle()
+    done = drained(three, "n1", "n2")
+    assert done.code == 0, done.err
+    assert len(done.report["outcomes"]) == 2
 
 
 class Uncordons(io.StringIO):
@@ -276,21 +260,20 @@ def test_pods_in_a_closed_zone_are_waited_for_by_name_and_no_longer_than_asked(o
         assert len(done.report["outcomes"]) == opens
 
 
-def test_batch_pods_are_waited_for_and_never_evicted():
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.cordon(["n2"])
-        cluster.apply(job("sums"), pdb("sums", {"job": "sums"}, minAvailable=65535))
-        cluster.settle()
-        cluster.cordon(["n2"], on=False)
-        cluster.apply(deployment("web", 2))
-        cluster.settle()
-        done = drained(cluster, "n1")
-        assert done.code == 0, done.err
-        assert done.verdicts == {"n1": "waits"}
-        assert "Batch" in done.codes
-        assert {one["pod"].partition("-")[0] for one in done.report["outcomes"]} == {"web"}
-        assert cluster.get("Job", "sums")["status"]["succeeded"] == 1
-        assert not cluster.get("Job", "sums")["status"].get("failed")
+def test_batch_pods_are_waited_for_and_never_evicted(two):
+    two.cordon(["n2"])
+    two.apply(job("sums"), pdb("sums", {"job": "sums"}, minAvailable=65535))
+    two.settle()
+    two.cordon(["n2"], on=False)
+    two.apply(deployment("web", 2))
+    two.settle()
+    done = drained(two, "n1")
+    assert done.code == 0, done.err
+    assert done.verdicts == {"n1": "waits"}
+    assert "Batch" in done.codes
+    assert {one["pod"].partition("-")[0] for one in done.report["outcomes"]} == {"web"}
+    assert two.get("Job", "sums")["status"]["succeeded"] == 1
+    assert not two.get("Job", "sums")["status"].get("failed")
 
 
 def test_batch_that_does_not_end_in_time_is_named_or_evicted_by_order():
@@ -347,43 +330,40 @@ def test_a_cordon_that_was_there_before_is_not_taken_away():
         assert annotation(cluster, name) is None
 
 
-def test_a_dry_run_changes_nothing():
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(deployment("web", 4), pdb("web", {"app": "web"}, minAvailable=1))
-        cluster.settle()
-        for kind in ("client", "server"):
-            done = drained(cluster, "n1", dry_run=kind)
-            assert (done.code, done.verdicts) == (0, {"n1": "drainable"})
-            landings = {
-                landing["node"]
-                for of in done.report["nodes"]
-                for one in of["pods"]
-                for landing in one["landings"]
-            }
-            assert landings == {"n2"}
-        assert not is_cordoned(cluster, "n1")
-        assert pods_on(cluster, "n1")
+def test_a_dry_run_changes_nothing(two):
+    two.apply(deployment("web", 4), pdb("web", {"app": "web"}, minAvailable=1))
+    two.settle()
+    for kind in ("client", "server"):
+        done = drained(two, "n1", dry_run=kind)
+        assert (done.code, done.verdicts) == (0, {"n1": "drainable"})
+        landings = {
+            landing["node"]
+            for of in done.report["nodes"]
+            for one in of["pods"]
+            for landing in one["landings"]
+        }
+        assert landings == {"n2"}
+    assert not is_cordoned(two, "n1")
+    assert pods_on(two, "n1")
 
 
-def test_only_selected_pods_go():
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(deployment("web", 2), deployment("db", 2))
-        cluster.settle()
-        done = drained(cluster, "n1", pod_selector="app=web")
-        assert done.code == 0, done.err
-        left = {name.partition("-")[0] for name in pods_on(cluster, "n1")}
-        assert left == {"db"}
+def test_only_selected_pods_go(two):
+    two.apply(deployment("web", 2), deployment("db", 2))
+    two.settle()
+    done = drained(two, "n1", pod_selector="app=web")
+    assert done.code == 0, done.err
+    left = {name.partition("-")[0] for name in pods_on(two, "n1")}
+    assert left == {"db"}
 
 
-def test_nodes_are_selected_by_labels_and_what_is_wrong_is_said():
-    with embedded_nodes("n1", "n2") as cluster:
-        selected = drained(cluster, selector="kubernetes.io/hostname=n1", dry_run="client")
-        assert selected.verdicts == {"n1": "drainable"}
-        assert drained(cluster, "n9").code == 2
-        assert "no node n9" in drained(cluster, "n9").err
-        assert drained(cluster, selector="pool=x").code == 2
-        assert drained(cluster).code == 2
-        assert drained(cluster, "n1", selector="a=b").code == 2
+def test_nodes_are_selected_by_labels_and_what_is_wrong_is_said(two):
+    selected = drained(two, selector="kubernetes.io/hostname=n1", dry_run="client")
+    assert selected.verdicts == {"n1": "drainable"}
+    assert drained(two, "n9").code == 2
+    assert "no node n9" in drained(two, "n9").err
+    assert drained(two, selector="pool=x").code == 2
+    assert drained(two).code == 2
+    assert drained(two, "n1", selector="a=b").code == 2
 
 
 def test_a_signal_ends_it_in_good_order():
@@ -483,48 +463,45 @@ def test_flags_are_taken_as_kubectl_takes_them(args, given):
     assert {name: context.params[name] for name in given} == given
 
 
-def test_settings_of_flags_reach_the_drain():
-    with embedded_nodes("n1", "n2") as cluster:
-        wrong = drained(cluster, "n1", settings=("no.such=1",))
-        assert wrong.code == 2
-        assert "unknown key" in wrong.err
-        set_ = ["drain", "n1", "--dry-run", "--set", "safety.maxReadyTime=1m"]
-        assert cli([*set_, "--kubeconfig", str(cluster.kubeconfig)]) == 0
+def test_settings_of_flags_reach_the_drain(two):
+    wrong = drained(two, "n1", settings=("no.such=1",))
+    assert wrong.code == 2
+    assert "unknown key" in wrong.err
+    set_ = ["drain", "n1", "--dry-run", "--set", "safety.maxReadyTime=1m"]
+    assert cli([*set_, "--kubeconfig", str(two.kubeconfig)]) == 0
 
 
-def test_a_drain_predicts_by_the_configmap_that_the_policy_names(tmp_path):
+def test_a_drain_predicts_by_the_configmap_that_the_policy_names(two, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "apiVersion: rebalancer/v1\nkind: Policy\n"
         "scheduler: {fromConfig: {configMap: default/scheduler}}\n"
     )
     kind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(
-            deployment("web", 2),
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "scheduler"},
-                "data": {"config.yaml": kind},
-            },
-        )
-        cluster.settle()
-        done = drained(cluster, "n1", policy_path=str(policy))
-        assert (done.code, pods_on(cluster, "n1")) == (0, []), done.err
+    two.apply(
+        deployment("web", 2),
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "scheduler"},
+            "data": {"config.yaml": kind},
+        },
+    )
+    two.settle()
+    done = drained(two, "n1", policy_path=str(policy))
+    assert (done.code, pods_on(two, "n1")) == (0, []), done.err
 
 
 @pytest.mark.parametrize("mode", ["observe", "off", "enforce"])
-def test_what_is_ordered_is_done_whatever_the_mode_of_the_policy(tmp_path, mode):
+def test_what_is_ordered_is_done_whatever_the_mode_of_the_policy(two, tmp_path, mode):
     """The mode says what runs may do by themselves."""
     path = tmp_path / "policy.yaml"
     path.write_text(
         f"apiVersion: rebalancer/v1\nkind: Policy\nmode: {mode}\nstrategies: {{taints: {{}}}}\n"
     )
-    with embedded_nodes("n1", "n2") as cluster:
-        cluster.apply(deployment("web", 2))
-        cluster.settle()
-        done = drained(cluster, "n1", policy_path=str(path))
-        assert done.code == 0, done.err
-        assert is_cordoned(cluster, "n1")
-        assert pods_on(cluster, "n1") == []
+    two.apply(deployment("web", 2))
+    two.settle()
+    done = drained(two, "n1", policy_path=str(path))
+    assert done.code == 0, done.err
+    assert is_cordoned(two, "n1")
+    assert pods_on(two, "n1") == []

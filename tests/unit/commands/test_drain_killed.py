@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, job, pdb
 from tests.support.clocks import Once
 from tests.support.killing import Killed, Killing
@@ -16,11 +15,6 @@ from tests.unit.commands.draining import drained, is_cordoned, pods_on
 OLD = ("n1", "n2")
 # The threads of a process that was killed end, too.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "_PAUSE", 0.2)
 
 
 def annotation(cluster, node):

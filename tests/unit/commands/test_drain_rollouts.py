@@ -8,9 +8,8 @@ from rebalancer.embedded.apiserver.kinds import is_ready
 from rebalancer.embedded.controllers.nodes import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import command as node_command
-from rebalancer.machines.drain import draining
 from rebalancer.machines.drain.preflight import ask_server
-from rebalancer.testing.objects import deployment, pdb, statefulset
+from rebalancer.testing.objects import deployment, pdb
 from tests.support.clocks import LeapingClock, Once
 from tests.support.worlds import embedded_nodes, rolling_update
 from tests.unit.commands.draining import drain_until_done, drained, pods_on
@@ -19,11 +18,6 @@ from tests.unit.commands.ready import ReadyPods, let_be_ready
 RESTART = ("method.unevictable=restart",)
 # The threads of a process that was killed end, too.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "_PAUSE", 0.2)
 
 
 def rolling(replicas=3, name="web", surge=1, unavailable=0, **more):
@@ -62,163 +56,78 @@ def unready(cluster):
     return [pod["metadata"]["name"] for pod in pods if not is_ready(pod)]
 
 
-def test_all_its_pods_are_replaced_once_and_none_is_missing_meanwhile():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        start(cluster, rolling(), closed(), on=("n1", "n2"))
-        elsewhere = set(pods_on(cluster, "n2"))
-        assert elsewhere
-        refused = drained(cluster, "n1")
-        assert refused.verdicts == {"n1": "never-satisfiable"}
-        seen = ReadyPods(cluster, "web")
-        done = drained(cluster, "n1", settings=RESTART)
-        assert (done.code, done.verdicts) == (0, {"n1": "drainable"}), done.err
-        assert [one["outcome"] for one in done.report["outcomes"]] == ["restarted"] * 3
-        assert elsewhere <= {one["pod"] for one in done.report["outcomes"]}
-        assert all(one["landed"] in ("n2", "n3") for one in done.report["outcomes"])
-        assert seen.least == {"web": 3}
-        assert not pods_on(cluster, "n1")
-        assert len(sets_of(cluster)) == 2
+def test_a_dry_run_names_the_pods_elsewhere_and_changes_nothing(three):
+    start(three, rolling(), closed(), on=("n1", "n2"))
+    (other, *_) = pods_on(three, "n2")
+    text = drained(three, "n1", settings=RESTART, dry_run="client", output="table").out
+    assert (
+        "; by a restart of its rollout, which moves all pods of Deployment/default/web in turn,"
+        " never fewer of them Ready" in text
+    )
+    assert f"with it default/{other} on n2 -> " in text
+    for dry_run in ("client", "server"):
+        report = drained(three, "n1", settings=RESTART, dry_run=dry_run).report
+        pods = report["nodes"][0]["pods"]
+        assert {pod["method"] for pod in pods} == {"restart"}
+        also = {one["pod"]: one["from"] for pod in pods for one in pod["alsoRestarted"]}
+        assert also == dict.fromkeys(pods_on(three, "n2"), "n2")
+        assert (report["exitCode"], report["nodes"][0]["verdict"]) == (0, "drainable")
+    assert restarts(three) is None
 
 
-def test_a_dry_run_names_the_pods_elsewhere_and_changes_nothing():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        start(cluster, rolling(), closed(), on=("n1", "n2"))
-        (other, *_) = pods_on(cluster, "n2")
-        text = drained(cluster, "n1", settings=RESTART, dry_run="client", output="table").out
-        assert (
-            "; by a restart of its rollout, which moves all pods of Deployment/default/web in turn,"
-            " never fewer of them Ready" in text
-        )
-        assert f"with it default/{other} on n2 -> " in text
-        for dry_run in ("client", "server"):
-            report = drained(cluster, "n1", settings=RESTART, dry_run=dry_run).report
-            pods = report["nodes"][0]["pods"]
-            assert {pod["method"] for pod in pods} == {"restart"}
-            also = {one["pod"]: one["from"] for pod in pods for one in pod["alsoRestarted"]}
-            assert also == dict.fromkeys(pods_on(cluster, "n2"), "n2")
-            assert (report["exitCode"], report["nodes"][0]["verdict"]) == (0, "drainable")
-        assert restarts(cluster) is None
-
-
-def test_what_a_restart_would_leave_with_fewer_pods_is_refused_and_says_why():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        start(
-            cluster,
-            statefulset("db", 2),
-            pdb("db", {"app": "db"}, minAvailable=2),
-            rolling(2, "some", 1, 1),
-            closed("some"),
-        )
-        done = drained(cluster, "n1", settings=RESTART)
-        assert (done.code, done.verdicts) == (3, {"n1": "never-satisfiable"})
-        said = {pod["owner"]: pod["message"] for pod in done.report["nodes"][0]["pods"]}
-        assert said["StatefulSet/default/db"].endswith(
-            "not by a restart either: StatefulSet/default/db: the rolling update of a StatefulSet ends each pod before it creates the next"
-        )
-        assert said["Deployment/default/some"].endswith(
-            "its maxUnavailable of 1 lets 1 of 2 old pods go first"
-        )
-        assert restarts(cluster, "some") is None
-
-
-def test_a_pod_elsewhere_that_only_a_flag_lets_go_keeps_the_rollout_from_being_restarted():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        web = rolling()
-        web["spec"]["template"]["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
-        start(cluster, web, closed(), on=("n1", "n2"))
-        done = drained(cluster, "n1", settings=RESTART)
-        assert (done.code, done.verdicts) == (3, {"n1": "refused"})
-        assert drained(cluster, "n1", settings=RESTART, delete_emptydir_data=True).code == 0
-
-
-def test_a_rollout_that_could_never_end_is_not_begun():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        apart = {
-            "podAntiAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [
-                    {
-                        "topologyKey": "kubernetes.io/hostname",
-                        "labelSelector": {"matchLabels": {"app": "web"}},
-                    }
-                ]
-            }
-        }
-        start(cluster, rolling(3, affinity=apart), closed(), on=("n1", "n2", "n3"))
-        done = drained(cluster, "n1", settings=RESTART)
-        assert (done.code, done.verdicts) == (3, {"n1": "no-room"})
-        assert "its rollout might never end" in done.out
-        assert restarts(cluster) is None
+def test_a_pod_elsewhere_that_only_a_flag_lets_go_keeps_the_rollout_from_being_restarted(three):
+    web = rolling()
+    web["spec"]["template"]["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
+    start(three, web, closed(), on=("n1", "n2"))
+    done = drained(three, "n1", settings=RESTART)
+    assert (done.code, done.verdicts) == (3, {"n1": "refused"})
+    assert drained(three, "n1", settings=RESTART, delete_emptydir_data=True).code == 0
 
 
 @pytest.mark.parametrize("more", [{"paused": True}, {"replicas": 4}])
-def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatch):
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        start(cluster, rolling(), closed())
+def test_the_server_is_asked_about_the_deployment_as_it_is_then(three, more, monkeypatch):
+    start(three, rolling(), closed())
 
-        def changed(client, snapshot, checks):
-            web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
-            cluster.apply({**web, "spec": more})
-            cluster.settle()
-            return ask_server(client, snapshot, checks)
+    def changed(client, snapshot, checks):
+        web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+        three.apply({**web, "spec": more})
+        three.settle()
+        return ask_server(client, snapshot, checks)
 
-        monkeypatch.setattr(node_command, "ask_server", changed)
-        done = drained(cluster, "n1", settings=RESTART, dry_run="server")
-        assert (done.verdicts, done.codes) == ({"n1": "blocked"}, {"CannotSurge"})
-        assert restarts(cluster) is None
-
-
-def test_a_foreign_rollout_is_awaited_and_nothing_evicted_meanwhile():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        lame = rolling(2)
-        start(cluster, lame, closed())
-        stuck = rolling(2, pod_annotations={NEVER_READY: "true"})
-        cluster.apply(stuck)
-        cluster.settle()
-        seen = ReadyPods(cluster, "web")
-        err = io.StringIO()
-        over = LeapingClock(Once(lambda: "stays until its rollout" in err.getvalue()))
-        done = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over, err=err)
-        assert (done.code, done.verdicts, done.codes) == (4, {"n1": "waits"}, {"Rollout"})
-        assert (done.report["outcomes"], restarts(cluster)) == ([], None)
-        # Once it is mended the rollout that was under way has emptied the node, and none is restarted.
-        for _ in range(2):
-            for name in unready(cluster):
-                let_be_ready(cluster, name)
-        done = drained(cluster, "n1", settings=RESTART)
-        assert (done.code, restarts(cluster)) == (0, None)
-        assert seen.least == {"web": 2}
+    monkeypatch.setattr(node_command, "ask_server", changed)
+    done = drained(three, "n1", settings=RESTART, dry_run="server")
+    assert (done.verdicts, done.codes) == ({"n1": "blocked"}, {"CannotSurge"})
+    assert restarts(three) is None
 
 
-def test_new_pods_that_do_not_become_ready_leave_all_old_ones_where_they_serve():
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        lame = rolling(2, pod_annotations={NEVER_READY: "true"})
-        start(cluster, lame)
-        for name in pods_on(cluster, "n1"):
-            let_be_ready(cluster, name)
-        cluster.apply(closed())
-        cluster.settle()
-        old = set(pods_on(cluster, "n1"))
-        seen = ReadyPods(cluster, "web")
-        over = LeapingClock(Once(lambda: restarts(cluster) is not None))
-        done = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over)
-        assert (done.code, "deadline has passed" in done.report["ended"]) == (4, True)
-        assert set(pods_on(cluster, "n1")) == old
-        first = restarts(cluster)
-        err = io.StringIO()
-        over = LeapingClock(Once(lambda: "stays until its rollout" in err.getvalue()))
-        again = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over, err=err)
-        assert (again.code, again.report["outcomes"], restarts(cluster)) == (4, [], first)
-        assert seen.least == {"web": 2}
+def test_a_foreign_rollout_is_awaited_and_nothing_evicted_meanwhile(three):
+    lame = rolling(2)
+    start(three, lame, closed())
+    stuck = rolling(2, pod_annotations={NEVER_READY: "true"})
+    three.apply(stuck)
+    three.settle()
+    seen = ReadyPods(three, "web")
+    err = io.StringIO()
+    over = LeapingClock(Once(lambda: "stays until its rollout" in err.getvalue()))
+    done = drained(three, "n1", settings=RESTART, timeout=600.0, clock=over, err=err)
+    assert (done.code, done.verdicts, done.codes) == (4, {"n1": "waits"}, {"Rollout"})
+    assert (done.report["outcomes"], restarts(three)) == ([], None)
+    # Once it is mended the rollout that was under way has emptied the node, and none is restarted.
+    for _ in range(2):
+        for name in unready(three):
+            let_be_ready(three, name)
+    done = drained(three, "n1", settings=RESTART)
+    assert (done.code, restarts(three)) == (0, None)
+    assert seen.least == {"web": 2}
 
 
-def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkeypatch):
-    with embedded_nodes("n1", "n2", "n3") as cluster:
-        start(cluster, rolling(), closed(), on=("n1", "n2"))
-        seen = ReadyPods(cluster, "web")
-        drain_until_done(monkeypatch, cluster, "n1", settings=RESTART, timeout=600.0)
-        assert len(sets_of(cluster)) == 2
-        assert not pods_on(cluster, "n1")
-        assert seen.least == {"web": 3}
+def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(three, monkeypatch):
+    start(three, rolling(), closed(), on=("n1", "n2"))
+    seen = ReadyPods(three, "web")
+    drain_until_done(monkeypatch, three, "n1", settings=RESTART, timeout=600.0)
+    assert len(sets_of(three)) == 2
+    assert not pods_on(three, "n1")
+    assert seen.least == {"web": 3}
 
 
 def test_without_a_landing_it_is_restarted_once_by_order_and_serves_until_there_is_room():

@@ -90,10 +90,7 @@ def test_the_plan_for_the_pod_is_reported_and_the_json_says_what_it_is(explain):
 
 @pytest.mark.parametrize(
     ("what", "name", "kind"),
-    [
-        ("node", "n-a", "NodeExplanation"),
-        ("workload", "default/web", "WorkloadExplanation"),
-    ],
+    [("node", "n-a", "NodeExplanation"), ("workload", "default/web", "WorkloadExplanation")],
 )
 def test_nodes_and_workloads_report_the_plan_that_a_run_makes(cluster, what, name, kind):
     report = json.loads(called("run", cluster, "-o", "json").stdout)

@@ -41,7 +41,7 @@ def help_of_all() -> str:
     return "\n".join(texts)
 
 
-def test_the_help_of_every_command_is_that_of_the_file() -> None:
+def test_the_help_of_every_command_is_that_of_the_file():
     # In a process of its own: click keeps the flag --help as a command was first asked for it.
     done = subprocess.run(
         [sys.executable, "-m", __name__, "-"], capture_output=True, text=True, check=True
@@ -50,7 +50,7 @@ def test_the_help_of_every_command_is_that_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("path", _paths(main), ids=" ".join)
-def test_examples_take_only_options_that_stand_above_them(path: tuple[str, ...]) -> None:
+def test_examples_take_only_options_that_stand_above_them(path):
     text = CliRunner().invoke(main, [*path, "--help"], prog_name="rebalancer").output
     above, _, below = text.partition("\n  Examples:\n")
     command = f"rebalancer {' '.join(path)} "

@@ -44,11 +44,7 @@ def report_on(run):
 
 @pytest.mark.parametrize(
     ("objects", "says"),
-    [
-        ([], "has no nodes and no pods"),
-        (FINE, "has no nodes"),
-        (NODES, "has no pods"),
-    ],
+    [([], "has no nodes and no pods"), (FINE, "has no nodes"), (NODES, "has no pods")],
     ids=["empty", "pods only", "nodes only"],
 )
 @pytest.mark.parametrize("command", [("run",), ("simulate",), ("explain", "node", "n-a")])

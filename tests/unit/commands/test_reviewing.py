@@ -248,10 +248,7 @@ def test_the_cost_is_the_clusters_and_not_the_files():
         web = workload("web", ["n0", "n0"], spec=apart("web", weight=10), **more)
         return [node("n0", "a"), node("n1", "b"), *web]
 
-    strict = {
-        "strategies": ["anti-affinity"],
-        "settings": Settings(eagerness=Eagerness.CAREFUL),
-    }
+    strict = {"strategies": ["anti-affinity"], "settings": Settings(eagerness=Eagerness.CAREFUL)}
     [move] = moves_of(two(), **strict)
     [(status, why)] = fates(
         reviewed([replace(move, cost=1e-9)], two(priority=1_000_000_000), **strict)

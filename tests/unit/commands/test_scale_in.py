@@ -17,7 +17,7 @@ from rebalancer.testing.objects import deployment, pdb, require_apart
 from rebalancer.wire.marks import SCALE_IN
 from tests.unit.commands.embedded import Runner
 from tests.unit.commands.ready import ReadyPods
-from tests.unit.commands.scaling import TICK, OurClock, grounded
+from tests.unit.commands.scaling import TICK, OurClock, fill, grounded, tick_until
 from tests.unit.commands.serving import serving, soon
 
 _HALF = {"cpu": "500m", "memory": "512Mi"}
@@ -28,88 +28,61 @@ def _web(ground, replicas, **more):
     ground.cluster.settle()
 
 
-def _full(ground, *names):
-    """Fill these nodes, so that they stay."""
-    for name in names:
-        ground.cluster.apply(
-            deployment(f"pad-{name}", 1, cpu="1500m", nodeSelector={"kubernetes.io/hostname": name})
-        )
-    ground.cluster.settle()
-
-
-def _until(ground, code, node, limit=20):
-    """Tick until this is done to a node; return how many ticks that took."""
-    for number in range(1, limit + 1):
-        if any(act[:2] == (code, node) for act in ground.tick()):
-            return number
-    raise AssertionError(f"{code} did not come for {node}: {ground.report['machines']}")
-
-
-def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert ground.tick() == [("Unneeded", "n2", "done")]
-        for _ in range(4):
-            assert ground.tick() == [("Unneeded", "n2", "waits")]
-            assert ground.is_open("n2")
-        assert ground.tick() == [("DrainStarted", "n2", "done"), ("Draining", "n2", "waits")]
-        assert ground.closed("n2")
-        assert ground.stated("n2")["cordoned"]
-        assert ground.tick() == [("Terminated", "n2", "done")]
-        assert (ground.pool.ended, ground.pool.group.desired) == (["n2"], 1)
-        assert (ground.tick(), ground.nodes) == ([], ["n1"])
-
-
-def test_it_must_have_lasted_without_a_break(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        for _ in range(4):
-            ground.tick()
-        _web(ground, 3)  # too much is requested
-        assert ("NeededAgain", "n2", "done") in ground.tick()
-        _web(ground, 0)
-        assert ground.tick() == [("Unneeded", "n2", "done")]
-
-
-def test_a_provider_that_cannot_be_asked_breaks_nothing_off(tmp_path, monkeypatch):
-    """A look that failed says nothing: what stands on nodes stays, as Cluster Autoscaler keeps it over a loop that failed."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        ground.tick()
-        with monkeypatch.context() as patch:
-
-            def refuse(_):
-                raise ProviderError("no credentials")
-
-            patch.setattr(ground.pool, "groups", refuse)
-            ground.cluster.advance(TICK)
-            code, report = ground.run()
-        assert code == 4
-        assert report["warnings"] == ["nothing is done to machines: no credentials"]
-        for _ in range(3):
-            ground.tick()
-        assert ground.tick()[0] == ("DrainStarted", "n2", "done")
-
-
-def test_after_a_long_pause_of_the_runs_it_must_last_again(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        ground.tick()
-        assert ground.tick(3600.0) == [("Unneeded", "n2", "done")]
+def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(ground):
+    assert ground.tick() == [("Unneeded", "n2", "done")]
+    for _ in range(4):
+        assert ground.tick() == [("Unneeded", "n2", "waits")]
         assert ground.is_open("n2")
+    assert ground.tick() == [("DrainStarted", "n2", "done"), ("Draining", "n2", "waits")]
+    assert ground.closed("n2")
+    assert ground.stated("n2")["cordoned"]
+    assert ground.tick() == [("Terminated", "n2", "done")]
+    assert (ground.pool.ended, ground.pool.group.desired) == (["n2"], 1)
+    assert (ground.tick(), ground.nodes) == ([], ["n1"])
 
 
-def test_a_process_that_starts_again_goes_on_with_the_nodes_that_are_closed(tmp_path, monkeypatch):
+def test_it_must_have_lasted_without_a_break(ground):
+    for _ in range(4):
+        ground.tick()
+    _web(ground, 3)  # too much is requested
+    assert ("NeededAgain", "n2", "done") in ground.tick()
+    _web(ground, 0)
+    assert ground.tick() == [("Unneeded", "n2", "done")]
+
+
+def test_a_provider_that_cannot_be_asked_breaks_nothing_off(ground, monkeypatch):
+    """A look that failed says nothing: what stands on nodes stays, as Cluster Autoscaler keeps it over a loop that failed."""
+    ground.tick()
+    with monkeypatch.context() as patch:
+
+        def refuse(_):
+            raise ProviderError("no credentials")
+
+        patch.setattr(ground.pool, "groups", refuse)
+        ground.cluster.advance(TICK)
+        code, report = ground.run()
+    assert code == 4
+    assert report["warnings"] == ["nothing is done to machines: no credentials"]
+    for _ in range(3):
+        ground.tick()
+    assert ground.tick()[0] == ("DrainStarted", "n2", "done")
+
+
+def test_after_a_long_pause_of_the_runs_it_must_last_again(ground):
+    ground.tick()
+    assert ground.tick(3600.0) == [("Unneeded", "n2", "done")]
+    assert ground.is_open("n2")
+
+
+def test_a_process_that_starts_again_goes_on_with_the_nodes_that_are_closed(ground):
     """Since when others are unneeded it does not know: that begins again, as with Cluster Autoscaler."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        for _ in range(4):
-            ground.tick()
-        ground.runner.restart()
-        assert ground.tick() == [("Unneeded", "n2", "done")]
-        assert _until(ground, "DrainStarted", "n2") == 5
-        ground.runner.restart()
-        assert ground.tick() == [("Terminated", "n2", "done")]
+    for _ in range(4):
+        ground.tick()
+    ground.runner.restart()
+    assert ground.tick() == [("Unneeded", "n2", "done")]
+    assert tick_until(ground, "DrainStarted", "n2") == 5
+    ground.runner.restart()
+    assert ground.tick() == [("Terminated", "n2", "done")]
 
 
 def _pads(ground):
@@ -177,7 +150,7 @@ def _pods(ground, node, name):
 
 def test_the_empty_ones_go_first_and_of_the_others_one_at_a_time(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 6, low=1, options="atOnce: 4") as ground:
-        _full(ground, "n1")
+        fill(ground, "n1")
         for name in ("n2", "n3", "n4"):
             _web_on(ground, name, 1, name=f"on-{name}", cpu="100m")
         acts: list[tuple[str, str, str]] = []
@@ -203,44 +176,36 @@ def test_never_below_the_minimum_also_if_that_is_raised_meanwhile(tmp_path, monk
         assert all(ground.is_open(name) for name in ground.nodes)
 
 
-def test_a_node_that_is_needed_again_is_opened(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
-        ground.cluster.settle()
-        assert ("Cancelled", "n2", "done") in ground.tick()
-        assert ground.is_open("n2")
-        assert ground.state("n2") is None
-        assert ground.ready("new") == 1
+def test_a_node_that_is_needed_again_is_opened(going):
+    going.cluster.apply(deployment("new", 1, cpu="1500m"))
+    going.cluster.settle()
+    assert ("Cancelled", "n2", "done") in going.tick()
+    assert going.is_open("n2")
+    assert going.state("n2") is None
+    assert going.ready("new") == 1
 
 
-def test_a_cordon_that_was_there_before_stays(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        ground.cluster.cordon(["n2"])
-        assert _until(ground, "DrainStarted", "n2")
-        assert not ground.stated("n2").get("cordoned", False)
-        ground.pool.refuses = "autoscaling:TerminateInstanceInAutoScalingGroup: AccessDenied: no"
-        assert _until(ground, "Failed", "n2")
-        spec = ground.cluster.get("Node", "n2")["spec"]
-        assert spec["unschedulable"]
-        assert "rebalancer" not in str(spec.get("taints"))
+def test_a_cordon_that_was_there_before_stays(ground):
+    ground.cluster.cordon(["n2"])
+    assert tick_until(ground, "DrainStarted", "n2")
+    assert not ground.stated("n2").get("cordoned", False)
+    ground.pool.refuses = "autoscaling:TerminateInstanceInAutoScalingGroup: AccessDenied: no"
+    assert tick_until(ground, "Failed", "n2")
+    spec = ground.cluster.get("Node", "n2")["spec"]
+    assert spec["unschedulable"]
+    assert "rebalancer" not in str(spec.get("taints"))
 
 
-def test_a_node_that_a_person_uncordons_is_left_to_them(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        ground.cluster.cordon(["n2"], on=False)
-        assert ("Cancelled", "n2", "done") in ground.tick()
-        assert ground.is_open("n2")
-        assert ground.pool.ended == []
+def test_a_node_that_a_person_uncordons_is_left_to_them(going):
+    going.cluster.cordon(["n2"], on=False)
+    assert ("Cancelled", "n2", "done") in going.tick()
+    assert going.is_open("n2")
+    assert going.pool.ended == []
 
 
 def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 3, low=1, options="atOnce: 1") as ground:
-        _full(ground, "n1")
+        fill(ground, "n1")
         first = ("n2", "n3")
         taken = None
         while taken is None:
@@ -260,7 +225,7 @@ def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_pa
 def test_a_node_that_fails_again_and_again_is_closed_ever_more_rarely(tmp_path, monkeypatch):
     """Agents of DaemonSets that roll out meanwhile do not tolerate the taint."""
     with grounded(tmp_path, monkeypatch, 2, low=0, options="unneededFor: 4m") as ground:
-        _full(ground, "n1")
+        fill(ground, "n1")
         ground.pool.refuses = "AccessDenied: no"
         failed = [
             number * TICK / 60
@@ -338,22 +303,20 @@ def _labelled(ground, name):
 
 
 @pytest.mark.parametrize("theirs", [False, True])
-def test_load_balancers_are_told_before_the_machine_ends(tmp_path, monkeypatch, theirs):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        if theirs:
-            _amend(ground, "n2", labels={EXCLUDE: "true"})
-        assert _until(ground, "DrainStarted", "n2")
-        assert _labelled(ground, "n2")
-        # The scheduler has had its time, load balancers have not.
-        assert ground.tick(10.0)[-1] == (
-            ("Terminated", "n2", "done") if theirs else ("Draining", "n2", "waits")
-        )
-        if not theirs:
-            ground.cluster.apply(deployment("new", 1, cpu="1500m"))
-            ground.cluster.settle()
-            assert ("Cancelled", "n2", "done") in ground.tick()
-            assert not _labelled(ground, "n2")
+def test_load_balancers_are_told_before_the_machine_ends(ground, theirs):
+    if theirs:
+        _amend(ground, "n2", labels={EXCLUDE: "true"})
+    assert tick_until(ground, "DrainStarted", "n2")
+    assert _labelled(ground, "n2")
+    # The scheduler has had its time, load balancers have not.
+    assert ground.tick(10.0)[-1] == (
+        ("Terminated", "n2", "done") if theirs else ("Draining", "n2", "waits")
+    )
+    if not theirs:
+        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
+        ground.cluster.settle()
+        assert ("Cancelled", "n2", "done") in ground.tick()
+        assert not _labelled(ground, "n2")
 
 
 def _amend(ground, name, **metadata):
@@ -368,11 +331,7 @@ def _detach(ground, name, volume, *, stands):
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
         "metadata": {"name": volume},
-        "spec": {
-            "attacher": "x",
-            "nodeName": name,
-            "source": {"persistentVolumeName": volume},
-        },
+        "spec": {"attacher": "x", "nodeName": name, "source": {"persistentVolumeName": volume}},
     }
     if stands:
         ground.cluster.apply(attachment)
@@ -389,36 +348,33 @@ def _detach(ground, name, volume, *, stands):
         ("a volume that is detached", False),
     ],
 )
-def test_an_empty_node_is_waited_for_two_minutes_at_most(tmp_path, monkeypatch, why, goes):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        key = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
+def test_an_empty_node_is_waited_for_two_minutes_at_most(going, why, goes):
+    key = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
+    if why == "an annotation":
+        _amend(going, "n2", annotations={key: "sends its last logs"})
+    elif why == "a volume":
+        _attach(going, "n2", [{"name": "kubernetes.io/csi/x^vol-1", "devicePath": ""}])
+    else:
+        _detach(going, "n1", "vol-2", stands=True)
+        _detach(going, "n2", "vol-1", stands=True)
+    assert going.tick(20.0) == [("Draining", "n2", "done")]
+    said = going.report["machines"][0]["message"]
+    assert said.startswith("it is empty, and ")
+    assert (key in said) or ("vol-1" in said)
+    if goes:
         if why == "an annotation":
-            _amend(ground, "n2", annotations={key: "sends its last logs"})
+            _amend(going, "n2", annotations={key: None})
         elif why == "a volume":
-            _attach(ground, "n2", [{"name": "kubernetes.io/csi/x^vol-1", "devicePath": ""}])
+            _attach(going, "n2", [])
         else:
-            _detach(ground, "n1", "vol-2", stands=True)
-            _detach(ground, "n2", "vol-1", stands=True)
-        assert ground.tick(20.0) == [("Draining", "n2", "done")]
-        said = ground.report["machines"][0]["message"]
-        assert said.startswith("it is empty, and ")
-        assert (key in said) or ("vol-1" in said)
-        if goes:
-            if why == "an annotation":
-                _amend(ground, "n2", annotations={key: None})
-            elif why == "a volume":
-                _attach(ground, "n2", [])
-            else:
-                _detach(ground, "n2", "vol-1", stands=False)
-            assert ground.tick(20.0) == [("Terminated", "n2", "done")]
-            assert "although" not in ground.report["machines"][0]["message"]
-        else:
-            assert ground.tick(60.0) == [("Draining", "n2", "waits")]
-            assert ground.tick(60.0) == [("Terminated", "n2", "done")]
-            named = said.removeprefix("it is empty, and ")
-            assert f", although {named} after 120 s" in ground.report["machines"][0]["message"]
+            _detach(going, "n2", "vol-1", stands=False)
+        assert going.tick(20.0) == [("Terminated", "n2", "done")]
+        assert "although" not in going.report["machines"][0]["message"]
+    else:
+        assert going.tick(60.0) == [("Draining", "n2", "waits")]
+        assert going.tick(60.0) == [("Terminated", "n2", "done")]
+        named = said.removeprefix("it is empty, and ")
+        assert f", although {named} after 120 s" in going.report["machines"][0]["message"]
 
 
 def _attach(ground, name, volumes):
@@ -429,42 +385,32 @@ def _attach(ground, name, volumes):
 _CLOSED: Any = {"settings": ("strategies.scale-in.windows=[{allow: '0 0 1 1 *', for: 1m}]",)}
 
 
-def test_a_leaving_node_is_given_back_while_scale_in_is_suspended(tmp_path, monkeypatch):
+def test_a_leaving_node_is_given_back_while_scale_in_is_suspended(going):
     """To give capacity back takes none away: it does not wait for a window, nor for a zone that is lost."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
-        ground.cluster.settle()
-        assert ground.tick(**_CLOSED, dry_run=True)[0] == ("Cancelled", "n2", "planned")
-        assert ground.closed("n2")
-        assert ("Cancelled", "n2", "done") in ground.tick(**_CLOSED)
-        assert ground.is_open("n2")
-        assert ground.ready("new") == 1
+    going.cluster.apply(deployment("new", 1, cpu="1500m"))
+    going.cluster.settle()
+    assert going.tick(**_CLOSED, dry_run=True)[0] == ("Cancelled", "n2", "planned")
+    assert going.closed("n2")
+    assert ("Cancelled", "n2", "done") in going.tick(**_CLOSED)
+    assert going.is_open("n2")
+    assert going.ready("new") == 1
 
 
-def test_a_node_that_is_not_needed_is_given_back_once_its_window_is_closed_for_long(
-    tmp_path, monkeypatch
-):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        seen = [ground.tick(**_CLOSED)[-1] for _ in range(8)]
-        assert seen[0] == ("Draining", "n2", "planned")
-        assert ("Cancelled", "n2", "done") in seen
-        assert (ground.is_open("n2"), ground.pool.ended) == (True, [])
+def test_a_node_that_is_not_needed_is_given_back_once_its_window_is_closed_for_long(going):
+    seen = [going.tick(**_CLOSED)[-1] for _ in range(8)]
+    assert seen[0] == ("Draining", "n2", "planned")
+    assert ("Cancelled", "n2", "done") in seen
+    assert (going.is_open("n2"), going.pool.ended) == (True, [])
 
 
-def test_nothing_goes_while_a_node_has_just_joined(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        for _ in range(4):
-            ground.tick()
-        ground.pool.set_size(ground.pool.group, 3)
+def test_nothing_goes_while_a_node_has_just_joined(ground):
+    for _ in range(4):
         ground.tick()
-        assert ("InCooldown", "n2", "waits") in ground.tick()
-        assert "has joined less than 10m ago" in str(ground.report["machines"])
-        assert _until(ground, "DrainStarted", "n2") == 4
+    ground.pool.set_size(ground.pool.group, 3)
+    ground.tick()
+    assert ("InCooldown", "n2", "waits") in ground.tick()
+    assert "has joined less than 10m ago" in str(ground.report["machines"])
+    assert tick_until(ground, "DrainStarted", "n2") == 4
 
 
 @pytest.mark.parametrize(
@@ -479,37 +425,29 @@ def test_nothing_goes_while_a_node_has_just_joined(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_advice_changes_nothing_and_says_why(tmp_path, monkeypatch, how, why):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        before = ground.cluster.get("Node", "n2")["metadata"]["resourceVersion"]
-        assert ground.tick(**how) == [("Unneeded", "n2", "planned")]
-        assert why in ground.report["machines"][0]["message"]
-        assert ground.cluster.get("Node", "n2")["metadata"]["resourceVersion"] == before
+def test_advice_changes_nothing_and_says_why(ground, how, why):
+    before = ground.cluster.get("Node", "n2")["metadata"]["resourceVersion"]
+    assert ground.tick(**how) == [("Unneeded", "n2", "planned")]
+    assert why in ground.report["machines"][0]["message"]
+    assert ground.cluster.get("Node", "n2")["metadata"]["resourceVersion"] == before
 
 
-def test_beside_another_autoscaler_it_is_advice(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        labels = {"app": "cluster-autoscaler"}
-        theirs = deployment("cluster-autoscaler", 1, labels=labels, cpu="10m")
-        # A tenant's pod of that name is none.
-        ground.cluster.apply(theirs)
-        ground.cluster.settle()
-        assert {act[2] for act in ground.tick(dry_run=True)} == {"planned"}
-        assert "a dry run changes nothing" in ground.report["machines"][0]["message"]
-        theirs["metadata"]["namespace"] = "kube-system"
-        ground.cluster.apply(theirs)
-        ground.cluster.settle()
-        assert {act[2] for act in ground.tick()} == {"planned"}
-        assert "Cluster Autoscaler runs here" in ground.report["machines"][0]["message"]
-        assert "scale-in does nothing to machines: Cluster Autoscaler" in str(
-            ground.report["warnings"]
-        )
-        assert all(ground.state(name) is None for name in ground.nodes)
-        assert "done" in {
-            act[2] for act in ground.tick(settings=("capacity.besideAutoscaler=act",))
-        }
+def test_beside_another_autoscaler_it_is_advice(ground):
+    labels = {"app": "cluster-autoscaler"}
+    theirs = deployment("cluster-autoscaler", 1, labels=labels, cpu="10m")
+    # A tenant's pod of that name is none.
+    ground.cluster.apply(theirs)
+    ground.cluster.settle()
+    assert {act[2] for act in ground.tick(dry_run=True)} == {"planned"}
+    assert "a dry run changes nothing" in ground.report["machines"][0]["message"]
+    theirs["metadata"]["namespace"] = "kube-system"
+    ground.cluster.apply(theirs)
+    ground.cluster.settle()
+    assert {act[2] for act in ground.tick()} == {"planned"}
+    assert "Cluster Autoscaler runs here" in ground.report["machines"][0]["message"]
+    assert "scale-in does nothing to machines: Cluster Autoscaler" in str(ground.report["warnings"])
+    assert all(ground.state(name) is None for name in ground.nodes)
+    assert "done" in {act[2] for act in ground.tick(settings=("capacity.besideAutoscaler=act",))}
 
 
 def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):
@@ -527,26 +465,22 @@ def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):
         assert dry["machines"][0]["code"] == "DrainStarted"
 
 
-def test_a_single_run_is_refused_before_anything_is_done(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        alone = Runner(ground.cluster, tmp_path, ground.policy, OurClock(ground.cluster))
-        with pytest.raises(
-            PolicyError, match="scale-in ends machines, which only `rebalancer serve`"
-        ):
-            alone()
-        # What is only looked at is shown, and a plan that was reviewed is about pods.
-        code, report = alone(dry_run=True)
-        assert (code, [act["code"] for act in report["machines"]]) == (0, ["Unneeded"])
-        code, report = alone(plan_path=alone.written(report))
-        assert (code, report["machines"]) == (0, [])
+def test_a_single_run_is_refused_before_anything_is_done(ground, tmp_path):
+    alone = Runner(ground.cluster, tmp_path, ground.policy, OurClock(ground.cluster))
+    with pytest.raises(PolicyError, match="scale-in ends machines, which only `rebalancer serve`"):
+        alone()
+    # What is only looked at is shown, and a plan that was reviewed is about pods.
+    code, report = alone(dry_run=True)
+    assert (code, [act["code"] for act in report["machines"]]) == (0, ["Unneeded"])
+    code, report = alone(plan_path=alone.written(report))
+    assert (code, report["machines"]) == (0, [])
 
 
 def test_serve_goes_on_as_runs_do(tmp_path, monkeypatch):
     """It lives from the watch: what it writes on nodes is what its next run reads; the rest it remembers."""
     options = "unneededFor: 2s, coolDownAfterGrowth: 0s"
     with grounded(tmp_path, monkeypatch, 2, low=1, options=options) as ground:
-        _full(ground, "n1")
+        fill(ground, "n1")
         policy = ground.runner.policy.read_text()
         with serving(ground.cluster, tmp_path, policy=policy, every=0.5) as served:
             soon(lambda: ground.pool.ended == ["n2"], served.err.getvalue)
@@ -564,48 +498,39 @@ def _annotate(ground, name, **annotations):
     ground.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
 
-def test_the_cordon_goes_to_the_interruption_that_came_meanwhile(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        uid = ground.cluster.get("Node", "n2")["metadata"]["uid"]
-        attended = PipelineState((), 1.0, {"cordon": StepState(StepStatus.DONE)}, uid=uid)
-        _annotate(ground, "n2", **{STATE: encode_state(attended)})
-        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
-        ground.cluster.settle()
-        assert ("Cancelled", "n2", "done") in ground.tick()
-        there = ground.cluster.get("Node", "n2")
-        assert there["spec"]["unschedulable"]
-        kept = state_in(there["metadata"]["annotations"], uid)
-        assert kept is not None
-        assert kept.steps["cordon"].left == "ours"
+def test_the_cordon_goes_to_the_interruption_that_came_meanwhile(going):
+    uid = going.cluster.get("Node", "n2")["metadata"]["uid"]
+    attended = PipelineState((), 1.0, {"cordon": StepState(StepStatus.DONE)}, uid=uid)
+    _annotate(going, "n2", **{STATE: encode_state(attended)})
+    going.cluster.apply(deployment("new", 1, cpu="1500m"))
+    going.cluster.settle()
+    assert ("Cancelled", "n2", "done") in going.tick()
+    there = going.cluster.get("Node", "n2")
+    assert there["spec"]["unschedulable"]
+    kept = state_in(there["metadata"]["annotations"], uid)
+    assert kept is not None
+    assert kept.steps["cordon"].left == "ours"
 
 
-def test_what_another_version_has_written_is_left_as_it_is(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        newer = json.dumps({"phase": "resting", "since": "t", "at": "t"})
-        _annotate(ground, "n2", **{SCALE_IN: newer})
-        for _ in range(6):
-            ground.cluster.advance(TICK)
-            code, report = ground.run()
-        assert code == ExitCode.PARTIAL
-        assert "cannot be read" in str(report["machines"])
-        assert ground.state("n2") == json.loads(newer)
-        assert ground.is_open("n2")
+def test_what_another_version_has_written_is_left_as_it_is(ground):
+    newer = json.dumps({"phase": "resting", "since": "t", "at": "t"})
+    _annotate(ground, "n2", **{SCALE_IN: newer})
+    for _ in range(6):
+        ground.cluster.advance(TICK)
+        code, report = ground.run()
+    assert code == ExitCode.PARTIAL
+    assert "cannot be read" in str(report["machines"])
+    assert ground.state("n2") == json.loads(newer)
+    assert ground.is_open("n2")
 
 
 @pytest.mark.parametrize("phase", ["unneeded", "failed"])
-def test_what_the_version_before_wrote_on_an_open_node_holds_up_nothing(
-    tmp_path, monkeypatch, phase
-):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        earlier = json.dumps({"phase": phase, "since": "t", "at": "t"})
-        _annotate(ground, "n2", **{SCALE_IN: earlier})
-        reports = []
-        for _ in range(6):
-            ground.cluster.advance(TICK)
-            reports.append(str(ground.run()[1]["machines"]))
-        assert "cannot be read" not in "".join(reports)
-        assert not ground.is_open("n2")
+def test_what_the_version_before_wrote_on_an_open_node_holds_up_nothing(ground, phase):
+    earlier = json.dumps({"phase": phase, "since": "t", "at": "t"})
+    _annotate(ground, "n2", **{SCALE_IN: earlier})
+    reports = []
+    for _ in range(6):
+        ground.cluster.advance(TICK)
+        reports.append(str(ground.run()[1]["machines"]))
+    assert "cannot be read" not in "".join(reports)
+    assert not ground.is_open("n2")

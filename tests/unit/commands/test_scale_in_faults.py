@@ -20,8 +20,7 @@ from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import deployment
 from rebalancer.wire.marks import SCALE_IN, Phase, ScaleInRecord
-from tests.unit.commands.scaling import TICK, grounded
-from tests.unit.commands.test_scale_in import _full, _until
+from tests.unit.commands.scaling import TICK, fill, grounded, tick_until
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 _FUTURE = "2099-01-01T00:00:00Z"
@@ -48,8 +47,8 @@ def _annotate(ground, name, **annotations):
 
 def test_a_lost_reply_to_a_request_that_was_carried_out_ends_one_machine(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
+        fill(ground, "n1")
+        assert tick_until(ground, "DrainStarted", "n2")
         ground.pool.lost = "done"
         assert ground.tick() == [("Failed", "n2", "failed")]
         # What may be ending is not opened again.
@@ -67,10 +66,10 @@ def test_an_end_that_was_accepted_is_not_asked_for_again_though_it_is_shown_late
 ):
     """The provider lists the group as before for nine minutes: a second request could make it smaller again."""
     with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
+        fill(ground, "n1")
+        assert tick_until(ground, "DrainStarted", "n2")
         late = ground.pool.group
-        ended = _until(ground, "Terminated", "n2")
+        ended = tick_until(ground, "Terminated", "n2")
         assert ended
         with monkeypatch.context() as lagging:
             lagging.setattr(ground.pool, "groups", lambda _: [late])
@@ -89,8 +88,8 @@ def test_a_machine_that_stays_although_its_end_was_accepted_is_asked_for_once_mo
 ):
     """The provider has ended another one in its place, say."""
     with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
+        fill(ground, "n1")
+        assert tick_until(ground, "DrainStarted", "n2")
         end, asked = ground.pool.terminate, []
         monkeypatch.setattr(ground.pool, "terminate", lambda _, instance: asked.append(instance))
         for _ in range(6):
@@ -102,45 +101,36 @@ def test_a_machine_that_stays_although_its_end_was_accepted_is_asked_for_once_mo
         assert (ground.pool.ended, ground.nodes) == (["n2"], ["n1"])
 
 
-def test_a_lost_request_is_sent_again_after_a_new_look(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        ground.pool.lost = "ignored"
-        assert ground.tick() == [("Failed", "n2", "failed")]
-        assert ground.stated("n2")["phase"] == "ending"
-        ground.pool.lost = None
-        assert [act[0] for act in ground.tick()] == ["Draining", "Draining"]
-        assert (ground.stated("n2")["phase"], ground.stated("n2")["cordoned"]) == ("leaving", True)
-        assert ground.tick() == [("Terminated", "n2", "done")]
-        assert ground.pool.ended == ["n2"]
+def test_a_lost_request_is_sent_again_after_a_new_look(going):
+    going.pool.lost = "ignored"
+    assert going.tick() == [("Failed", "n2", "failed")]
+    assert going.stated("n2")["phase"] == "ending"
+    going.pool.lost = None
+    assert [act[0] for act in going.tick()] == ["Draining", "Draining"]
+    assert (going.stated("n2")["phase"], going.stated("n2")["cordoned"]) == ("leaving", True)
+    assert going.tick() == [("Terminated", "n2", "done")]
+    assert going.pool.ended == ["n2"]
 
 
-def test_a_machine_that_never_ends_is_given_back(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        ground.pool.lost = "ignored"
-        for _ in range(3):
-            ground.tick()
-        assert ground.stated("n2")["phase"] == "ending"
-        assert ("Failed", "n2", "failed") in ground.tick()
-        assert ground.state("n2") is None
-        assert ground.is_open("n2")
+def test_a_machine_that_never_ends_is_given_back(going):
+    going.pool.lost = "ignored"
+    for _ in range(3):
+        going.tick()
+    assert going.stated("n2")["phase"] == "ending"
+    assert ("Failed", "n2", "failed") in going.tick()
+    assert going.state("n2") is None
+    assert going.is_open("n2")
 
 
-def test_a_node_whose_end_was_lost_is_given_back_if_it_is_needed_by_then(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        ground.pool.lost = "ignored"
-        ground.tick()
-        ground.pool.lost = None
-        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
-        ground.cluster.settle()
-        ground.tick()
-        assert ("Cancelled", "n2", "done") in ground.tick()
-        assert (ground.pool.ended, ground.ready("new")) == ([], 1)
+def test_a_node_whose_end_was_lost_is_given_back_if_it_is_needed_by_then(going):
+    going.pool.lost = "ignored"
+    going.tick()
+    going.pool.lost = None
+    going.cluster.apply(deployment("new", 1, cpu="1500m"))
+    going.cluster.settle()
+    going.tick()
+    assert ("Cancelled", "n2", "done") in going.tick()
+    assert (going.pool.ended, going.ready("new")) == ([], 1)
 
 
 # -- others write on the same node ---------------------------------------------------------------------------
@@ -198,29 +188,20 @@ def test_nothing_more_is_done_once_the_lease_is_lost():
     assert [act.node for act in scaling.acts] == ["a", "b"]
 
 
-def test_a_node_that_a_person_drains_meanwhile_stays_cordoned(tmp_path, monkeypatch):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        assert _until(ground, "DrainStarted", "n2")
-        _annotate(ground, "n2", **{DRAIN: "{}"})
-        assert ("Cancelled", "n2", "waits") in ground.tick()
-        assert ground.closed("n2")
-        assert ground.pool.ended == []
-        # Who cordoned it stays known, and opens it once the person does not want it closed any more.
-        _annotate(ground, "n2", **{DRAIN: None})
-        _full(ground, "n2")
-        for _ in range(2):
-            ground.tick()
-        assert ground.is_open("n2")
+def test_a_node_that_a_person_drains_meanwhile_stays_cordoned(going):
+    _annotate(going, "n2", **{DRAIN: "{}"})
+    assert ("Cancelled", "n2", "waits") in going.tick()
+    assert going.closed("n2")
+    assert going.pool.ended == []
+    # Who cordoned it stays known, and opens it once the person does not want it closed any more.
+    _annotate(going, "n2", **{DRAIN: None})
+    fill(going, "n2")
+    for _ in range(2):
+        going.tick()
+    assert going.is_open("n2")
 
 
 # -- the last look -------------------------------------------------------------------------------------------
-
-
-def _emptied(ground):
-    """Have n2 drained and empty, so that the next run ends its machine."""
-    _full(ground, "n1")
-    assert _until(ground, "DrainStarted", "n2")
 
 
 def _between(monkeypatch, ground, act):
@@ -253,82 +234,72 @@ _DRAIN = json.dumps({"by": "someone", "at": "2026-01-01T00:00:00Z"})
     ids=lambda of: of[0] + of[1][:3],
 )
 def test_who_comes_between_the_look_and_the_request_keeps_the_machine(
-    tmp_path, monkeypatch, annotation
+    going, monkeypatch, annotation
 ):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _emptied(ground)
-        _between(monkeypatch, ground, lambda: _annotate(ground, "n2", **dict([annotation])))
-        # Others may count on the cordon: it is scale-in's own for as long as they do, and never nobody's.
-        counts = annotation[0].startswith("rebalancer")
-        assert ("Cancelled", "n2", "waits" if counts else "done") in ground.tick()
-        assert ground.pool.ended == []
-        assert (ground.is_open("n2"), ground.state("n2") is None) == (not counts, not counts)
+    _between(monkeypatch, going, lambda: _annotate(going, "n2", **dict([annotation])))
+    # Others may count on the cordon: it is scale-in's own for as long as they do, and never nobody's.
+    counts = annotation[0].startswith("rebalancer")
+    assert ("Cancelled", "n2", "waits" if counts else "done") in going.tick()
+    assert going.pool.ended == []
+    assert (going.is_open("n2"), going.state("n2") is None) == (not counts, not counts)
 
 
 @pytest.mark.parametrize("annotation", [NOTICE, LEAVE, "karpenter.sh/do-not-disrupt"])
-def test_a_node_that_is_protected_since_the_look_is_not_cordoned(tmp_path, monkeypatch, annotation):
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        for _ in range(5):
-            ground.tick()
-        cordon = scale_in._cordon
+def test_a_node_that_is_protected_since_the_look_is_not_cordoned(ground, monkeypatch, annotation):
+    for _ in range(5):
+        ground.tick()
+    cordon = scale_in._cordon
 
-        def late(*of):
-            _annotate(ground, "n2", **{annotation: "true"})
-            return cordon(*of)
+    def late(*of):
+        _annotate(ground, "n2", **{annotation: "true"})
+        return cordon(*of)
 
-        monkeypatch.setattr(scale_in, "_cordon", late)
-        assert ("DrainStarted", "n2", "waits") in ground.tick()
-        assert ground.is_open("n2")
+    monkeypatch.setattr(scale_in, "_cordon", late)
+    assert ("DrainStarted", "n2", "waits") in ground.tick()
+    assert ground.is_open("n2")
 
 
-def test_nothing_is_requested_once_the_run_must_end(tmp_path, monkeypatch):
+def test_nothing_is_requested_once_the_run_must_end(going, monkeypatch):
     """A signal while the group is read: neither the node is written nor the machine ended."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _emptied(ground)
-        signalled = threading.Event()
-        _between(monkeypatch, ground, signalled.set)
-        ground.cluster.advance(TICK)
-        ground.run(stop=signalled)
-        assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
+    signalled = threading.Event()
+    _between(monkeypatch, going, signalled.set)
+    going.cluster.advance(TICK)
+    going.run(stop=signalled)
+    assert (going.pool.ended, going.stated("n2")["phase"]) == ([], "leaving")
 
 
-def test_nothing_is_requested_long_after_the_note_on_the_node(tmp_path, monkeypatch):
+def test_nothing_is_requested_long_after_the_note_on_the_node(going, monkeypatch):
     """By then another process may have taken the request for a lost one, and given the node back."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _emptied(ground)
-        late = [25.0]
+    late = [25.0]
 
-        def slowly(client, name, state, after):
-            changed = change_state(client, name, state, after)
-            if state.phase is Phase.ENDING and late:
-                monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop()))
-            return changed
+    def slowly(client, name, state, after):
+        changed = change_state(client, name, state, after)
+        if state.phase is Phase.ENDING and late:
+            monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop()))
+        return changed
 
-        monkeypatch.setattr("rebalancer.machines.capacity.scale_in.change_state", slowly)
-        assert ("Draining", "n2", "done") in ground.tick()
-        assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
-        assert ("Terminated", "n2", "done") in ground.tick()
+    monkeypatch.setattr("rebalancer.machines.capacity.scale_in.change_state", slowly)
+    assert ("Draining", "n2", "done") in going.tick()
+    assert (going.pool.ended, going.stated("n2")["phase"]) == ([], "leaving")
+    assert ("Terminated", "n2", "done") in going.tick()
 
 
 def _later(now, seconds):
     return lambda stop: now(stop) + seconds
 
 
-def test_a_read_that_fails_before_the_request_is_no_request(tmp_path, monkeypatch):
+def test_a_read_that_fails_before_the_request_is_no_request(going, monkeypatch):
     """Throttled three times: a machine whose termination was never requested is not given back for that."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _emptied(ground)
-        with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch:
 
-            def throttled(*_):
-                raise ProviderError("Throttling: Rate exceeded")
+        def throttled(*_):
+            raise ProviderError("Throttling: Rate exceeded")
 
-            patch.setattr(ground.pool, "group_named", throttled)
-            for _ in range(3):
-                assert ("Failed", "n2", "failed") in ground.tick()
-                assert ground.stated("n2")["phase"] == "leaving"
-        assert ground.tick() == [("Terminated", "n2", "done")]
+        patch.setattr(going.pool, "group_named", throttled)
+        for _ in range(3):
+            assert ("Failed", "n2", "failed") in going.tick()
+            assert going.stated("n2")["phase"] == "leaving"
+    assert going.tick() == [("Terminated", "n2", "done")]
 
 
 def test_one_answer_without_pods_does_not_make_a_node_empty(tmp_path):
@@ -355,7 +326,7 @@ def test_a_forged_annotation_does_not_end_a_machine_that_cannot_go(
 ):
     """Neither one with pods that have no place elsewhere, nor an empty one that is to stay."""
     with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
-        _full(ground, "n1", "n2")
+        fill(ground, "n1", "n2")
         _annotate(ground, "n3", **{"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})
         for name in ("n2", "n3"):
             _forge(ground, name, phase, cordon=cordon)
@@ -369,7 +340,7 @@ def test_a_forged_annotation_does_not_end_a_machine_that_cannot_go(
 @pytest.mark.parametrize("phase", ["leaving", "ending"])
 def test_a_time_that_is_yet_to_come_holds_nothing_for_ever(tmp_path, monkeypatch, phase):
     with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
-        _full(ground, "n1")
+        fill(ground, "n1")
         _forge(ground, "n3", phase, cordon=True, at=_FUTURE)
         for _ in range(12):
             ground.tick()
@@ -386,23 +357,21 @@ def _of_another_group(monkeypatch, ground):
     monkeypatch.setattr(ground.pool, "catch_up", lambda: None)
 
 
-def test_another_release_leaves_a_node_alone_that_this_one_drains(tmp_path, monkeypatch):
+def test_another_release_leaves_a_node_alone_that_this_one_drains(ground, monkeypatch):
     """For it the node is in no group, and would be given up when it is not empty in time."""
-    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
-        _full(ground, "n1")
-        for name in "ab":
-            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            ground.cluster.apply({**lease, "metadata": {"name": name}})
-        for _ in range(10):
-            if not ground.closed("n2"):
-                ground.tick(lease=("default", "a"))
-        assert ground.stated("n2")["release"] == "default/a"
-        with monkeypatch.context() as patch:
-            _of_another_group(patch, ground)
-            acts = ground.tick(20 * 60.0, lease=("default", "b"))
-            assert [act for act in acts if act[1] == "n2"] == []
-            assert (ground.stated("n2")["phase"], ground.closed("n2")) == ("leaving", True)
-            # That release is gone: who comes later gives the node back.
-            acts = ground.tick(4 * 3600.0, lease=("default", "b"))
-            assert ("Failed", "n2", "failed") in acts
-            assert ground.is_open("n2")
+    for name in "ab":
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        ground.cluster.apply({**lease, "metadata": {"name": name}})
+    for _ in range(10):
+        if not ground.closed("n2"):
+            ground.tick(lease=("default", "a"))
+    assert ground.stated("n2")["release"] == "default/a"
+    with monkeypatch.context() as patch:
+        _of_another_group(patch, ground)
+        acts = ground.tick(20 * 60.0, lease=("default", "b"))
+        assert [act for act in acts if act[1] == "n2"] == []
+        assert (ground.stated("n2")["phase"], ground.closed("n2")) == ("leaving", True)
+        # That release is gone: who comes later gives the node back.
+        acts = ground.tick(4 * 3600.0, lease=("default", "b"))
+        assert ("Failed", "n2", "failed") in acts
+        assert ground.is_open("n2")

@@ -101,11 +101,7 @@ def test_a_policy_is_checked_on_a_snapshot(crowded, tmp_path):
     ("select", "code", "lines"),
     [
         ("{namespaces: [nowhere]}", 11, ["Nothing could be judged: select matches no pod."]),
-        (
-            "{minReplicas: 9}",
-            11,
-            ["Nothing could be judged: select matches no pod."],
-        ),
+        ("{minReplicas: 9}", 11, ["Nothing could be judged: select matches no pod."]),
         (
             "{labels: {app: one}}",
             0,

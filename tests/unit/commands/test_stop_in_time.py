@@ -57,11 +57,7 @@ def test_a_signal_ends_a_run_in_time_and_its_report_has_what_it_did(
     monkeypatch.setattr(client, "LAST_WORDS", last_words)
     with third_zone_joined("web", "api", "db") as cluster:
         cluster.apply(
-            {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": "lease"},
-            }
+            {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lease"}}
         )
         stop = SlowFromTheFirstEviction(cluster, delay)
         run = Runner(cluster, tmp_path)

@@ -21,7 +21,7 @@ from rebalancer.scheduler.profile import SchedulerProfile, ScoringStrategy
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.state import ClusterState
 from tests.unit.core.interpreted import SOURCE, SOURCE_PENDING, Narrow, assert_same, on_source
-from tests.unit.scheduler.journeys import Step, go, steps
+from tests.unit.scheduler.journeys import go, steps
 from tests.unit.scheduler.random_worlds import clusters, namespaces
 from tests.unit.scheduler.test_pending import crowded
 from tests.unit.scheduler.worlds import Json, World, node, pod
@@ -35,7 +35,7 @@ STRATEGIES = (
 )
 
 
-def test_what_is_compared_are_an_extension_and_its_source() -> None:
+def test_what_is_compared_are_an_extension_and_its_source():
     assert not isinstance(predict, FunctionType)
     assert isinstance(SOURCE.predict, FunctionType)
 
@@ -49,14 +49,7 @@ def test_what_is_compared_are_an_extension_and_its_source() -> None:
     st.sampled_from((("cpu", "memory"), ("cpu",), ("cpu", "memory", "ephemeral-storage"))),
     st.sampled_from(((1, 35), (1, 36))),
 )
-def test_drawn_clusters(
-    made: Cluster,
-    way: list[Step],
-    sampled: bool,
-    scoring: ScoringStrategy,
-    balanced: tuple[str, ...],
-    version: tuple[int, int],
-) -> None:
+def test_drawn_clusters(made, way, sampled, scoring, balanced, version):
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     kind = Narrow if sampled else SchedulerProfile
@@ -67,7 +60,7 @@ def test_drawn_clusters(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_clusters_of_which_the_scheduler_samples_the_nodes(seed: int, tmp_path: Path) -> None:
+def test_clusters_of_which_the_scheduler_samples_the_nodes(seed, tmp_path):
     file = tmp_path / "cluster.json"
     file.write_bytes(cluster_of(seed, 110, 400))
     snapshot = load_snapshot(file)
@@ -94,7 +87,7 @@ def drawn_pod(draw: random.Random, name: str, on: str = "") -> Json:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_ports_disks_volumes_and_supposed_changes_of_nodes(seed: int) -> None:
+def test_ports_disks_volumes_and_supposed_changes_of_nodes(seed):
     draw = random.Random(seed)
     driver = {"name": "d", "allocatable": {"count": draw.randint(1, 3)}}
     modes = ["ReadWriteOnce", "ReadWriteOncePod"]
@@ -130,7 +123,7 @@ def test_ports_disks_volumes_and_supposed_changes_of_nodes(seed: int) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(crowded())
-def test_pods_that_wait_for_room(made: tuple[list[Json], list[Json]]) -> None:
+def test_pods_that_wait_for_room(made):
     world = World(*made, namespaces=namespaces())
     compiled = world.model.pending
     source = SOURCE_PENDING.Pending(world.snapshot, world.model)
@@ -141,7 +134,7 @@ def test_pods_that_wait_for_room(made: tuple[list[Json], list[Json]]) -> None:
         assert first == second
 
 
-def test_compiled_classes_take_their_arguments_in_the_order_of_the_source() -> None:
+def test_compiled_classes_take_their_arguments_in_the_order_of_the_source():
     folder = Path(core.__file__).parent
     sources = on_source(*(f"rebalancer.core.{path.stem}" for path in folder.glob("*.pxd")))
     for source in sources:

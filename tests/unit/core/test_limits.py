@@ -99,7 +99,7 @@ MOVES = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     drawn(),
     st.lists(MOVES, max_size=8),
@@ -108,9 +108,7 @@ MOVES = st.tuples(
     st.integers(0, 1),
     st.booleans(),
 )
-def test_the_first_limit_that_one_more_move_exceeds(
-    limits: Drawn, moves: list[Move], first: int, last: int, itself: int, for_room: bool
-) -> None:
+def test_the_first_limit_that_one_more_move_exceeds(limits, moves, first, last, itself, for_room):
     used = [0] * COUNTERS
     cores = [(core, limits.lowered(core)) for core in (compiled, SOURCE)]
     for move in moves:

@@ -25,7 +25,7 @@ from rebalancer.cost import (
 )
 from rebalancer.cost.view import View
 from tests.unit.core.interpreted import on_source
-from tests.unit.scheduler.journeys import Step, go, steps
+from tests.unit.scheduler.journeys import go, steps
 from tests.unit.scheduler.random_worlds import KEYS, clusters, namespaces
 from tests.unit.scheduler.worlds import Json, World
 
@@ -211,9 +211,7 @@ def world_of(made: Cluster) -> tuple[World, View]:
 @pytest.mark.skipif(not core.is_compiled(), reason="the core is not compiled here")
 @settings(max_examples=30, deadline=None)
 @given(clusters(least=2, most=9), steps(), st.data())
-def test_compiled_rules_say_what_their_source_says(
-    made: Cluster, way: list[Step], data: st.DataObject
-) -> None:
+def test_compiled_rules_say_what_their_source_says(made, way, data):
     world, view = world_of(made)
     drawn = data.draw(what_is_asked(len(world.snapshot.classes)))
     both = [(build, list(rules_of(build, view, drawn))) for build in (COMPILED, INTERPRETED)]
@@ -227,7 +225,7 @@ def test_compiled_rules_say_what_their_source_says(
 
 @settings(max_examples=40, deadline=None)
 @given(clusters(least=2, most=9), st.data())
-def test_what_a_rule_says_of_a_move_is_what_happens(made: Cluster, data: st.DataObject) -> None:
+def test_what_a_rule_says_of_a_move_is_what_happens(made, data):
     world, view = world_of(made)
     state = world.state
     drawn = data.draw(what_is_asked(len(world.snapshot.classes)))

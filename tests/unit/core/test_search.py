@@ -22,7 +22,7 @@ _PACKAGE = Path(rebalancer.__file__).parent
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory):
     """The program without its extensions."""
     folder = tmp_path_factory.mktemp("source")
     for package in (_PACKAGE, _PACKAGE.parent / "strategies"):
@@ -84,7 +84,7 @@ def planned(snapshot: Path, program: Path, policy: Path) -> Any:
 
 
 @pytest.mark.parametrize("seed", [5, 8, 11, 40])
-def test_a_plan_is_the_same_by_the_source(seed: int, source: Path, tmp_path: Path) -> None:
+def test_a_plan_is_the_same_by_the_source(seed, source, tmp_path):
     snapshot, policy = tmp_path / "cluster.json", tmp_path / "policy.yaml"
     snapshot.write_bytes(cluster_of(seed, 16, 90))
     policy.write_text(json.dumps(policy_of(seed)))

@@ -40,7 +40,7 @@ def _slices(values: list[int], size: int) -> list[list[int]]:
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=12), st.integers(1, 14))
-def test_extremes_and_distinct_labels(values: list[int], size: int) -> None:
+def test_extremes_and_distinct_labels(values, size):
     ring = _ring(list(range(len(values))), 13, size)
     slices, out, ignored = _slices(values, size), ints(2 * ROOM), flags(ROOM)
     column = np.array(values, np.int64)
@@ -57,14 +57,12 @@ def test_extremes_and_distinct_labels(values: list[int], size: int) -> None:
     assert not any(seen)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 2)), min_size=1, max_size=14),
     st.integers(1, 15),
 )
-def test_each_window_goes_in_equal_parts_to_its_best_nodes(
-    nodes: list[tuple[int, int]], size: int
-) -> None:
+def test_each_window_goes_in_equal_parts_to_its_best_nodes(nodes, size):
     ranks = np.cumsum([1 + gap for gap, _ in nodes]).tolist()
     cluster, scores = ranks[-1] + 2, [score for _, score in nodes]
     ring = _ring(ranks, cluster, size)
@@ -81,7 +79,7 @@ def test_each_window_goes_in_equal_parts_to_its_best_nodes(
     assert chance / chance.sum() == pytest.approx(expected / expected.sum())
 
 
-def test_many_kinds_are_stood_for_by_windows_evenly_spread() -> None:
+def test_many_kinds_are_stood_for_by_windows_evenly_spread():
     count = 200
     ring = Ring(count)
     ring.count = count

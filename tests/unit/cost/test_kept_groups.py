@@ -15,7 +15,7 @@ from rebalancer.cost.separable_groups import AttractionGroup, CapGroup, Conflict
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.term import Group, gains_at
 from rebalancer.cost.view import View
-from tests.unit.scheduler.journeys import Step, go, steps
+from tests.unit.scheduler.journeys import go, steps
 from tests.unit.scheduler.random_worlds import KEYS, clusters, namespaces
 from tests.unit.scheduler.worlds import Json, World
 
@@ -36,9 +36,7 @@ def _groups(view: View, key: str, some: list[int], others: list[int]) -> Iterato
 
 @settings(max_examples=30, deadline=None)
 @given(clusters(least=2, most=9), steps(), st.sampled_from(KEYS), st.data())
-def test_groups_agree_with_fresh_ones(
-    made: Cluster, way: list[Step], key: str, data: st.DataObject
-) -> None:
+def test_groups_agree_with_fresh_ones(made, way, key, data):
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     classes = st.integers(0, len(world.snapshot.classes) - 1)

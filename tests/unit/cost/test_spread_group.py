@@ -61,9 +61,7 @@ def test_pods_that_cannot_be_moved_make_it_impossible():
 def test_what_keeps_the_pods_in_place_is_named_the_most_frequent_first(kept_by, why):
     view, cls = view_of(web=["a1", "a1", "a1", "a2"])
     view = replace(
-        view,
-        movable=np.zeros(4, bool),
-        kept_by=lambda pods: kept_by if len(pods) == 4 else {},
+        view, movable=np.zeros(4, bool), kept_by=lambda pods: kept_by if len(pods) == 4 else {}
     )
     assert spread(view, cls["web"]).unsatisfiable().endswith(f": {why}")
 

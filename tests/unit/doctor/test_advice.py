@@ -29,8 +29,8 @@ from rebalancer.testing.snapshots import (
     workload,
 )
 from rebalancer.wire import objects as o
-from tests.support.cli import call
 from tests.support.worlds import read_rules
+from tests.unit.commands.called import called
 
 POLICY = load_policy(None, Registry.installed()).policy
 NODES = [node("a0", "a"), node("a1", "a"), node("b0", "b"), node("b1", "b")]
@@ -353,24 +353,24 @@ def test_each_object_of_a_folder_has_a_file_of_its_own(tmp_path):
 
 def test_the_command_reads_a_file_and_ends_red_where_it_is_asked():
     words = ["advise", "--snapshot", "docs/examples/zone-back.zip", "--fail-on-advice"]
-    seen = call(words)
+    seen = called(*words)
     assert seen.returncode == 11
     text = "its rule over zones is only preferred, and does not hold (zone-a 3, zone-b 3, zone-c 0)"
     assert text in " ".join(seen.stdout.split())
-    other = call([*words, "--namespace", "defualt"])
+    other = called(*words, "--namespace", "defualt")
     assert (other.returncode, other.stdout) == (2, "")
     assert "-n defualt: there is no such namespace; did you mean default?" in other.stderr
 
 
 def test_a_namespace_without_workloads_is_no_error(tmp_path):
     empty = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "empty"}}
-    seen = call(["advise", "--snapshot", file_of(tmp_path, [*NODES, *web(), empty]), "-n", "empty"])
+    seen = called("advise", "--snapshot", file_of(tmp_path, [*NODES, *web(), empty]), "-n", "empty")
     assert (seen.returncode, seen.stdout) == (0, "No advice: 0 workloads looked at.\n")
 
 
 def test_a_file_without_workloads_is_no_clean_bill_of_health(tmp_path):
     pods = [one for one in web() if one["kind"] == "Pod"]
-    seen = call(["advise", "--snapshot", file_of(tmp_path, [*NODES, *pods])])
+    seen = called("advise", "--snapshot", file_of(tmp_path, [*NODES, *pods]))
     assert (seen.returncode, seen.stdout) == (2, "")
     assert "has no Deployment and no StatefulSet" in seen.stderr
 
@@ -399,7 +399,7 @@ def test_a_workload_declines_advice_by_an_annotation(tmp_path, value, topics, sa
     (deployment,) = [one for one in objects if one["kind"] == "Deployment"]
     if value is not None:
         deployment["metadata"]["annotations"] = {"rebalancer/advise": value}
-    seen = call(["advise", "--snapshot", file_of(tmp_path, [*NODES, *objects]), "-o", "json"])
+    seen = called("advise", "--snapshot", file_of(tmp_path, [*NODES, *objects]), "-o", "json")
     assert seen.returncode == 0, seen.stderr
     of = json.loads(seen.stdout)["workloads"]
     assert [each["topic"] for one in of for each in one["advice"]] == topics

@@ -1,7 +1,5 @@
 """Embedded clusters whose time stands still until a test moves it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from rebalancer.embedded.apiserver.store import EmbeddedClock
@@ -11,14 +9,14 @@ START = 1_800_000_000.0
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster():
     """Return an empty cluster at a fixed time."""
     with EmbeddedCluster(EmbeddedClock(START)) as made:
         yield made
 
 
 @pytest.fixture
-def three(cluster: EmbeddedCluster) -> EmbeddedCluster:
+def three(cluster):
     """Return a cluster with one node in each of three zones."""
     for zone in "abc":
         cluster.add_node(f"node-{zone}", f"zone-{zone}")

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.demo import (
     PlacedPod,
     draw_table,
@@ -22,7 +21,7 @@ def standing(name: str, zone: str, workload: str = "web") -> PlacedPod:
     return PlacedPod(name, f"uid-{name}", workload, f"node-{zone[-1]}", zone)
 
 
-def test_pods_are_known_by_their_workload_and_zone(three: EmbeddedCluster) -> None:
+def test_pods_are_known_by_their_workload_and_zone(three):
     three.apply(deployment("web-shop", 1), statefulset("db", 1), pod("alone"))
     three.settle()
     by_workload = {p.workload: p for p in list_placed(three)}
@@ -30,14 +29,14 @@ def test_pods_are_known_by_their_workload_and_zone(three: EmbeddedCluster) -> No
     assert all(p.zone == p.node.replace("node", "zone") for p in by_workload.values())
 
 
-def test_a_terminating_pod_is_no_replica(three: EmbeddedCluster) -> None:
+def test_a_terminating_pod_is_no_replica(three):
     three.apply(pod("a"))
     three.settle()
     three.delete("Pod", "a")
     assert list_placed(three) == []
 
 
-def test_zones_are_drawn_with_their_pods() -> None:
+def test_zones_are_drawn_with_their_pods():
     pods = [standing("p1", "zone-a"), standing("p2", "zone-a"), standing("p3", "zone-b")]
     assert draw_zones(pods, ZONES[:2], frozenset({"uid-p2"})) == [
         "  zone-a   p1 (node-a)",
@@ -48,7 +47,7 @@ def test_zones_are_drawn_with_their_pods() -> None:
     assert draw_zones([], ZONES, frozenset()) == [f"  {zone}   -" for zone in ZONES]
 
 
-def test_predicted_counts_move_each_pod_to_its_most_probable_zone() -> None:
+def test_predicted_counts_move_each_pod_to_its_most_probable_zone():
     pods = [standing("p1", "zone-a"), standing("p2", "zone-a"), standing("p3", "zone-b")]
     move = {
         "owner": "Deployment/default/web",
@@ -69,7 +68,7 @@ def test_predicted_counts_move_each_pod_to_its_most_probable_zone() -> None:
     assert before == {"web": Counter({"zone-a": 2, "zone-b": 1})}
 
 
-def test_a_table_is_as_wide_as_its_cells() -> None:
+def test_a_table_is_as_wide_as_its_cells():
     assert draw_table(("a", "bb"), [("long", "x"), ("s", "yy")]) == [
         "  a     bb",
         "  ----  --",

@@ -4,7 +4,6 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -13,19 +12,19 @@ from rebalancer.embedded.demo import run_demo
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory):
     return tmp_path_factory.mktemp("demo") / "report.html"
 
 
 @pytest.fixture(scope="module")
-def shown(report: Path) -> tuple[int, str]:
+def shown(report):
     """Return exit code and text of one whole demo, three times as fast as shown to people."""
     out = io.StringIO()
     code = run_demo(command, speed=3, out=out, report=report)
     return code, out.getvalue()
 
 
-def test_the_demo_happens_as_described(shown: tuple[int, str]) -> None:
+def test_the_demo_happens_as_described(shown):
     code, text = shown
     assert code == 0, text
     assert "The plan had named zone-c; the replacement landed in zone-c:" in text
@@ -33,14 +32,14 @@ def test_the_demo_happens_as_described(shown: tuple[int, str]) -> None:
     assert "9 of 9 workloads are exactly as predicted." in text
 
 
-def test_it_reads_well_in_eighty_columns_and_in_a_log(shown: tuple[int, str]) -> None:
+def test_it_reads_well_in_eighty_columns_and_in_a_log(shown):
     _, text = shown
     assert "\x1b" not in text
     assert "\r" not in text
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_its_second_run_moves_nothing_and_says_so_last(shown: tuple[int, str]) -> None:
+def test_its_second_run_moves_nothing_and_says_so_last(shown):
     _, text = shown
     assert text.count("$ rebalancer run --yes\n") == 3
     last = text.split("$ rebalancer run --yes\n")[-1]
@@ -48,7 +47,7 @@ def test_its_second_run_moves_nothing_and_says_so_last(shown: tuple[int, str]) -
     assert re.search("Nothing (to do|can be gained yet)", last)
 
 
-def test_it_names_its_report_in_html(shown: tuple[int, str], report: Path) -> None:
+def test_it_names_its_report_in_html(shown, report):
     _, text = shown
     assert f"    {report}\n" in text
     html = report.read_text()
@@ -63,19 +62,19 @@ def idle(argv: Sequence[str]) -> int:
     return 0
 
 
-def test_a_run_that_does_nothing_ends_the_demo() -> None:
+def test_a_run_that_does_nothing_ends_the_demo():
     out = io.StringIO()
     assert run_demo(idle, out=out) == 1
     assert "The demo failed: the plan has 0 moves, not one" in out.getvalue()
 
 
-def test_a_run_that_fails_ends_the_demo_with_its_exit_code() -> None:
+def test_a_run_that_fails_ends_the_demo_with_its_exit_code():
     out = io.StringIO()
     assert run_demo(lambda _: 3, out=out) == 3
     assert "The demo failed: the dry run failed" in out.getvalue()
 
 
-def test_a_report_that_cannot_be_written_ends_the_demo_and_says_why(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_ends_the_demo_and_says_why(tmp_path):
     out = io.StringIO()
     file = tmp_path / "no" / "report.html"
     assert run_demo(command, speed=10, out=out, report=file) == 2

@@ -3,7 +3,6 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-def api(cluster: EmbeddedCluster) -> Iterator[ApiClient]:
+def api(cluster):
     client = ApiClient(cluster.url, Path("unused"), TOKEN)
     yield client
     client.close()
@@ -33,7 +32,7 @@ def refused(call: Any, *arguments: Any) -> tuple[int, Any]:
     return error.value.status, error.value.body
 
 
-def test_only_our_token_is_let_in(cluster: EmbeddedCluster) -> None:
+def test_only_our_token_is_let_in(cluster):
     for token in (None, "wrong"):
         client = ApiClient(cluster.url, Path("unused"), token)
         code, body = refused(client.get, "/api/v1/pods")
@@ -41,16 +40,14 @@ def test_only_our_token_is_let_in(cluster: EmbeddedCluster) -> None:
         client.close()
 
 
-def test_the_kubeconfig_names_server_and_token(cluster: EmbeddedCluster) -> None:
+def test_the_kubeconfig_names_server_and_token(cluster):
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     assert config["clusters"][0]["cluster"] == {"server": cluster.url}
     assert config["users"][0]["user"] == {"token": TOKEN}
     assert cluster.kubeconfig.stat().st_mode & 0o077 == 0
 
 
-def test_what_is_denied_is_named_with_verb_resource_group_and_place(
-    cluster: EmbeddedCluster, api: ApiClient
-) -> None:
+def test_what_is_denied_is_named_with_verb_resource_group_and_place(cluster, api):
     cluster.access.denied |= {
         ("list", "poddisruptionbudgets.policy"),
         ("create", "pods/eviction"),
@@ -72,7 +69,7 @@ def test_what_is_denied_is_named_with_verb_resource_group_and_place(
     assert refused(lambda: list(api.watch("/api/v1/pods", 1)))[0] == 403
 
 
-def test_an_access_review_knows_what_is_denied(cluster: EmbeddedCluster, api: ApiClient) -> None:
+def test_an_access_review_knows_what_is_denied(cluster, api):
     cluster.access.denied.add(("create", "pods/eviction"))
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -85,7 +82,7 @@ def test_an_access_review_knows_what_is_denied(cluster: EmbeddedCluster, api: Ap
     assert allowed(verb="list", resource="deployments", group="apps")
 
 
-def test_the_date_header_is_the_clusters_time(cluster: EmbeddedCluster) -> None:
+def test_the_date_header_is_the_clusters_time(cluster):
     with urllib3.PoolManager() as pool:
         answer = pool.request("GET", f"{cluster.url}/version")
     date = parsedate_to_datetime(answer.headers["Date"]).timestamp()
@@ -103,13 +100,11 @@ def test_the_date_header_is_the_clusters_time(cluster: EmbeddedCluster) -> None:
         ("POST", MAPS, 400),
     ],
 )
-def test_requests_that_make_no_sense_are_refused(
-    api: ApiClient, method: str, path: str, code: int
-) -> None:
+def test_requests_that_make_no_sense_are_refused(api, method, path, code):
     assert refused(api.request, method, path, [1])[0] == code
 
 
-def test_discovery_reports_kinds_by_group(api: ApiClient) -> None:
+def test_discovery_reports_kinds_by_group(api):
     listed = api.get("/apis/apps/v1")
     assert listed["groupVersion"] == "apps/v1"
     assert {r["kind"] for r in listed["resources"]} == {
@@ -125,7 +120,7 @@ def test_discovery_reports_kinds_by_group(api: ApiClient) -> None:
 # -- faults -----------------------------------------------------------------------------------------
 
 
-def test_the_third_matching_request_fails_once(cluster: EmbeddedCluster, api: ApiClient) -> None:
+def test_the_third_matching_request_fails_once(cluster, api):
     cluster.faults.add(Fault(method="GET", path="/nodes$", skip=2, status=503, retry_after=7))
     for _ in range(2):
         api.get("/api/v1/nodes")
@@ -135,7 +130,7 @@ def test_the_third_matching_request_fails_once(cluster: EmbeddedCluster, api: Ap
     assert cluster.faults.count_seen("GET", "/nodes$") == 4
 
 
-def test_a_fault_can_ask_to_come_back_later(cluster: EmbeddedCluster) -> None:
+def test_a_fault_can_ask_to_come_back_later(cluster):
     cluster.faults.add(Fault(status=429, retry_after=7, reason="TooManyRequests"))
     with urllib3.PoolManager() as pool:
         answer = pool.request("GET", f"{cluster.url}/api/v1/nodes", retries=False)
@@ -143,9 +138,7 @@ def test_a_fault_can_ask_to_come_back_later(cluster: EmbeddedCluster) -> None:
     assert answer.json()["reason"] == "TooManyRequests"
 
 
-def test_a_dropped_request_is_not_carried_out_and_a_late_drop_is(
-    cluster: EmbeddedCluster, api: ApiClient
-) -> None:
+def test_a_dropped_request_is_not_carried_out_and_a_late_drop_is(cluster, api):
     for name, late in (("early", False), ("late", True)):
         cluster.faults.add(Fault(method="POST", drop=True, late=late))
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
@@ -153,13 +146,13 @@ def test_a_dropped_request_is_not_carried_out_and_a_late_drop_is(
     assert [m["metadata"]["name"] for m in cluster.objects("ConfigMap")] == ["late"]
 
 
-def test_a_body_can_break_off(cluster: EmbeddedCluster, api: ApiClient) -> None:
+def test_a_body_can_break_off(cluster, api):
     cluster.faults.add(Fault(path="/nodes$", truncate=10))
     assert refused(api.get, "/api/v1/nodes")[0] == 0
     assert api.get("/api/v1/nodes")["items"] == []
 
 
-def test_an_answer_can_be_slow(cluster: EmbeddedCluster, api: ApiClient) -> None:
+def test_an_answer_can_be_slow(cluster, api):
     cluster.faults.add(Fault(delay=0.3))
     began = time.monotonic()
     api.get("/api/v1/nodes")
@@ -169,7 +162,7 @@ def test_an_answer_can_be_slow(cluster: EmbeddedCluster, api: ApiClient) -> None
 # -- watches ----------------------------------------------------------------------------------------
 
 
-def test_a_watch_sends_bookmarks_only_when_asked(api: ApiClient) -> None:
+def test_a_watch_sends_bookmarks_only_when_asked(api):
     asked = list(api.watch(f"{MAPS}?allowWatchBookmarks=true", 1))
     assert [event["type"] for event in asked][-1:] == ["BOOKMARK"]
     assert asked[-1]["object"]["kind"] == "ConfigMap"
@@ -177,9 +170,7 @@ def test_a_watch_sends_bookmarks_only_when_asked(api: ApiClient) -> None:
     assert list(api.watch(MAPS, 1)) == []
 
 
-def test_a_watch_from_a_forgotten_version_ends_with_410(
-    cluster: EmbeddedCluster, api: ApiClient
-) -> None:
+def test_a_watch_from_a_forgotten_version_ends_with_410(cluster, api):
     """As the watch cache does: an ERROR event, not an error answer."""
     cluster.apply(pod("a"))
     cluster.forget_history()
@@ -189,7 +180,7 @@ def test_a_watch_from_a_forgotten_version_ends_with_410(
     assert event["object"]["message"].startswith("too old resource version: 1 (")
 
 
-def test_a_list_that_was_forgotten_answers_410(cluster: EmbeddedCluster, api: ApiClient) -> None:
+def test_a_list_that_was_forgotten_answers_410(cluster, api):
     cluster.apply(pod("a"), pod("b"))
     page = api.get("/api/v1/pods?limit=1")
     cluster.forget_history()
@@ -200,9 +191,7 @@ def test_a_list_that_was_forgotten_answers_410(cluster: EmbeddedCluster, api: Ap
     assert [p["metadata"]["name"] for p in rest["items"]] == ["b"]
 
 
-def test_a_watch_of_a_namespace_hears_of_nothing_else(
-    cluster: EmbeddedCluster, api: ApiClient
-) -> None:
+def test_a_watch_of_a_namespace_hears_of_nothing_else(cluster, api):
     path = f"/api/v1/namespaces/kube-system/pods?resourceVersion={cluster.store.version}"
 
     def act() -> None:
@@ -216,7 +205,7 @@ def test_a_watch_of_a_namespace_hears_of_nothing_else(
     actor.join()
 
 
-def test_a_cluster_that_is_left_ends_its_watches_and_connections() -> None:
+def test_a_cluster_that_is_left_ends_its_watches_and_connections():
     with EmbeddedCluster() as cluster:
         api = ApiClient(cluster.url, Path("unused"), TOKEN)
         watch = api.watch("/api/v1/namespaces", 600)
@@ -228,9 +217,7 @@ def test_a_cluster_that_is_left_ends_its_watches_and_connections() -> None:
     api.close()
 
 
-def test_threads_evict_one_after_the_other_under_one_budget(
-    cluster: EmbeddedCluster, api: ApiClient
-) -> None:
+def test_threads_evict_one_after_the_other_under_one_budget(cluster, api):
     """Ten evictions at once, a budget of three: the first three pods go."""
     names = [f"p{index}" for index in range(10)]
     cluster.add_node("node-a")

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -15,21 +14,21 @@ from rebalancer.embedded import demo
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
 from rebalancer.embedded.demo import KeptError, keep_cluster
 from rebalancer.embedded.manifests import ZONE
-from rebalancer.kube.client import Client, connect
+from rebalancer.kube.client import connect
 from tests.controlplane import ApiClient, ApiError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 @pytest.fixture(scope="module")
-def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedCluster, Path]]:
+def playground(tmp_path_factory):
     file = tmp_path_factory.mktemp("kept") / "demo.kubeconfig"
     with keep_cluster(time.time, file) as cluster:
         yield cluster, file
 
 
 @pytest.fixture
-def client(playground: tuple[EmbeddedCluster, Path]) -> Iterator[Client]:
+def client(playground):
     made = connect(kubeconfig=str(playground[1]), context=None, environ={})
     yield made
     made.close()
@@ -49,9 +48,7 @@ def by_zone(cluster: EmbeddedCluster) -> Counter[str]:
     return Counter(zones[pod["spec"]["nodeName"]] for pod in cluster.objects("Pod"))
 
 
-def test_it_drifts_on_request_and_settles(
-    playground: tuple[EmbeddedCluster, Path], client: Client
-) -> None:
+def test_it_drifts_on_request_and_settles(playground, client):
     cluster, _ = playground
     old, all_zones = {"zone-a", "zone-b"}, set(demo.ZONES)
     nodes = 12
@@ -73,31 +70,29 @@ def test_it_drifts_on_request_and_settles(
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["demo --kubeconfig", "drift --kubeconfig"])
-def test_the_command_takes_the_file_before_or_after_its_name(
-    playground: tuple[EmbeddedCluster, Path], capsys: pytest.CaptureFixture[str], before: bool
-) -> None:
+def test_the_command_takes_the_file_before_or_after_its_name(playground, capsys, before):
     file, name = ["--kubeconfig", str(playground[1])], ["drift", "zone-back"]
     assert command(["demo", *(file + name if before else name + file)]) == 0
     assert capsys.readouterr().out == "zone-c was lost and is back, empty.\n"
 
 
-def test_flags_of_the_story_are_refused_with_a_drift(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_of_the_story_are_refused_with_a_drift(capsys):
     assert command(["demo", "--keep", "--speed", "2", "drift", "zone-back"]) == 2
     assert "drift takes no --keep, --speed" in capsys.readouterr().err
 
 
-def test_every_drift_has_a_name_that_the_server_takes(client: Client) -> None:
+def test_every_drift_has_a_name_that_the_server_takes(client):
     assert client.post("/embedded/drifts/nonsense", b"{}").status == 404
 
 
-def test_no_other_server_is_asked_to_drift(cluster: EmbeddedCluster) -> None:
+def test_no_other_server_is_asked_to_drift(cluster):
     client = connect(kubeconfig=str(cluster.kubeconfig), context=None, environ={})
     with pytest.raises(KeptError, match="does not drift on request"):
         drift(client, "zone-lost")
     client.close()
 
 
-def test_another_s_kubeconfig_is_left_alone(tmp_path: Path) -> None:
+def test_another_s_kubeconfig_is_left_alone(tmp_path):
     file = tmp_path / "config"
     file.write_text("current-context: production\n")
     with pytest.raises(KeptError, match="is there already"), keep_cluster(time.time, file):
@@ -110,7 +105,7 @@ def test_another_s_kubeconfig_is_left_alone(tmp_path: Path) -> None:
         pass
 
 
-def test_the_file_goes_with_the_cluster(tmp_path: Path) -> None:
+def test_the_file_goes_with_the_cluster(tmp_path):
     file = tmp_path / "demo.kubeconfig"
     file.write_text("current-context: embedded\n")
     with keep_cluster(time.time, file) as cluster:
@@ -119,9 +114,7 @@ def test_the_file_goes_with_the_cluster(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_requests_without_a_token_are_let_in_and_wrong_tokens_are_not(
-    playground: tuple[EmbeddedCluster, Path],
-) -> None:
+def test_requests_without_a_token_are_let_in_and_wrong_tokens_are_not(playground):
     url = playground[0].url
     for token in (None, TOKEN):
         http = ApiClient(url, Path("unused"), token)
@@ -145,9 +138,7 @@ def test_requests_without_a_token_are_let_in_and_wrong_tokens_are_not(
         ({"Host": "[::1"}, 403),
     ],
 )
-def test_pages_of_other_sites_in_a_browser_are_refused(
-    playground: tuple[EmbeddedCluster, Path], headers: dict[str, str], status: int
-) -> None:
+def test_pages_of_other_sites_in_a_browser_are_refused(playground, headers, status):
     port = playground[0].url.rpartition(":")[2]
     http = HTTPConnection("127.0.0.1", int(port), timeout=600)
     http.request(
@@ -157,7 +148,7 @@ def test_pages_of_other_sites_in_a_browser_are_refused(
     http.close()
 
 
-def test_tables_have_the_columns_that_kubectl_prints(three: EmbeddedCluster) -> None:
+def test_tables_have_the_columns_that_kubectl_prints(three):
     three.cordon(["node-b"])
     three.advance(400)
     client = connect(kubeconfig=str(three.kubeconfig), context=None, environ={})

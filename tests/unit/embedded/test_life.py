@@ -61,12 +61,12 @@ def log_of(seed: int) -> list[tuple[int, str, str, str]]:
         ]
 
 
-def test_the_same_seed_lives_the_same_life() -> None:
+def test_the_same_seed_lives_the_same_life():
     assert log_of(1) == log_of(1)
     assert log_of(1) != log_of(2)
 
 
-def test_a_clock_that_stands_moves_only_by_advance(three: EmbeddedCluster) -> None:
+def test_a_clock_that_stands_moves_only_by_advance(three):
     now = three.clock.now()
     three.apply(pod("a"))
     assert three.get("Pod", "a")["status"]["phase"] == "Pending"
@@ -77,7 +77,7 @@ def test_a_clock_that_stands_moves_only_by_advance(three: EmbeddedCluster) -> No
     assert three.clock.now() == pytest.approx(now + 3.1)
 
 
-def test_a_clock_that_runs_can_begin_in_the_past_and_catch_up() -> None:
+def test_a_clock_that_runs_can_begin_in_the_past_and_catch_up():
     source = [500.0]
     clock = EmbeddedClock(100.0, lambda: source[0])
     with EmbeddedCluster(clock, timings=Durations(node_start_up=10)) as cluster:
@@ -91,13 +91,13 @@ def test_a_clock_that_runs_can_begin_in_the_past_and_catch_up() -> None:
         assert clock.now() == 501.0
 
 
-def test_settling_names_what_does_not_come_to_rest(three: EmbeddedCluster) -> None:
+def test_settling_names_what_does_not_come_to_rest(three):
     three.apply(pod("slow", annotations={READY_AFTER: "1h"}))
     with pytest.raises(TimeoutError, match="after 60 s still moving: pod default/slow"):
         three.settle(60)
 
 
-def test_a_life_that_breaks_is_not_silent() -> None:
+def test_a_life_that_breaks_is_not_silent():
     def broken(_: Snapshot) -> Placer:
         raise ZeroDivisionError("the placer is broken")
 
@@ -116,7 +116,7 @@ def test_a_life_that_breaks_is_not_silent() -> None:
     assert isinstance(shown.value.__cause__, ZeroDivisionError)
 
 
-def test_a_kubelet_that_falls_silent_loses_its_pods(three: EmbeddedCluster) -> None:
+def test_a_kubelet_that_falls_silent_loses_its_pods(three):
     three.apply(deployment("web", 3))
     three.settle()
     (lost,) = [p for p in three.objects("Pod") if p["spec"]["nodeName"] == "node-a"]
@@ -141,7 +141,7 @@ def test_a_kubelet_that_falls_silent_loses_its_pods(three: EmbeddedCluster) -> N
     assert len(names(three)) == 3
 
 
-def test_where_most_of_a_small_zone_fails_its_pods_stay() -> None:
+def test_where_most_of_a_small_zone_fails_its_pods_stay():
     with EmbeddedCluster(EmbeddedClock(START)) as cluster:
         for index in range(4):
             cluster.add_node(f"a{index}", "zone-a")
@@ -159,9 +159,7 @@ def test_where_most_of_a_small_zone_fails_its_pods_stay() -> None:
         assert [evicts(name) for name in ("a0", "a1", "a2")] == [True, True, False]
 
 
-def test_the_pods_of_a_node_that_is_gone_are_collected_after_a_while(
-    three: EmbeddedCluster,
-) -> None:
+def test_the_pods_of_a_node_that_is_gone_are_collected_after_a_while(three):
     three.apply(deployment("web", 3))
     three.settle()
     three.delete("Node", "node-a")
@@ -171,7 +169,7 @@ def test_the_pods_of_a_node_that_is_gone_are_collected_after_a_while(
     assert hosts(three) == {"node-b": 1, "node-c": 2} or hosts(three) == {"node-b": 2, "node-c": 1}
 
 
-def test_a_terminating_pod_ends_with_its_grace_or_sooner() -> None:
+def test_a_terminating_pod_ends_with_its_grace_or_sooner():
     timings = Durations(shutdown=20)
     with EmbeddedCluster(EmbeddedClock(START), timings=timings) as cluster:
         cluster.add_node("node-a")
@@ -187,7 +185,7 @@ def test_a_terminating_pod_ends_with_its_grace_or_sooner() -> None:
         assert names(cluster) == []
 
 
-def test_a_pod_that_never_ends_terminates_until_it_is_allowed_to(three: EmbeddedCluster) -> None:
+def test_a_pod_that_never_ends_terminates_until_it_is_allowed_to(three):
     three.apply(pod("held", annotations={NEVER_ENDS: "true"}), pod("taken"))
     three.settle()
     three.delete("Pod", "held")
@@ -206,7 +204,7 @@ def hold_back(cluster: EmbeddedCluster, name: str, flag: str) -> None:
     cluster.apply({**pod_patch(name), "metadata": metadata})
 
 
-def test_a_second_delete_can_only_shorten_the_grace(three: EmbeddedCluster) -> None:
+def test_a_second_delete_can_only_shorten_the_grace(three):
     three.apply(pod("a", terminationGracePeriodSeconds=100))
     three.settle()
     three.delete("Pod", "a")
@@ -219,7 +217,7 @@ def test_a_second_delete_can_only_shorten_the_grace(three: EmbeddedCluster) -> N
     assert metadata["deletionTimestamp"] < first
 
 
-def test_a_job_waits_longer_after_every_failure() -> None:
+def test_a_job_waits_longer_after_every_failure():
     timings = Durations(start_up=1, job=1)
     with EmbeddedCluster(EmbeddedClock(START), timings=timings) as cluster:
         cluster.add_node("node-a")
@@ -238,7 +236,7 @@ def test_a_job_waits_longer_after_every_failure() -> None:
         assert condition(status, "Failed") is not None
 
 
-def test_a_job_is_complete_when_enough_have_succeeded(three: EmbeddedCluster) -> None:
+def test_a_job_is_complete_when_enough_have_succeeded(three):
     three.apply(
         job(
             "good",
@@ -253,7 +251,7 @@ def test_a_job_is_complete_when_enough_have_succeeded(three: EmbeddedCluster) ->
     assert {p["status"]["phase"] for p in three.objects("Pod")} == {"Succeeded"}
 
 
-def test_a_recreated_deployment_has_no_old_and_new_pods_together(three: EmbeddedCluster) -> None:
+def test_a_recreated_deployment_has_no_old_and_new_pods_together(three):
     web = deployment("web", 2)
     web["spec"]["strategy"] = {"type": "Recreate"}
     three.apply(web)
@@ -270,7 +268,7 @@ def test_a_recreated_deployment_has_no_old_and_new_pods_together(three: Embedded
     assert len(set(names(three)) - before) == 2
 
 
-def test_a_stateful_set_updates_from_its_highest_ordinal_one_by_one(three: EmbeddedCluster) -> None:
+def test_a_stateful_set_updates_from_its_highest_ordinal_one_by_one(three):
     db = statefulset("db", 3)
     three.apply(db)
     three.settle()
@@ -290,9 +288,7 @@ def test_a_stateful_set_updates_from_its_highest_ordinal_one_by_one(three: Embed
     assert status["readyReplicas"] == 3
 
 
-def test_a_shrinking_set_gives_up_unready_then_cheap_then_crowded_pods(
-    three: EmbeddedCluster,
-) -> None:
+def test_a_shrinking_set_gives_up_unready_then_cheap_then_crowded_pods(three):
     three.apply(replicaset("web", 4))
     three.settle()
     every = names(three)
@@ -315,7 +311,7 @@ def pod_patch(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
 
 
-def test_a_namespace_goes_with_everything_in_it(three: EmbeddedCluster) -> None:
+def test_a_namespace_goes_with_everything_in_it(three):
     three.apply(namespace("shop"), deployment("web", 2, namespace="shop"))
     three.settle()
     three.delete("Namespace", "shop")
@@ -326,7 +322,7 @@ def test_a_namespace_goes_with_everything_in_it(three: EmbeddedCluster) -> None:
     assert "shop" not in [n["metadata"]["name"] for n in three.objects("Namespace")]
 
 
-def test_a_budget_whose_pods_have_an_unknown_owner_fails_its_sync(three: EmbeddedCluster) -> None:
+def test_a_budget_whose_pods_have_an_unknown_owner_fails_its_sync(three):
     orphan = pod("a", labels={"app": "web"})
     reference = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u"}
     orphan["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
@@ -341,9 +337,7 @@ def test_a_budget_whose_pods_have_an_unknown_owner_fails_its_sync(three: Embedde
     assert status["disruptionsAllowed"] == 0
 
 
-def test_a_granted_eviction_that_never_happens_is_given_back_in_two_minutes(
-    three: EmbeddedCluster,
-) -> None:
+def test_a_granted_eviction_that_never_happens_is_given_back_in_two_minutes(three):
     three.apply(deployment("web", 3), pdb("web", {"app": "web"}, maxUnavailable=1))
     three.settle()
     victim = names(three)[0]
@@ -364,7 +358,7 @@ def test_a_granted_eviction_that_never_happens_is_given_back_in_two_minutes(
     assert allowed() == 1
 
 
-def test_a_pods_zone_label_is_copied_from_1_35_on() -> None:
+def test_a_pods_zone_label_is_copied_from_1_35_on():
     zones = []
     for version in ((1, 34), (1, 35)):
         with EmbeddedCluster(EmbeddedClock(START), version=version) as cluster:
@@ -376,7 +370,7 @@ def test_a_pods_zone_label_is_copied_from_1_35_on() -> None:
     assert zones == [None, "zone-a"]
 
 
-def test_pending_pods_are_placed_by_priority_then_by_creation(three: EmbeddedCluster) -> None:
+def test_pending_pods_are_placed_by_priority_then_by_creation(three):
     with three.store.lock:
         three.apply(
             {
@@ -399,7 +393,7 @@ def test_pending_pods_are_placed_by_priority_then_by_creation(three: EmbeddedClu
     assert bound == ["z-first"]
 
 
-def test_three_replicas_of_the_story_stand_two_one_and_stay_so(cluster: EmbeddedCluster) -> None:
+def test_three_replicas_of_the_story_stand_two_one_and_stay_so(cluster):
     for zone in "ab":
         cluster.add_node(f"node-{zone}", f"zone-{zone}")
     cluster.settle()

@@ -1,7 +1,6 @@
 """From paths, selectors and patches to what they mean."""
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +38,7 @@ from rebalancer.snapshot.labels import object_selector
         ("/", None),
     ],
 )
-def test_paths_name_resources(path: str, expected: Target | None) -> None:
+def test_paths_name_resources(path, expected):
     assert parse_path(path) == expected
 
 
@@ -53,12 +52,12 @@ def test_paths_name_resources(path: str, expected: Target | None) -> None:
         ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"a": "2"}, True),
     ],
 )
-def test_selectors_of_specs_choose(selector: Any, labels: dict[str, str], expected: bool) -> None:
+def test_selectors_of_specs_choose(selector, labels, expected):
     assert object_selector(selector)(labels) is expected
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "a in b", "in (a)", "=b", "a b", "a=b,"])
-def test_a_malformed_label_selector_is_a_bad_request(text: str) -> None:
+def test_a_malformed_label_selector_is_a_bad_request(text):
     with pytest.raises(ApiError, match="unable to parse requirement") as refused:
         label_selector(text)
     assert refused.value.code == 400
@@ -111,7 +110,7 @@ JSON = "application/json-patch+json"
         (JSON, {"a": 1}, [{"op": "replace", "path": "/a", "value": 2}], {"a": 2}),
     ],
 )
-def test_patches_change_objects(kind: str, before: Any, patch: Any, expected: Any) -> None:
+def test_patches_change_objects(kind, before, patch, expected):
     assert apply_patch(kind, before, patch) == expected
 
 
@@ -125,7 +124,7 @@ def test_patches_change_objects(kind: str, before: Any, patch: Any, expected: An
         ("text/plain", {}, 415),
     ],
 )
-def test_a_patch_that_makes_no_sense_is_refused(kind: str, patch: Any, code: int) -> None:
+def test_a_patch_that_makes_no_sense_is_refused(kind, patch, code):
     with pytest.raises(ApiError) as refused:
         apply_patch(kind, {"a": 1}, patch)
     assert refused.value.code == code
@@ -143,7 +142,7 @@ def filled(count: int) -> Store:
 
 
 @given(count=st.integers(0, 30), limit=st.integers(1, 31))
-def test_pages_put_together_are_the_list(count: int, limit: int) -> None:
+def test_pages_put_together_are_the_list(count, limit):
     store = filled(count)
     pager, target = Pager(store), Target(kinds.CONFIG_MAP)
     whole = pager.page(target, {})
@@ -160,7 +159,7 @@ def test_pages_put_together_are_the_list(count: int, limit: int) -> None:
     assert seen == list(whole.items)
 
 
-def test_a_forgotten_page_can_be_gone_on_from_inconsistently() -> None:
+def test_a_forgotten_page_can_be_gone_on_from_inconsistently():
     store = filled(4)
     pager, target = Pager(store), Target(kinds.CONFIG_MAP)
     first = pager.page(target, {"limit": "2"})

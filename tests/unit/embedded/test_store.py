@@ -16,7 +16,7 @@ def made(name: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, **more}
 
 
-def test_what_was_read_is_never_changed_by_a_later_write() -> None:
+def test_what_was_read_is_never_changed_by_a_later_write():
     kept = store()
     first = kept.create(CONFIG_MAP, "default", made("one", data={"a": "1"}))
     before = clone(first)
@@ -24,7 +24,7 @@ def test_what_was_read_is_never_changed_by_a_later_write() -> None:
     assert first == before
 
 
-def test_the_generation_grows_with_the_spec_alone() -> None:
+def test_the_generation_grows_with_the_spec_alone():
     kept = store()
     first = kept.create(DEPLOYMENT, "default", made("web", spec={"replicas": 1}, status={}))
     labelled = clone(first)
@@ -36,7 +36,7 @@ def test_the_generation_grows_with_the_spec_alone() -> None:
     assert [o["metadata"]["generation"] for o in (first, second, third)] == [1, 1, 2]
 
 
-def test_the_main_resource_keeps_the_status_and_the_status_keeps_the_rest() -> None:
+def test_the_main_resource_keeps_the_status_and_the_status_keeps_the_rest():
     kept = store()
     first = kept.create(DEPLOYMENT, "default", made("web", spec={"replicas": 1}, status={}))
     both = {**clone(first), "spec": {"replicas": 2}, "status": {"replicas": 2}}
@@ -48,7 +48,7 @@ def test_the_main_resource_keeps_the_status_and_the_status_keeps_the_rest() -> N
     assert (third["spec"], third["status"]) == ({"replicas": 2}, {"replicas": 2})
 
 
-def test_a_client_cannot_write_what_belongs_to_the_server() -> None:
+def test_a_client_cannot_write_what_belongs_to_the_server():
     kept = store()
     first = kept.create(CONFIG_MAP, "default", made("one"))
     forged = clone(first)
@@ -56,7 +56,7 @@ def test_a_client_cannot_write_what_belongs_to_the_server() -> None:
     assert kept.replace(CONFIG_MAP, first, forged) is first
 
 
-def test_names_and_uids_depend_on_the_seed_and_not_on_the_order() -> None:
+def test_names_and_uids_depend_on_the_seed_and_not_on_the_order():
     def names(kept: Store, order: str) -> dict[str, tuple[str, str]]:
         listed = {}
         for owner in order:
@@ -68,7 +68,7 @@ def test_names_and_uids_depend_on_the_seed_and_not_on_the_order() -> None:
     assert names(store(1), "abc") != names(store(2), "abc")
 
 
-def test_a_forgotten_version_is_gone() -> None:
+def test_a_forgotten_version_is_gone():
     kept = store()
     kept.create(CONFIG_MAP, "default", made("one"))
     kept.forget()

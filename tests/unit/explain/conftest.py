@@ -63,11 +63,7 @@ class Explaining:
         rules = RunRules(loaded, self._registry, Scope())
         observe = None if observer_of is None else lambda: observer_of(snapshot)
         planned = make_plan(
-            rules,
-            snapshot,
-            Timings(SystemClock()),
-            history=History(cooling or {}),
-            observe=observe,
+            rules, snapshot, Timings(SystemClock()), history=History(cooling or {}), observe=observe
         )
         report = RunReport(
             dry_run=True,

@@ -18,8 +18,7 @@ def test_pending_pods_that_take_the_room_are_named_up_to_ten():
         pod(f"w{i:02}", requests={"cpu": "100m"}, nodeSelector={HOSTNAME: "a"}) for i in range(12)
     ]
     world = World(
-        [node("a", cpu="2"), node("b", cpu="2")],
-        [pod("v", on="a", requests={"cpu": "2"}), *queue],
+        [node("a", cpu="2"), node("b", cpu="2")], [pod("v", on="a", requests={"cpu": "2"}), *queue]
     )
     explanation = explain_pod(world.snapshot, world.model, world.state, world.row("v"))
     assert [one.pod for one in explanation.pending] == [f"default/w{i:02}" for i in range(12)]

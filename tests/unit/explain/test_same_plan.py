@@ -81,10 +81,7 @@ def encoded(report):
 def test_one_that_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
     snapshot = snapshot_of(objects)
     plain, _ = explaining.plan(snapshot, policy=POLICY)
-    for watched in (
-        lambda of: NodeRecorder(of, 0),
-        lambda of: WorkloadRecorder(of, 0),
-    ):
+    for watched in (lambda of: NodeRecorder(of, 0), lambda of: WorkloadRecorder(of, 0)):
         report, _ = explaining.plan(snapshot, watched, policy=POLICY)
         assert encoded(report) == encoded(plain)
 

@@ -232,11 +232,7 @@ def test_what_stays_is_grouped_by_its_reason(explaining):
     ("shut", "counted", "says"),
     [
         (False, 2, "allows 2 disruptions now (4 healthy, 2 desired), over 4 pods of it\n"),
-        (
-            True,
-            1,
-            "of it; 1 of these outside of closed zone c, whose pods may not serve",
-        ),
+        (True, 1, "of it; 1 of these outside of closed zone c, whose pods may not serve"),
     ],
 )
 def test_of_a_budget_it_says_what_runs_count_while_a_zone_is_closed(

@@ -6,13 +6,7 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.fleet.clusters import (
-    ClusterRecord,
-    document_of,
-    load_fleet,
-    read_fleet,
-    report_on,
-)
+from rebalancer.fleet.clusters import ClusterRecord, document_of, load_fleet, read_fleet, report_on
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.sources import PolicyChanges
 from rebalancer.registry import Registry
@@ -22,12 +16,7 @@ HOUR = 3600.0
 
 
 def a_list(*clusters, **more):
-    return {
-        "apiVersion": "rebalancer/v1",
-        "kind": "Fleet",
-        "clusters": list(clusters),
-        **more,
-    }
+    return {"apiVersion": "rebalancer/v1", "kind": "Fleet", "clusters": list(clusters), **more}
 
 
 def fleet_of(*names, **more):

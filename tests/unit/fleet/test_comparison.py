@@ -151,13 +151,7 @@ def test_a_family_that_no_p_can_pass_is_said():
     assert "too few of the snapshots differ for 6 questions at once" in said
 
 
-WIDE = {
-    5: (0.92, 0.98),
-    6: (0.93, 0.98),
-    8: (0.93, 0.98),
-    10: (0.93, 0.98),
-    20: (0.93, 0.98),
-}
+WIDE = {5: (0.92, 0.98), 6: (0.93, 0.98), 8: (0.93, 0.98), 10: (0.93, 0.98), 20: (0.93, 0.98)}
 
 
 @pytest.mark.parametrize("number", WIDE)

@@ -12,11 +12,7 @@ def skewed(path, workloads=2):
     """Write a cluster of three zones whose workloads are in two of them; each wants one pod moved."""
     nodes = [node(f"n-{zone}", zone) for zone in "abc"]
     apps = [
-        workload(
-            f"web-{number}",
-            ["n-a", "n-b", "n-a"],
-            spec=spread(f"web-{number}"),
-        )
+        workload(f"web-{number}", ["n-a", "n-b", "n-a"], spec=spread(f"web-{number}"))
         for number in range(workloads)
     ]
     items = [*nodes, *(each for app in apps for each in app)]

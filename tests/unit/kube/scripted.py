@@ -330,11 +330,7 @@ def pod(name: str, node: str = "n1", namespace: str = "default", **metadata: Any
         "status": {
             "phase": "Running",
             "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True",
-                    "lastTransitionTime": "2026-11-20T09:00:05Z",
-                }
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T09:00:05Z"}
             ],
         },
     }
@@ -347,11 +343,7 @@ def node(name: str) -> dict[str, Any]:
         "status": {
             "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
             "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True",
-                    "lastHeartbeatTime": "2026-11-20T09:59:30Z",
-                }
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-20T09:59:30Z"}
             ],
             "nodeInfo": {"kubeletVersion": "v1.35.2"},
         },

@@ -1,7 +1,6 @@
 """CapacityBuffers: what is asked for, and what becomes of answers."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.seldom_read import read_buffers
 from rebalancer.snapshot.buffers import explain_left_out
 from rebalancer.testing.snapshots import node, snapshot_of
-from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
+from tests.unit.kube.scripted import Say, client_of, status_body
 
 NEW, OLD = (
     f"/apis/autoscaling.x-k8s.io/{version}/capacitybuffers" for version in ("v1beta1", "v1alpha1")
@@ -43,9 +42,7 @@ def _read(server, folder):
         ({NEW: NONE, OLD: NONE}, []),
     ],
 )
-def test_buffers_are_read_in_the_version_that_is_served(
-    answers: dict[str, Say], names: list[str], server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_buffers_are_read_in_the_version_that_is_served(answers, names, server, tmp_path):
     for path, answer in {**answers, TEMPLATE: POD}.items():
         server.on("GET", path, answer)
     buffers = _read(server, tmp_path)
@@ -53,9 +50,7 @@ def test_buffers_are_read_in_the_version_that_is_served(
     assert not any(one.problem for one in buffers)
 
 
-def test_a_buffer_whose_template_is_not_there_is_named(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_buffer_whose_template_is_not_there_is_named(server, tmp_path):
     server.on("GET", NEW, _listed("a"))
     server.on("GET", TEMPLATE, NONE)
     buffers = _read(server, tmp_path)
@@ -76,9 +71,7 @@ def test_a_buffer_whose_template_is_not_there_is_named(
         ({NEW: _listed("a"), TEMPLATE: Say([])}, "a PodTemplate could not be read"),
     ],
 )
-def test_what_may_not_or_cannot_be_read_ends_the_run(
-    answers: dict[str, Say], said: str, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_what_may_not_or_cannot_be_read_ends_the_run(answers, said, server, tmp_path):
     for path, answer in answers.items():
         server.on("GET", path, answer)
     with pytest.raises(ClusterReadError, match=said):

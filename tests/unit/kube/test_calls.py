@@ -24,7 +24,7 @@ from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.transport import Limits
 from tests.support.clocks import LeapingClock
-from tests.unit.kube.scripted import HANGS, SECRET, Asked, Say, ScriptedServer, kubeconfig
+from tests.unit.kube.scripted import HANGS, SECRET, Asked, Say, kubeconfig
 
 FOR_EVER = 600.0
 SOON = 300.0
@@ -121,7 +121,7 @@ each_end = pytest.mark.parametrize("by", WHYS)
 
 
 @pytest.fixture
-def come() -> threading.Event:
+def come():
     """Ends the run of a test when it is set."""
     return threading.Event()
 
@@ -135,9 +135,7 @@ def soon() -> Iterator[None]:
 
 @each_end
 @pytest.mark.parametrize("what", DRIPS)
-def test_an_answer_that_drips_is_cut_off(
-    tmp_path: Path, come: threading.Event, what: str, by: str
-) -> None:
+def test_an_answer_that_drips_is_cut_off(tmp_path, come, what, by):
     with raw_server(DRIPS[what], come) as address, soon():
         asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by, come))
         with pytest.raises(TransportError, match=WHYS[by]) as caught:
@@ -146,7 +144,7 @@ def test_an_answer_that_drips_is_cut_off(
 
 
 @each_end
-def test_a_list_that_drips_is_cut_off(tmp_path: Path, come: threading.Event, by: str) -> None:
+def test_a_list_that_drips_is_cut_off(tmp_path, come, by):
     with raw_server(DRIPS["a body in chunks"]) as address, soon():
         asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by, come))
         stream = asking.open_list("/x", accept="application/json")
@@ -157,9 +155,7 @@ def test_a_list_that_drips_is_cut_off(tmp_path: Path, come: threading.Event, by:
 
 
 @each_end
-def test_a_tls_handshake_that_drips_is_cut_off(
-    tmp_path: Path, come: threading.Event, by: str
-) -> None:
+def test_a_tls_handshake_that_drips_is_cut_off(tmp_path, come, by):
     # A handshake record of 16 KiB that never ends.
     endless = dripping(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", b"\x00")
     with raw_server(endless, come) as address, soon():
@@ -169,7 +165,7 @@ def test_a_tls_handshake_that_drips_is_cut_off(
     assert not caught.value.sent
 
 
-def test_a_call_ends_with_its_own_time(tmp_path: Path) -> None:
+def test_a_call_ends_with_its_own_time(tmp_path):
     for script in DRIPS.values():
         with raw_server(script) as address, soon():
             asking = client(kubeconfig(tmp_path, f"http://{address}"))
@@ -185,16 +181,14 @@ def silent(connection: socket.socket, over: threading.Event, come: threading.Eve
 
 
 @each_end
-def test_a_server_that_says_nothing_is_left(tmp_path: Path, come: threading.Event, by: str) -> None:
+def test_a_server_that_says_nothing_is_left(tmp_path, come, by):
     with raw_server(silent, come) as address, soon():
         asking = client(kubeconfig(tmp_path, f"http://{address}"), ends(by, come))
         with pytest.raises(TransportError, match=WHYS[by]):
             asking.get("/x")
 
 
-def test_a_server_that_has_never_answered_has_less_time(
-    tmp_path: Path, come: threading.Event
-) -> None:
+def test_a_server_that_has_never_answered_has_less_time(tmp_path, come):
     with raw_server(silent, come) as address, soon():
         asking = client(kubeconfig(tmp_path, f"http://{address}"), first_answer=0.3)
         with pytest.raises(
@@ -205,9 +199,7 @@ def test_a_server_that_has_never_answered_has_less_time(
             asking.post("/x", b"{}")
 
 
-def test_a_server_that_has_answered_has_its_whole_time(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_server_that_has_answered_has_its_whole_time(server, tmp_path):
     server.on("GET", "/slow", Say(after=0.6))
     asking = client(kubeconfig(tmp_path, server.url), first_answer=0.3)
     with pytest.raises(TransportError, match="not answered within"):
@@ -218,9 +210,7 @@ def test_a_server_that_has_answered_has_its_whole_time(
 
 
 @each_end
-def test_a_request_that_waits_for_its_turn_is_not_sent(
-    server: ScriptedServer, tmp_path: Path, come: threading.Event, by: str
-) -> None:
+def test_a_request_that_waits_for_its_turn_is_not_sent(server, tmp_path, come, by):
     server.on("GET", "/slow", Say(after=FOR_EVER))
     asking = client(kubeconfig(tmp_path, server.url), ends(by, come), in_flight=1)
     failures: list[TransportError] = []
@@ -245,13 +235,7 @@ def test_a_request_that_waits_for_its_turn_is_not_sent(
 
 
 @each_end
-def test_a_throttled_request_does_not_outlast_the_run(
-    server: ScriptedServer,
-    tmp_path: Path,
-    come: threading.Event,
-    by: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_throttled_request_does_not_outlast_the_run(server, tmp_path, come, by, monkeypatch):
     wait = Stop.wait
 
     def ends_while_it_waits(stop: Stop, seconds: float) -> str | None:
@@ -281,9 +265,7 @@ def plugin(folder: Path, code: str) -> Path:
 
 
 @each_end
-def test_a_credential_plugin_that_hangs_ends_with_the_run(
-    tmp_path: Path, come: threading.Event, by: str
-) -> None:
+def test_a_credential_plugin_that_hangs_ends_with_the_run(tmp_path, come, by):
     file = plugin(tmp_path, HANGS)
     in_a_moment(come)
     with soon(), pytest.raises(ClusterReadError, match=f"gave no answer: {WHYS[by]}"):
@@ -304,9 +286,7 @@ def and_ends(come: threading.Event, answer: Say) -> Callable[[Asked], Say]:
     return script
 
 
-def test_a_write_that_was_sent_has_a_moment_for_its_answer(
-    server: ScriptedServer, tmp_path: Path, come: threading.Event
-) -> None:
+def test_a_write_that_was_sent_has_a_moment_for_its_answer(server, tmp_path, come):
     server.handle("POST", "/x", and_ends(come, Say({"done": True}, 201, after=0.6)))
     asking = client(kubeconfig(tmp_path, server.url), ends("signal", come), grace=SOON)
     assert asking.post("/x", b"{}").status == 201
@@ -316,9 +296,7 @@ def test_a_write_that_was_sent_has_a_moment_for_its_answer(
     assert len(server.asked) == 1
 
 
-def test_a_write_whose_answer_takes_longer_may_have_happened(
-    server: ScriptedServer, tmp_path: Path, come: threading.Event
-) -> None:
+def test_a_write_whose_answer_takes_longer_may_have_happened(server, tmp_path, come):
     server.handle("POST", "/x", and_ends(come, Say({}, 201, after=FOR_EVER)))
     asking = client(kubeconfig(tmp_path, server.url), ends("signal", come), grace=0.2)
     with soon(), pytest.raises(TransportError) as caught:
@@ -326,9 +304,7 @@ def test_a_write_whose_answer_takes_longer_may_have_happened(
     assert caught.value.sent
 
 
-def test_a_write_is_not_sent_on_a_connection_that_comes_too_late(
-    tmp_path: Path, come: threading.Event
-) -> None:
+def test_a_write_is_not_sent_on_a_connection_that_comes_too_late(tmp_path, come):
     """The connection takes until after the signal: nothing is said on it."""
     stop, said = ends("signal", come), []
 
@@ -347,12 +323,7 @@ def test_a_write_is_not_sent_on_a_connection_that_comes_too_late(
     assert all(b"POST" not in piece for piece in said)
 
 
-def test_last_words_go_on_for_some_seconds(
-    server: ScriptedServer,
-    tmp_path: Path,
-    come: threading.Event,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_last_words_go_on_for_some_seconds(server, tmp_path, come, monkeypatch):
     monkeypatch.setattr("rebalancer.kube.client.LAST_WORDS", FOR_EVER)
     server.on("PUT", "/x", Say())
     server.handle("GET", "/x", and_ends(come, Say(after=FOR_EVER)))
@@ -368,9 +339,7 @@ def test_last_words_go_on_for_some_seconds(
         last.get("/x")
 
 
-def test_no_thread_watches_where_nothing_is_under_way(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_no_thread_watches_where_nothing_is_under_way(server, tmp_path):
     server.on("GET", "/x", Say())
     # Clients of other tests in this process may have calls under way.
     others = set(threading.enumerate())
@@ -391,13 +360,13 @@ def test_no_thread_watches_where_nothing_is_under_way(
 # -- what runs apart --------------------------------------------------------------------------------
 
 
-def test_a_result_or_an_error_comes_back() -> None:
+def test_a_result_or_an_error_comes_back():
     assert run_abandonable(lambda: 7, lambda: None) == 7
     with pytest.raises(ValueError, match="literal"):
         run_abandonable(lambda: int("a"), lambda: None)
 
 
-def test_what_hangs_is_left_behind_and_its_result_dropped() -> None:
+def test_what_hangs_is_left_behind_and_its_result_dropped():
     begun, go_on = threading.Event(), threading.Event()
     dropped: list[str] = []
 
@@ -415,7 +384,7 @@ def test_what_hangs_is_left_behind_and_its_result_dropped() -> None:
     assert dropped == ["late"]
 
 
-def test_nothing_begins_when_the_time_is_over() -> None:
+def test_nothing_begins_when_the_time_is_over():
     begun: list[int] = []
     with pytest.raises(CutOffError):
         run_abandonable(lambda: begun.append(1), lambda: "over")

@@ -3,7 +3,6 @@
 import io
 import json
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.unit.kube.scripted import (
     Asked,
     Say,
     ScriptedServer,
-    Sleeps,
     client_of,
     empty_cluster,
     list_body,
@@ -87,9 +85,7 @@ def cluster_in_protobuf(server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "pb"])
-def test_a_file_holds_what_the_cluster_was(
-    server: ScriptedServer, tmp_path: Path, form: str
-) -> None:
+def test_a_file_holds_what_the_cluster_was(server, tmp_path, form):
     (cluster if form == "json" else cluster_in_protobuf)(server)
     client = client_of(server.url, tmp_path)
     path = tmp_path / "cluster.zip"
@@ -103,7 +99,7 @@ def test_a_file_holds_what_the_cluster_was(
     assert essence(load_snapshot("-", stdin=io.BytesIO(path.read_bytes()))) == essence(live)
 
 
-def test_the_manifest_says_what_is_in_the_file(server: ScriptedServer, tmp_path: Path) -> None:
+def test_the_manifest_says_what_is_in_the_file(server, tmp_path):
     cluster_in_protobuf(server)
     path = tmp_path / "cluster.zip"
     write_cluster_snapshot(client_of(server.url, tmp_path), path, clock=lambda: 0.0)
@@ -123,9 +119,7 @@ def test_the_manifest_says_what_is_in_the_file(server: ScriptedServer, tmp_path:
 
 
 @pytest.mark.parametrize("autoscaled", [False, True])
-def test_autoscalers_are_in_the_file_where_they_are_asked_for(
-    server: ScriptedServer, tmp_path: Path, autoscaled: bool
-) -> None:
+def test_autoscalers_are_in_the_file_where_they_are_asked_for(server, tmp_path, autoscaled):
     cluster(server)
     scaled = {
         "metadata": {"name": "web", "namespace": "default"},
@@ -151,9 +145,7 @@ def test_autoscalers_are_in_the_file_where_they_are_asked_for(
             asks()
 
 
-def test_events_on_machines_to_come_are_in_the_file_where_they_are_asked_for(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_events_on_machines_to_come_are_in_the_file_where_they_are_asked_for(server, tmp_path):
     cluster(server)
     waits = pod("big", "")
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -191,18 +183,14 @@ def test_events_on_machines_to_come_are_in_the_file_where_they_are_asked_for(
             asks()
 
 
-def test_events_are_not_asked_for_where_no_pod_waits(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_events_are_not_asked_for_where_no_pod_waits(server, tmp_path):
     cluster(server)
     client = client_of(server.url, tmp_path)
     assert read_scale_outs(client, read_cluster(client, clock=lambda: 0.0).snapshot) == {}
 
 
 @pytest.mark.parametrize("form", ["json", "pb"])
-def test_the_same_cluster_makes_the_same_bytes_in_a_file_and_in_a_pipe(
-    server: ScriptedServer, tmp_path: Path, form: str
-) -> None:
+def test_the_same_cluster_makes_the_same_bytes_in_a_file_and_in_a_pipe(server, tmp_path, form):
     (cluster if form == "json" else cluster_in_protobuf)(server)
     client = client_of(server.url, tmp_path)
     pipe = io.BytesIO()
@@ -212,9 +200,7 @@ def test_the_same_cluster_makes_the_same_bytes_in_a_file_and_in_a_pipe(
     assert one.read_bytes() == two.read_bytes() == pipe.getvalue()
 
 
-def test_a_list_that_changes_its_form_is_not_taken(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_list_that_changes_its_form_is_not_taken(server, tmp_path, sleeps):
     cluster(server)
     first = protobuf_bytes.listed([protobuf_bytes.pod("a")], token="next")
     server.on("GET", "/api/v1/pods", Say(first, headers=IN_PROTOBUF), Say(list_body([pod("b")])))
@@ -225,9 +211,7 @@ def test_a_list_that_changes_its_form_is_not_taken(
     assert not (tmp_path / "x.zip").exists()
 
 
-def test_what_went_down_a_pipe_before_a_failure_is_no_snapshot(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_what_went_down_a_pipe_before_a_failure_is_no_snapshot(server, tmp_path, sleeps):
     cluster(server)
     server.on("GET", "/apis/batch/v1/jobs", Say(list_body([{}]), cut=10))
     pipe = io.BytesIO()
@@ -238,16 +222,12 @@ def test_what_went_down_a_pipe_before_a_failure_is_no_snapshot(
 
 
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz", "out/cluster.yaml"])
-def test_a_name_that_promises_text_is_refused(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_promises_text_is_refused(name, capsys):
     assert command(["snapshot", "-o", name]) == 2
     assert f"{name}: a snapshot is a zip archive" in capsys.readouterr().err
 
 
-def test_nothing_is_left_behind_when_a_list_breaks_off(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_nothing_is_left_behind_when_a_list_breaks_off(server, tmp_path, sleeps):
     cluster(server)
     client = client_of(server.url, tmp_path, sleeps)
     folder = tmp_path / "out"
@@ -259,7 +239,7 @@ def test_nothing_is_left_behind_when_a_list_breaks_off(
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("old.zip", "old")]
 
 
-def test_forbidden_lists_are_all_named(server: ScriptedServer, tmp_path: Path) -> None:
+def test_forbidden_lists_are_all_named(server, tmp_path):
     cluster(server)
     for path in ("/api/v1/nodes", "/api/v1/services"):
         server.on("GET", path, Say(status_body(403, "no"), 403))
@@ -269,7 +249,7 @@ def test_forbidden_lists_are_all_named(server: ScriptedServer, tmp_path: Path) -
         )
 
 
-def test_a_file_that_cannot_be_written_is_named(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(server, tmp_path):
     cluster(server)
     with pytest.raises(PolicyError, match=r"none/x\.zip: cannot be written: No such file"):
         write_cluster_snapshot(
@@ -294,9 +274,7 @@ def with_gang(server: ScriptedServer, groups: Say) -> None:
     server.on("GET", GROUPS.replace("podgroups", "namespaces/default/podgroups"), groups)
 
 
-def test_a_plan_from_a_file_knows_the_same_of_pod_groups_as_a_run(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_plan_from_a_file_knows_the_same_of_pod_groups_as_a_run(server, tmp_path):
     with_gang(server, Say(list_body([GANG])))
     client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
     captured = write_cluster_snapshot(client, path, clock=lambda: 0.0)
@@ -311,9 +289,7 @@ def test_a_plan_from_a_file_knows_the_same_of_pod_groups_as_a_run(
     assert list(load_snapshot(path).pod_groups.values()) == list(live.values())
 
 
-def test_a_404_of_a_proxy_does_not_mean_that_there_are_no_pod_groups(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_404_of_a_proxy_does_not_mean_that_there_are_no_pod_groups(server, tmp_path):
     with_gang(server, Say(b"<html>404 Not Found</html>", 404))
     client = client_of(server.url, tmp_path)
     with pytest.raises(ClusterReadError, match=r"could not list podgroups.*HTTP 404: <html>"):
@@ -324,8 +300,8 @@ def test_a_404_of_a_proxy_does_not_mean_that_there_are_no_pod_groups(
 
 @pytest.mark.parametrize(("served", "notes"), [(True, 1), (False, 0)])
 def test_pod_groups_that_may_not_be_read_are_said_where_there_are_any(
-    server: ScriptedServer, tmp_path: Path, served: bool, notes: int
-) -> None:
+    server, tmp_path, served, notes
+):
     with_gang(server, Say(status_body(403, "may not"), 403))
     version = Say({"resources": []}) if served else Say(b"404 page not found", 404)
     server.on("GET", "/apis/scheduling.k8s.io/v1alpha2", version)
@@ -355,9 +331,7 @@ def with_gang_of_volcano(server: ScriptedServer, groups: Say) -> None:
         server.on("GET", f"{VOLCANO}/{path}", groups)
 
 
-def test_pod_groups_of_several_projects_are_one_list_of_a_file(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_pod_groups_of_several_projects_are_one_list_of_a_file(server, tmp_path):
     with_gang_of_volcano(server, Say(list_body([OF_VOLCANO])))
     server.on("GET", GROUPS, Say(list_body([GANG])))
     client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
@@ -386,8 +360,8 @@ def test_pod_groups_of_several_projects_are_one_list_of_a_file(
     ],
 )
 def test_gangs_move_as_a_whole_where_the_pod_groups_of_their_project_cannot_be_read(
-    server: ScriptedServer, tmp_path: Path, answer: Say, served: bool, said: str
-) -> None:
+    server, tmp_path, answer, served, said
+):
     with_gang_of_volcano(server, answer)
     server.on("GET", VOLCANO, Say({"resources": []}) if served else Say(b"404 page not found", 404))
     client = client_of(server.url, tmp_path)
@@ -433,9 +407,7 @@ def with_buffers(server: ScriptedServer) -> None:
     server.on("GET", gone, Say(status_body(404, "no"), 404))
 
 
-def test_buffers_are_in_the_file_where_they_are_asked_for(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_buffers_are_in_the_file_where_they_are_asked_for(server, tmp_path):
     with_buffers(server)
     client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
     captured = write_cluster_snapshot(client, path, clock=lambda: 0.0, buffers=True)
@@ -458,7 +430,7 @@ def test_buffers_are_in_the_file_where_they_are_asked_for(
         write_cluster_snapshot(client, path, clock=lambda: 0.0, buffers=True)
 
 
-def test_a_cluster_without_that_kind_has_no_buffers(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_cluster_without_that_kind_has_no_buffers(server, tmp_path):
     cluster(server)
     for version in ("v1beta1", "v1alpha1"):
         path = BUFFERS.replace("v1beta1", version)
@@ -468,7 +440,7 @@ def test_a_cluster_without_that_kind_has_no_buffers(server: ScriptedServer, tmp_
     assert load_snapshot(file).buffers == ()
 
 
-def test_a_redacted_file_says_as_much_of_buffers(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_redacted_file_says_as_much_of_buffers(server, tmp_path):
     with_buffers(server)
     client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
     redactor = Redactor(b"0123456789abcdef")

@@ -61,8 +61,7 @@ def test_an_error_names_the_rules_and_the_values():
 
 
 @pytest.mark.parametrize(
-    ("user", "named"),
-    [("jane@example.com", False), ("system:serviceaccount:ops:mover", True)],
+    ("user", "named"), [("jane@example.com", False), ("system:serviceaccount:ops:mover", True)]
 )
 def test_who_was_denied_is_named_and_a_person_gets_no_values_of_a_chart(user, named):
     said = f'pods.metrics.k8s.io is forbidden: User "{user}" cannot list resource "pods"'

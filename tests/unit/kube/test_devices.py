@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,7 +94,7 @@ def unmodelled(snapshot: Snapshot) -> tuple[str, ...]:
     return model.find_unmodelled(int(snapshot.pods.cls[0]))
 
 
-def test_a_run_and_a_file_know_the_same_devices(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_run_and_a_file_know_the_same_devices(server, tmp_path):
     with_devices(server)
     client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
     live, notes = read_devices(client, read_cluster(client, clock=lambda: 0.0).snapshot)
@@ -108,9 +107,7 @@ def test_a_run_and_a_file_know_the_same_devices(server: ScriptedServer, tmp_path
     assert stored.nodes.allocatable.tolist() == live.nodes.allocatable.tolist()
 
 
-def test_a_redacted_file_holds_no_devices_and_a_plan_on_it_says_so(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_redacted_file_holds_no_devices_and_a_plan_on_it_says_so(server, tmp_path):
     with_devices(server)
     path = tmp_path / "cluster.zip"
     write_cluster_snapshot(
@@ -122,7 +119,7 @@ def test_a_redacted_file_holds_no_devices_and_a_plan_on_it_says_so(
     assert "the snapshot holds no ResourceClaims" in unmodelled(load_snapshot(path))[0]
 
 
-def test_without_claims_no_request_is_sent(server: ScriptedServer, tmp_path: Path) -> None:
+def test_without_claims_no_request_is_sent(server, tmp_path):
     with_devices(server, Say(status_body(500, "not asked"), 500), claiming=False)
     client = client_of(server.url, tmp_path)
     read = read_cluster(client, clock=lambda: 0.0).snapshot
@@ -131,8 +128,8 @@ def test_without_claims_no_request_is_sent(server: ScriptedServer, tmp_path: Pat
 
 @pytest.mark.parametrize("resource", [RESOURCE, "example.com/other"])
 def test_device_classes_say_whether_devices_are_read_for_an_extended_resource(
-    server: ScriptedServer, tmp_path: Path, resource: str
-) -> None:
+    server, tmp_path, resource
+):
     with_devices(server, claiming=False, asking=True)
     provider = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": resource}}
     server.on("GET", f"{ROOT}/deviceclasses", Say(list_body([provider])))
@@ -147,9 +144,7 @@ def test_device_classes_say_whether_devices_are_read_for_an_extended_resource(
     assert bool(server.to(f"{ROOT}/resourceslices")) is (resource == RESOURCE)
 
 
-def test_without_the_right_a_resource_that_a_node_offers_is_one_of_a_plug_in(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_without_the_right_a_resource_that_a_node_offers_is_one_of_a_plug_in(server, tmp_path):
     with_devices(server, Say(status_body(403, "may not"), 403), claiming=False, asking=True)
     offering = node("n1")
     offering["status"]["allocatable"][RESOURCE] = "2"
@@ -160,9 +155,7 @@ def test_without_the_right_a_resource_that_a_node_offers_is_one_of_a_plug_in(
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_a_right_on_taint_rules_is_missed_only_where_they_are_served(
-    server: ScriptedServer, tmp_path: Path, served: bool
-) -> None:
+def test_a_right_on_taint_rules_is_missed_only_where_they_are_served(server, tmp_path, served):
     with_devices(server)
     server.on("GET", RULES, Say(status_body(403, "may not"), 403))
     kinds = [{"name": "resourceclaims"}, {"name": "devicetaintrules"}][: 1 + served]
@@ -174,7 +167,7 @@ def test_a_right_on_taint_rules_is_missed_only_where_they_are_served(
     assert ("ResourceSlice" in captured.counts) is not served
 
 
-def test_devices_that_a_run_may_not_read_are_said(server: ScriptedServer, tmp_path: Path) -> None:
+def test_devices_that_a_run_may_not_read_are_said(server, tmp_path):
     with_devices(server, Say(status_body(403, "may not"), 403))
     client = client_of(server.url, tmp_path)
     snapshot, notes = read_devices(client, read_cluster(client, clock=lambda: 0.0).snapshot)
@@ -184,9 +177,7 @@ def test_devices_that_a_run_may_not_read_are_said(server: ScriptedServer, tmp_pa
     assert unmodelled(snapshot) != ()
 
 
-def test_a_file_without_devices_that_may_not_be_read_is_written(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_file_without_devices_that_may_not_be_read_is_written(server, tmp_path):
     with_devices(server, Say(status_body(403, "may not"), 403))
     path = tmp_path / "cluster.zip"
     captured = write_cluster_snapshot(client_of(server.url, tmp_path), path, clock=lambda: 0.0)

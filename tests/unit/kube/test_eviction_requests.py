@@ -15,14 +15,7 @@ LIST = "/apis/lifecycle.k8s.io/v1alpha1/evictionrequests"
 AT, UNIX = "2027-01-15T08:00:00Z", 1_800_000_000.0
 
 
-def listed(
-    *,
-    intent="Eviction",
-    requester=REQUESTER,
-    annotations=None,
-    target=None,
-    conditions=(),
-):
+def listed(*, intent="Eviction", requester=REQUESTER, annotations=None, target=None, conditions=()):
     return {
         "metadata": {
             "name": NAME,

@@ -17,14 +17,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.resources import AccessRule
-from tests.unit.kube.scripted import (
-    SECRET,
-    Say,
-    ScriptedServer,
-    Sleeps,
-    client_of,
-    status_body,
-)
+from tests.unit.kube.scripted import SECRET, Say, Sleeps, client_of, status_body
 
 RULE = AccessRule("list", "apps", "deployments")
 
@@ -33,9 +26,7 @@ LONG = 600.0
 """Seconds of a server's silence: half of it passes on no machine, however busy, unless something waits for the end."""
 
 
-def test_a_request_carries_the_token_the_user_agent_and_the_query(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_request_carries_the_token_the_user_agent_and_the_query(server, tmp_path):
     server.on("GET", "/x", Say({"a": 1}))
     response = client_of(server.url, tmp_path).get("/x", query={"limit": 5, "f": "a!=b,c"})
     assert response.body == b'{"a": 1}'
@@ -45,7 +36,7 @@ def test_a_request_carries_the_token_the_user_agent_and_the_query(
     assert asked.query == {"limit": "5", "f": "a!=b,c"}
 
 
-def test_connections_are_used_again(server: ScriptedServer, tmp_path: Path) -> None:
+def test_connections_are_used_again(server, tmp_path):
     server.on("GET", "/x", Say(b"y" * 600_000))
     client = client_of(server.url, tmp_path)
     for _ in range(3):
@@ -54,8 +45,8 @@ def test_connections_are_used_again(server: ScriptedServer, tmp_path: Path) -> N
 
 
 def test_a_part_of_a_command_has_its_connection_and_its_token_and_a_stop_of_its_own(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+    server, tmp_path
+):
     server.on("GET", "/x", Say(), Say(), Say(status=401), Say(), Say())
     client = client_of(server.url, tmp_path)
     assert client.get("/x").ok
@@ -75,15 +66,13 @@ def test_a_part_of_a_command_has_its_connection_and_its_token_and_a_stop_of_its_
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_read_is_repeated_after_an_answer_that_may_pass(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, status: int
-) -> None:
+def test_a_read_is_repeated_after_an_answer_that_may_pass(server, tmp_path, sleeps, status):
     server.on("GET", "/x", Say(status=status), Say(status=status), Say({"ok": True}))
     assert client_of(server.url, tmp_path, sleeps).get("/x").ok
     assert sleeps.waits == [0.5, 1.0]
 
 
-def test_retry_after_is_kept_to(server: ScriptedServer, tmp_path: Path, sleeps: Sleeps) -> None:
+def test_retry_after_is_kept_to(server, tmp_path, sleeps):
     server.on("GET", "/x", Say(status=429, headers={"Retry-After": "7"}), Say())
     assert client_of(server.url, tmp_path, sleeps).get("/x").ok
     assert sleeps.waits == [7.0]
@@ -100,8 +89,8 @@ def test_retry_after_is_kept_to(server: ScriptedServer, tmp_path: Path, sleeps: 
     ],
 )
 def test_a_retry_after_longer_than_the_patience_takes_half_of_what_is_left(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, asked: str, waits: list[float]
-) -> None:
+    server, tmp_path, sleeps, asked, waits
+):
     server.on("GET", "/x", Say(status=429, headers={"Retry-After": asked}))
     assert client_of(server.url, tmp_path, sleeps, deadline=20.0).get("/x").status == 429
     assert sleeps.waits == waits
@@ -111,8 +100,8 @@ def test_a_retry_after_longer_than_the_patience_takes_half_of_what_is_left(
 @pytest.mark.parametrize(("deadline", "waited"), [(9e9, 15.0), (1012.0, 6.0)])
 @pytest.mark.parametrize("asked", ["16", "3600"])
 def test_a_retry_after_holds_up_a_run_fifteen_seconds_and_once(
-    server: ScriptedServer, tmp_path: Path, asked: str, deadline: float, waited: float
-) -> None:
+    server, tmp_path, asked, deadline, waited
+):
     throttled = Say(status=429, headers={"Retry-After": asked})
     server.on("GET", "/x", throttled, Say({"ok": True}))
     server.on("GET", "/y", throttled)
@@ -123,9 +112,7 @@ def test_a_retry_after_holds_up_a_run_fifteen_seconds_and_once(
         assert sleeps.waits == [waited]
 
 
-def test_the_deadline_of_the_run_ends_repeated_attempts(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_deadline_of_the_run_ends_repeated_attempts(server, tmp_path):
     server.on("GET", "/x", *[Say(status=503)] * 9)
     sleeps = Sleeps(deadline=1003.0)
     with pytest.raises(TransportError, match="was not asked: the run's deadline has passed"):
@@ -133,9 +120,7 @@ def test_the_deadline_of_the_run_ends_repeated_attempts(
     assert sleeps.waits == [0.5, 1.0, 2.0]
 
 
-def test_when_the_run_must_end_a_client_sends_nothing_any_more(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_when_the_run_must_end_a_client_sends_nothing_any_more(server, tmp_path):
     sleeps = Sleeps(deadline=1005.0)
     client = client_of(server.url, tmp_path, sleeps)
     sleeps.sleep(5.0)
@@ -149,18 +134,14 @@ def test_when_the_run_must_end_a_client_sends_nothing_any_more(
     assert server.asked == []
 
 
-def test_attempts_are_counted_and_waits_double_to_a_limit(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_attempts_are_counted_and_waits_double_to_a_limit(server, tmp_path, sleeps):
     server.on("GET", "/x", Say(status=503))
     client = client_of(server.url, tmp_path, sleeps, attempts=7, longest_wait=5.0, deadline=60)
     assert client.get("/x").status == 503
     assert sleeps.waits == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-def test_a_broken_connection_is_tried_again_for_reads_only(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_broken_connection_is_tried_again_for_reads_only(server, tmp_path, sleeps):
     server.on("GET", "/x", Say(hang_up=True), Say())
     server.on("PUT", "/x", Say(hang_up=True), Say())
     client = client_of(server.url, tmp_path, sleeps)
@@ -171,9 +152,7 @@ def test_a_broken_connection_is_tried_again_for_reads_only(
     assert len(server.to("/x", "PUT")) == 1
 
 
-def test_a_write_is_repeated_only_when_it_was_throttled(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_write_is_repeated_only_when_it_was_throttled(server, tmp_path, sleeps):
     server.on("POST", "/x", Say(status=429), Say(status=503), Say())
     client = client_of(server.url, tmp_path, sleeps)
     assert client.post("/x", b"{}").status == 503
@@ -182,7 +161,7 @@ def test_a_write_is_repeated_only_when_it_was_throttled(
     assert len(server.to("/y", "POST")) == 1
 
 
-def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_silent_server_is_given_up(server, tmp_path):
     server.on("GET", "/x", Say(after=LONG))
     client = client_of(server.url, tmp_path, read=0.1, attempts=2, first_wait=0.01)
     started = time.monotonic()
@@ -191,9 +170,7 @@ def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> 
     assert time.monotonic() - started < LONG / 2
 
 
-def test_a_trickling_answer_is_given_up_at_the_deadline(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_trickling_answer_is_given_up_at_the_deadline(server, tmp_path):
     trickle = tuple(piece for _ in range(int(LONG / 0.02)) for piece in (b"x", 0.02))
     server.on("GET", "/x", Say(lines=trickle))
     client = client_of(server.url, tmp_path, deadline=0.2)
@@ -204,15 +181,13 @@ def test_a_trickling_answer_is_given_up_at_the_deadline(
 
 
 @pytest.mark.parametrize("torn", [Say(b"x" * 1000, cut=500), Say(lines=(b"x" * 500,), torn=True)])
-def test_a_body_that_breaks_off_is_an_error_never_a_short_body(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, torn: Say
-) -> None:
+def test_a_body_that_breaks_off_is_an_error_never_a_short_body(server, tmp_path, sleeps, torn):
     server.on("GET", "/x", torn)
     with pytest.raises(TransportError, match="broke"):
         client_of(server.url, tmp_path, sleeps, attempts=2).get("/x")
 
 
-def test_an_unreachable_server_is_named_soon(tmp_path: Path, sleeps: Sleeps) -> None:
+def test_an_unreachable_server_is_named_soon(tmp_path, sleeps):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -223,22 +198,18 @@ def test_an_unreachable_server_is_named_soon(tmp_path: Path, sleeps: Sleeps) -> 
     assert sleeps.waits == [0.5, 1.0]
 
 
-def test_an_unknown_name_is_not_tried_again(tmp_path: Path, sleeps: Sleeps) -> None:
+def test_an_unknown_name_is_not_tried_again(tmp_path, sleeps):
     with pytest.raises(ClusterReadError, match="cannot be resolved"):
         client_of("https://no-such-host.invalid", tmp_path, sleeps).get("/x")
 
 
-def test_a_server_without_tls_is_recognised(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_server_without_tls_is_recognised(server, tmp_path, sleeps):
     with pytest.raises(ClusterReadError, match="does not speak TLS"):
         client_of(server.url.replace("http://", "https://"), tmp_path, sleeps).get("/x")
     assert sleeps.waits == []
 
 
-def test_a_new_token_in_the_file_is_used_after_a_401(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_new_token_in_the_file_is_used_after_a_401(server, tmp_path, sleeps):
     client = client_of(server.url, tmp_path, sleeps)
     config = tmp_path / "config"
     config.write_text(config.read_text().replace(SECRET, "renewed"))
@@ -250,9 +221,7 @@ def test_a_new_token_in_the_file_is_used_after_a_401(
     ]
 
 
-def test_a_401_with_the_same_token_is_final(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_401_with_the_same_token_is_final(server, tmp_path, sleeps):
     server.on("GET", "/x", Say(status_body(401, "Unauthorized"), 401))
     client = client_of(server.url, tmp_path, sleeps)
     with pytest.raises(ClusterReadError, match=r"does not accept our credentials \(expired"):
@@ -260,9 +229,7 @@ def test_a_401_with_the_same_token_is_final(
     assert len(server.asked) == 1
 
 
-def test_a_403_names_the_verb_the_resource_and_the_rule_to_add(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_403_names_the_verb_the_resource_and_the_rule_to_add(server, tmp_path):
     said = 'deployments.apps is forbidden: User "x" cannot list resource "deployments"'
     server.on("GET", "/x", Say(status_body(403, said), 403))
     client = client_of(server.url, tmp_path)
@@ -274,9 +241,7 @@ def test_a_403_names_the_verb_the_resource_and_the_rule_to_add(
     assert said in text
 
 
-def test_no_more_requests_are_in_flight_than_allowed(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_no_more_requests_are_in_flight_than_allowed(server, tmp_path):
     server.on("GET", "/x", Say(after=0.05))
     client = client_of(server.url, tmp_path, in_flight=2)
     with ThreadPoolExecutor(8) as pool:
@@ -285,9 +250,7 @@ def test_no_more_requests_are_in_flight_than_allowed(
     assert server.most_at_once == 2
 
 
-def test_the_token_is_in_no_message_and_no_log(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_token_is_in_no_message_and_no_log(server, tmp_path, sleeps, caplog):
     server.on("GET", "/x", Say(status=503), Say(hang_up=True))
     client = client_of(server.url, tmp_path, sleeps)
     caplog.set_level(logging.DEBUG)
@@ -299,7 +262,7 @@ def test_the_token_is_in_no_message_and_no_log(
     assert "GET /x" in caplog.text  # the log was at work
 
 
-def test_one_file_alone_deletes() -> None:
+def test_one_file_alone_deletes():
     package = Path(inspect.getfile(Client)).parents[1]
     deletes = {
         file.relative_to(package).as_posix()
@@ -315,14 +278,14 @@ def test_one_file_alone_deletes() -> None:
 
 
 @pytest.fixture(scope="module")
-def bomb() -> bytes:
+def bomb():
     return gzip.compress(b"0" * (64 << 20))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, gzip"])
 def test_an_encoding_that_was_not_asked_for_is_refused_and_not_inflated(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, encoding: str, bomb: bytes
-) -> None:
+    server, tmp_path, sleeps, encoding, bomb
+):
     server.on("GET", "/x", Say(bomb, headers={"Content-Encoding": encoding}))
     client = client_of(server.url, tmp_path, sleeps)
     with pytest.raises(TransportError, match="in an encoding that was not asked for"):
@@ -332,7 +295,7 @@ def test_an_encoding_that_was_not_asked_for_is_refused_and_not_inflated(
     assert sleeps.waits == []
 
 
-def test_an_encoding_that_was_asked_for_is_undone(server: ScriptedServer, tmp_path: Path) -> None:
+def test_an_encoding_that_was_asked_for_is_undone(server, tmp_path):
     server.on("GET", "/x", Say(gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}))
     server.on("GET", "/y", Say(b"{}", headers={"Content-Encoding": "identity"}))
     client = client_of(server.url, tmp_path, compressed=True)

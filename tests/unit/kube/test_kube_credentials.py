@@ -47,7 +47,7 @@ def authorization(environ: Mapping[str, str], **chosen: Any) -> tuple[str, str |
     return credentials.server, credentials.authorization(call())
 
 
-def test_the_flag_wins_over_the_environment_over_the_home_directory(tmp_path: Path) -> None:
+def test_the_flag_wins_over_the_environment_over_the_home_directory(tmp_path):
     (tmp_path / ".kube").mkdir()
     for name, host in (("flag", "a"), ("variable", "b"), (".kube/config", "c")):
         kubeconfig(tmp_path, f"https://{host}.example").rename(tmp_path / name)
@@ -57,7 +57,7 @@ def test_the_flag_wins_over_the_environment_over_the_home_directory(tmp_path: Pa
     assert authorization({"HOME": str(tmp_path)})[0] == "https://c.example"
 
 
-def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
+def test_several_files_are_merged_as_kubectl_does(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     config(one, contexts=[], clusters=[])
     config(two, users=[], **{"current-context": "other"})
@@ -79,9 +79,7 @@ def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("plugin", [False, True])
-def test_no_token_leaves_the_machine_in_clear(
-    tmp_path: Path, server: str, sent: bool, plugin: bool
-) -> None:
+def test_no_token_leaves_the_machine_in_clear(tmp_path, server, sent, plugin):
     path = kubeconfig(tmp_path, server)
     if plugin:
         said = {
@@ -105,7 +103,7 @@ def test_no_token_leaves_the_machine_in_clear(
         credentials.renew(call())
 
 
-def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path: Path) -> None:
+def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path):
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     credentials = in_cluster(environ, service_account(tmp_path), call())
     assert credentials.server == "https://10.0.0.1:443"
@@ -116,15 +114,13 @@ def test_inside_a_pod_the_service_account_is_used_and_read_again(tmp_path: Path)
     assert not credentials.renew(call())
 
 
-def test_a_pod_without_a_token_names_the_file_that_is_missing(tmp_path: Path) -> None:
+def test_a_pod_without_a_token_names_the_file_that_is_missing(tmp_path):
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(ClusterReadError, match="token file does not exist"):
         in_cluster(environ, tmp_path, call())
 
 
-def test_structs_are_prepared_before_threads_decode_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_structs_are_prepared_before_threads_decode_answers(tmp_path, monkeypatch):
     prepared: list[None] = []
     monkeypatch.setattr("rebalancer.kube.client.prepare_structs", lambda: prepared.append(None))
     config(tmp_path / "one")
@@ -132,7 +128,7 @@ def test_structs_are_prepared_before_threads_decode_answers(
     assert prepared
 
 
-def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path: Path) -> None:
+def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path):
     with pytest.raises(ClusterReadError, match=r"--kubeconfig.*KUBECONFIG.*~/\.kube/config"):
         connect(environ={"HOME": str(tmp_path)})
 
@@ -161,14 +157,14 @@ WITH_CA = "{server: 'https://x', certificate-authority: /no/ca}"
         (CONTEXT + f"clusters: [{{name: c, cluster: {WITH_CA}}}]", "does not exist: /no/ca"),
     ],
 )
-def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path, text, said):
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(ClusterReadError, match=f"(?s){path}.*{said}"):
         connect(kubeconfig=path, environ={})
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ClusterReadError, match="/none does not exist"):
         connect(kubeconfig=tmp_path / "none", environ={})
     with pytest.raises(
@@ -185,9 +181,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         {"exec": {"args": [SECRET]}},
     ],
 )
-def test_no_message_about_a_malformed_user_holds_the_secret(
-    tmp_path: Path, user: dict[str, Any]
-) -> None:
+def test_no_message_about_a_malformed_user_holds_the_secret(tmp_path, user):
     path = config(tmp_path / "kubeconfig", users=[{"name": "u", "user": user}])
     with pytest.raises(ClusterReadError) as caught:
         connect(kubeconfig=path, environ={})
@@ -216,11 +210,11 @@ def with_plugin(folder: Path, token: str) -> Path:
     return config(folder / "kubeconfig", users=[{"name": "u", "user": {"exec": plugin}}])
 
 
-def test_a_credential_plugin_is_run(tmp_path: Path) -> None:
+def test_a_credential_plugin_is_run(tmp_path):
     assert authorization({}, file=with_plugin(tmp_path, SECRET))[1] == f"Bearer {SECRET}"
 
 
-def test_a_credential_plugin_that_fails_is_named_with_what_it_says(tmp_path: Path) -> None:
+def test_a_credential_plugin_that_fails_is_named_with_what_it_says(tmp_path):
     path = with_plugin(tmp_path, "")
     with pytest.raises(ClusterReadError, match=r"credential plugin .* of user u failed: .*log in"):
         authorization({}, file=path)
@@ -232,7 +226,7 @@ def test_a_credential_plugin_that_fails_is_named_with_what_it_says(tmp_path: Pat
         authorization({}, file=path)
 
 
-def test_a_credential_plugin_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_credential_plugin_that_is_not_there_is_named(tmp_path):
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/program"}
     path = config(tmp_path / "kubeconfig", users=[{"name": "u", "user": {"exec": plugin}}])
     with pytest.raises(
@@ -241,9 +235,7 @@ def test_a_credential_plugin_that_is_not_there_is_named(tmp_path: Path) -> None:
         authorization({}, file=path)
 
 
-def test_a_credential_plugin_that_hangs_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_credential_plugin_that_hangs_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("rebalancer.kube.credentials._PLUGIN_SECONDS", 0.2)
     path = with_plugin(tmp_path, SECRET)
     (tmp_path / "plugin.py").write_text(HANGS)
@@ -252,9 +244,7 @@ def test_a_credential_plugin_that_hangs_is_given_up(
     (tmp_path / "over").touch()
 
 
-def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(tmp_path, monkeypatch):
     path = with_plugin(tmp_path, SECRET)
     plugin = tmp_path / "plugin.py"
     expiry = '{"expirationTimestamp": "2020-01-01T00:00:00Z", "token"'
@@ -271,7 +261,7 @@ def test_a_token_that_expires_is_asked_for_again_and_that_is_bounded_too(
     (tmp_path / "over").touch()
 
 
-def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Path) -> None:
+def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path):
     path = kubeconfig(tmp_path, "https://api.example")
     environ = {"https_proxy": "http://p:1", "http_proxy": "http://q:1", "NO_PROXY": "x"}
     configuration = find_credentials(
@@ -289,21 +279,21 @@ def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Pat
 
 
 @pytest.mark.parametrize("proxy", ["socks5://u:pa55@h:1", "u:pa55@h:1", "http://u:pa55@h:x", 1080])
-def test_a_proxy_that_cannot_be_used_is_said_without_its_password(tmp_path, proxy) -> None:
+def test_a_proxy_that_cannot_be_used_is_said_without_its_password(tmp_path, proxy):
     path = kubeconfig(tmp_path, "https://api.example", **{"proxy-url": proxy})
     with pytest.raises(ClusterReadError, match="proxy on the way to https") as caught:
         connect(kubeconfig=path, environ={})
     assert "pa55" not in str(caught.value)
 
 
-def test_an_address_with_a_password_is_refused_without_it(tmp_path: Path) -> None:
+def test_an_address_with_a_password_is_refused_without_it(tmp_path):
     path = kubeconfig(tmp_path, "https://u:pa55@api.example")
     with pytest.raises(ClusterReadError, match="put them into its user") as caught:
         connect(kubeconfig=path, environ={})
     assert "pa55" not in str(caught.value)
 
 
-def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
+def test_certificates_inside_the_kubeconfig_are_used(tmp_path):
     authority = pki.create(tmp_path / "pki", ["127.0.0.1"]).ca_cert.read_bytes()
     data = base64.b64encode(authority).decode()
     path = kubeconfig(tmp_path, "https://a.example", **{"certificate-authority-data": data})

@@ -1,7 +1,5 @@
 """What the API server says to an eviction, and what is made of it."""
 
-from pathlib import Path
-
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
@@ -13,14 +11,7 @@ from rebalancer.kube.evict import (
     read_pod,
     recreates_group,
 )
-from tests.unit.kube.scripted import (
-    Say,
-    ScriptedServer,
-    Sleeps,
-    client_of,
-    pod,
-    status_body,
-)
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of, pod, status_body
 
 PATH = "/api/v1/namespaces/shop/pods/web-1/eviction"
 BLOCKED = status_body(
@@ -99,13 +90,8 @@ SILENT = Say(after=600.0)
     ],
 )
 def test_each_answer_has_its_meaning_and_is_asked_for_once(
-    server: ScriptedServer,
-    tmp_path: Path,
-    answer: Say,
-    kind: AnswerKind,
-    retry_after: float | None,
-    said: str,
-) -> None:
+    server, tmp_path, answer, kind, retry_after, said
+):
     server.on("POST", PATH, answer)
     patience = 0.2 if answer is SILENT else 60.0
     got = evict(client_of(server.url, tmp_path, read=patience), "shop", "web-1", "uid-1")
@@ -114,7 +100,7 @@ def test_each_answer_has_its_meaning_and_is_asked_for_once(
     assert len(server.asked) == 1
 
 
-def test_the_request_is_guarded_by_the_uid(server: ScriptedServer, tmp_path: Path) -> None:
+def test_the_request_is_guarded_by_the_uid(server, tmp_path):
     server.on("POST", PATH, Say(SUCCESS, 201))
     client = client_of(server.url, tmp_path)
     evict(client, "shop", "web-1", "uid-1")
@@ -135,7 +121,7 @@ def test_the_request_is_guarded_by_the_uid(server: ScriptedServer, tmp_path: Pat
     }
 
 
-def test_an_eviction_that_was_never_sent_has_failed(tmp_path: Path, sleeps: Sleeps) -> None:
+def test_an_eviction_that_was_never_sent_has_failed(tmp_path, sleeps):
     with ScriptedServer() as gone:
         url = gone.url
     got = evict(client_of(url, tmp_path, sleeps), "shop", "web-1", "uid-1")
@@ -146,7 +132,7 @@ def test_an_eviction_that_was_never_sent_has_failed(tmp_path: Path, sleeps: Slee
 POD = "/api/v1/namespaces/default/pods/a"
 
 
-def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_pod_can_be_read_again(server, tmp_path):
     client = client_of(server.url, tmp_path)
     server.on("GET", POD, Say(pod("a")))
     assert read_pod(client, "default", "a") == PodView("uid-a", "n1", deleting=False, ready=True)
@@ -176,10 +162,7 @@ def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None
             {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             'annotated cluster-autoscaler.kubernetes.io/safe-to-evict: "false"',
         ),
-        (
-            {"karpenter.sh/do-not-disrupt": "true"},
-            'annotated karpenter.sh/do-not-disrupt: "true"',
-        ),
+        ({"karpenter.sh/do-not-disrupt": "true"}, 'annotated karpenter.sh/do-not-disrupt: "true"'),
         (
             {"karpenter.sh/do-not-disrupt": "876000h"},
             'annotated karpenter.sh/do-not-disrupt: "876000h"',
@@ -192,9 +175,7 @@ def test_a_pod_can_be_read_again(server: ScriptedServer, tmp_path: Path) -> None
         ),
     ],
 )
-def test_the_same_read_says_whether_the_pod_has_opted_out(
-    server: ScriptedServer, tmp_path: Path, annotations: dict[str, str], why: str | None
-) -> None:
+def test_the_same_read_says_whether_the_pod_has_opted_out(server, tmp_path, annotations, why):
     server.on("GET", POD, Say(pod("a", annotations=annotations)))
     read = read_pod(client_of(server.url, tmp_path), "default", "a")
     assert read is not None
@@ -202,9 +183,7 @@ def test_the_same_read_says_whether_the_pod_has_opted_out(
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
-def test_the_same_read_says_whether_the_pod_is_ready(
-    server: ScriptedServer, tmp_path: Path, status: str | None
-) -> None:
+def test_the_same_read_says_whether_the_pod_is_ready(server, tmp_path, status):
     unready = pod("a")
     conditions = [] if status is None else [{"type": "Ready", "status": status}]
     unready["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, *conditions]
@@ -218,9 +197,7 @@ BUDGETS = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
 
 
 @pytest.mark.parametrize(("name", "allowed"), [("web", 2), ("gone", None)])
-def test_what_a_budget_allows_is_read_by_a_list(
-    server: ScriptedServer, tmp_path: Path, name: str, allowed: int | None
-) -> None:
+def test_what_a_budget_allows_is_read_by_a_list(server, tmp_path, name, allowed):
     web = {"metadata": {"name": "web"}, "spec": {}, "status": {"disruptionsAllowed": 2}}
     server.on("GET", BUDGETS, Say({"items": [web]}))
     client = client_of(server.url, tmp_path)
@@ -229,9 +206,7 @@ def test_what_a_budget_allows_is_read_by_a_list(
 
 
 @pytest.mark.parametrize("body", [b"<html>", {}, {"items": [{"metadata": 1}]}])
-def test_an_answer_that_is_no_list_of_budgets_is_an_error_of_the_read(
-    server: ScriptedServer, tmp_path: Path, body: object
-) -> None:
+def test_an_answer_that_is_no_list_of_budgets_is_an_error_of_the_read(server, tmp_path, body):
     server.on("GET", BUDGETS, Say(body))
     with pytest.raises(ClusterReadError, match="is no PodDisruptionBudgetList"):
         read_disruptions_allowed(client_of(server.url, tmp_path), "shop/web", seconds=5.0)
@@ -253,8 +228,8 @@ def group_policy(policy: str) -> dict[str, object]:
     ],
 )
 def test_a_leader_worker_set_starts_whole_groups_again_unless_it_says_otherwise(
-    server: ScriptedServer, tmp_path: Path, answer: Say, recreates: bool
-) -> None:
+    server, tmp_path, answer, recreates
+):
     path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/shop/leaderworkersets/serve"
     server.on("GET", path, answer)
     client = client_of(server.url, tmp_path)

@@ -14,14 +14,7 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken
-from tests.unit.kube.scripted import (
-    Asked,
-    Say,
-    ScriptedServer,
-    Sleeps,
-    client_of,
-    status_body,
-)
+from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/run"
 TEN = 1795168800.0
@@ -36,7 +29,7 @@ class Hasty(threading.Event):
 
 
 @pytest.fixture(autouse=True)
-def hasty_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty_thread(monkeypatch):
     fake = SimpleNamespace(Event=Hasty, Thread=threading.Thread)
     monkeypatch.setattr("rebalancer.kube.lease.threading", fake)
 
@@ -83,7 +76,7 @@ def lease(
     return Lease(client, "ops", "run", identity="me", duration=duration, clock=lambda: 0.0)
 
 
-def test_a_free_lease_is_taken_and_given_back(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_free_lease_is_taken_and_given_back(server, tmp_path):
     kept = LeaseOnServer(server, leaseTransitions=4)
     acquired = lease(server, tmp_path).acquire()
     assert isinstance(acquired, AcquiredLease)
@@ -100,12 +93,9 @@ def test_a_free_lease_is_taken_and_given_back(server: ScriptedServer, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("renewed", "left"),
-    [("2026-11-20T09:59:30Z", 30.0), ("2026-11-20T09:59:00.500000Z", 0.5)],
+    ("renewed", "left"), [("2026-11-20T09:59:30Z", 30.0), ("2026-11-20T09:59:00.500000Z", 0.5)]
 )
-def test_a_lease_of_another_is_respected_until_it_expires(
-    server: ScriptedServer, tmp_path: Path, renewed: str, left: float
-) -> None:
+def test_a_lease_of_another_is_respected_until_it_expires(server, tmp_path, renewed, left):
     kept = LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=60)
     answer = lease(server, tmp_path).acquire()
     assert answer == LeaseTaken("other", TEN + left)
@@ -117,8 +107,8 @@ DEAD = ["2026-11-20T09:59:00Z", "2020-01-01T00:00:00Z", "2036-01-01T00:00:00Z", 
 
 @pytest.mark.parametrize("renewed", DEAD)
 def test_a_dead_holder_is_watched_for_its_duration_before_its_lease_is_taken(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
-) -> None:
+    server, tmp_path, sleeps, renewed
+):
     spec = {"holderIdentity": "dead", "renewTime": renewed, "leaseDurationSeconds": 60}
     kept = LeaseOnServer(server, **spec)
     acquired = lease(server, tmp_path, sleeps=sleeps).acquire()
@@ -129,9 +119,7 @@ def test_a_dead_holder_is_watched_for_its_duration_before_its_lease_is_taken(
 
 
 @pytest.mark.parametrize("renewed", DEAD)
-def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
-) -> None:
+def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(server, tmp_path, sleeps, renewed):
     spec = {"holderIdentity": "alive", "renewTime": renewed, "leaseDurationSeconds": 60}
     kept = LeaseOnServer(server, **spec)
 
@@ -150,8 +138,8 @@ def test_a_living_holder_whose_clock_is_wrong_keeps_its_lease(
     "answer", [Say(b"<html>", 502), Say(b"<html>"), Say(status_body(503, "no"), 503)]
 )
 def test_a_lease_that_was_taken_with_a_reply_that_does_not_say_so_is_held(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, answer: Say
-) -> None:
+    server, tmp_path, sleeps, answer
+):
     kept = LeaseOnServer(server)
 
     def put(asked: Asked) -> Say:
@@ -165,9 +153,7 @@ def test_a_lease_that_was_taken_with_a_reply_that_does_not_say_so_is_held(
     assert acquired.release() is None
 
 
-def test_a_lease_that_cannot_be_taken_says_why(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_lease_that_cannot_be_taken_says_why(server, tmp_path, sleeps):
     kept = LeaseOnServer(server)
     server.handle("PUT", PATH, lambda _: Say(status_body(503, "no leader"), 503))
     with pytest.raises(ClusterReadError, match="no leader"):
@@ -175,9 +161,7 @@ def test_a_lease_that_cannot_be_taken_says_why(
     assert kept.writes == []
 
 
-def test_what_its_holder_gives_back_while_it_is_watched_is_taken(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_what_its_holder_gives_back_while_it_is_watched_is_taken(server, tmp_path, sleeps):
     kept = LeaseOnServer(server, holderIdentity="slow", renewTime=DEAD[0], leaseDurationSeconds=60)
 
     def get(_: Asked) -> Say:
@@ -192,16 +176,14 @@ def test_what_its_holder_gives_back_while_it_is_watched_is_taken(
     assert sum(sleeps.waits) == 4.0
 
 
-def test_a_run_that_must_end_meanwhile_takes_nothing(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_run_that_must_end_meanwhile_takes_nothing(server, tmp_path):
     kept = LeaseOnServer(server, holderIdentity="dead", leaseDurationSeconds=60)
     answer = lease(server, tmp_path, sleeps=Sleeps(deadline=1020.0)).acquire()
     assert isinstance(answer, LeaseTaken)
     assert kept.writes == []
 
 
-def test_of_two_that_take_it_at_once_one_gets_it(server: ScriptedServer, tmp_path: Path) -> None:
+def test_of_two_that_take_it_at_once_one_gets_it(server, tmp_path):
     kept = LeaseOnServer(server)
     put = kept.put
 
@@ -219,7 +201,7 @@ def test_of_two_that_take_it_at_once_one_gets_it(server: ScriptedServer, tmp_pat
     assert answer.holder == "other"
 
 
-def test_a_lease_that_does_not_exist_is_an_error(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_lease_that_does_not_exist_is_an_error(server, tmp_path):
     with pytest.raises(
         ClusterReadError, match=r"there is no Lease ops/run: create it .* or run without --lease"
     ):
@@ -230,13 +212,13 @@ NONSENSE = [b"<html>", {}, {"metadata": {}}, {"metadata": {"resourceVersion": "1
 
 
 @pytest.mark.parametrize("body", [*NONSENSE, b'{"metadata": {"resourceVersion": "\xff"}}'])
-def test_what_is_no_lease_is_an_error(server: ScriptedServer, tmp_path: Path, body: Any) -> None:
+def test_what_is_no_lease_is_an_error(server, tmp_path, body):
     server.on("GET", PATH, Say(body))
     with pytest.raises(ClusterReadError, match="is not a Lease"):
         lease(server, tmp_path).acquire()
 
 
-def test_a_forbidden_lease_names_the_rule(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_forbidden_lease_names_the_rule(server, tmp_path):
     server.on("GET", PATH, Say(status_body(403, "no"), 403))
     with pytest.raises(
         ClusterReadError, match=r'resources: \["leases"\], resourceNames: \["run"\]'
@@ -267,7 +249,7 @@ def acquired_lease(
     return acquired
 
 
-def test_it_is_renewed_while_it_is_held(server: ScriptedServer, tmp_path: Path) -> None:
+def test_it_is_renewed_while_it_is_held(server, tmp_path):
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     assert eventually(lambda: len(kept.writes) >= 3)  # taken, twice renewed
@@ -277,7 +259,7 @@ def test_it_is_renewed_while_it_is_held(server: ScriptedServer, tmp_path: Path) 
     assert renewals == sorted(set(renewals))
 
 
-def test_it_is_lost_when_another_has_taken_it(server: ScriptedServer, tmp_path: Path) -> None:
+def test_it_is_lost_when_another_has_taken_it(server, tmp_path):
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     kept.change(holderIdentity="other", leaseDurationSeconds=60)
@@ -297,9 +279,7 @@ def test_it_is_lost_when_another_has_taken_it(server: ScriptedServer, tmp_path: 
         Say({"metadata": {}}, cut=5),
     ],
 )
-def test_a_renewal_that_fails_in_passing_is_tried_again(
-    server: ScriptedServer, tmp_path: Path, trouble: Say
-) -> None:
+def test_a_renewal_that_fails_in_passing_is_tried_again(server, tmp_path, trouble):
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path, attempts=1)
     answers = [trouble, trouble]
@@ -311,9 +291,7 @@ def test_a_renewal_that_fails_in_passing_is_tried_again(
     assert acquired.release() is None
 
 
-def test_a_renewal_that_was_done_before_its_answer_failed_is_no_loss(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_renewal_that_was_done_before_its_answer_failed_is_no_loss(server, tmp_path):
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path, attempts=1)
     failures = [500, 502]
@@ -332,9 +310,7 @@ def test_a_renewal_that_was_done_before_its_answer_failed_is_no_loss(
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_a_renewal_that_is_refused_for_good_is_a_loss(
-    server: ScriptedServer, tmp_path: Path, status: int
-) -> None:
+def test_a_renewal_that_is_refused_for_good_is_a_loss(server, tmp_path, status):
     LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     server.on("PUT", PATH, Say(status_body(status, "no"), status))
@@ -342,9 +318,7 @@ def test_a_renewal_that_is_refused_for_good_is_a_loss(
     acquired.release()
 
 
-def test_whatever_ends_the_renewing_thread_is_a_loss(
-    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_ends_the_renewing_thread_is_a_loss(server, tmp_path, monkeypatch):
     LeaseOnServer(server)
 
     def breaks(*_: object, **__: object) -> None:
@@ -357,8 +331,8 @@ def test_whatever_ends_the_renewing_thread_is_a_loss(
 
 
 def test_it_is_lost_by_the_clock_whatever_the_thread_is_doing(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, tmp_path, sleeps, monkeypatch
+):
     """The thread may hang in a plugin, a name server, or anything else."""
     LeaseOnServer(server)
     over = threading.Event()
@@ -373,7 +347,7 @@ def test_it_is_lost_by_the_clock_whatever_the_thread_is_doing(
     assert "could not be renewed in time" in str(acquired.release())
 
 
-def test_a_busy_run_does_not_hold_up_the_renewal(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_busy_run_does_not_hold_up_the_renewal(server, tmp_path):
     kept = LeaseOnServer(server)
     server.on("GET", "/slow", Say(after=600.0))
     asked = lease(server, tmp_path, duration=2, sleeps=Slow(), in_flight=1)
@@ -389,7 +363,7 @@ def test_a_busy_run_does_not_hold_up_the_renewal(server: ScriptedServer, tmp_pat
     assert acquired.release() is None
 
 
-def test_it_is_given_back_after_the_run_had_to_end(server: ScriptedServer, tmp_path: Path) -> None:
+def test_it_is_given_back_after_the_run_had_to_end(server, tmp_path):
     kept = LeaseOnServer(server)
     signalled = threading.Event()
     stop = Stop(SystemClock(), signalled=signalled)
@@ -401,9 +375,7 @@ def test_it_is_given_back_after_the_run_had_to_end(server: ScriptedServer, tmp_p
     assert "holderIdentity" not in kept.object["spec"]
 
 
-def test_giving_it_back_takes_seconds_at_most(
-    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_giving_it_back_takes_seconds_at_most(server, tmp_path, monkeypatch):
     monkeypatch.setattr("rebalancer.kube.lease._JOIN_TIMEOUT", 0.3)
     LeaseOnServer(server)
     acquired = lease(server, tmp_path, sleeps=Stop(SystemClock())).acquire()
@@ -414,9 +386,7 @@ def test_giving_it_back_takes_seconds_at_most(
     assert time.monotonic() - started < 300.0
 
 
-def test_it_is_not_lost_when_another_client_changed_its_labels(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_it_is_not_lost_when_another_client_changed_its_labels(server, tmp_path):
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     kept.change(**kept.object["spec"])
@@ -426,9 +396,7 @@ def test_it_is_not_lost_when_another_client_changed_its_labels(
     assert acquired.release() is None
 
 
-def test_it_is_lost_before_it_expires_when_the_server_falls_silent(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_it_is_lost_before_it_expires_when_the_server_falls_silent(server, tmp_path):
     LeaseOnServer(server)
     clock = Sleeps()
     acquired = acquired_lease(server, tmp_path, clock, read=0.1)
@@ -448,8 +416,8 @@ def test_it_is_lost_before_it_expires_when_the_server_falls_silent(
 
 @pytest.mark.parametrize("renewed", DEAD)
 def test_one_that_waits_knows_at_its_first_look_how_long_to_watch(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, renewed: str | None
-) -> None:
+    server, tmp_path, sleeps, renewed
+):
     """Also a Lease that does not look expired: its holder may be dead anyway."""
     LeaseOnServer(server, holderIdentity="other", renewTime=renewed, leaseDurationSeconds=15)
     looks: list[None] = []
@@ -460,9 +428,7 @@ def test_one_that_waits_knows_at_its_first_look_how_long_to_watch(
     assert acquired.release() is None
 
 
-def test_one_that_waits_takes_nothing_from_a_living_holder(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_one_that_waits_takes_nothing_from_a_living_holder(server, tmp_path, sleeps):
     kept = LeaseOnServer(
         server, holderIdentity="other", renewTime="2026-11-20T10:00:00Z", leaseDurationSeconds=15
     )

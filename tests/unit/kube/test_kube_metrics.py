@@ -74,7 +74,7 @@ def metrics_list(kind: str, *items: Any) -> Say:
 
 
 @pytest.fixture
-def measured(server: ScriptedServer) -> ScriptedServer:
+def measured(server):
     """A server with one node and two pods, of which one was measured."""
     empty_cluster(server)
     server.on("GET", "/api/v1/pods", Say(list_body([pod("a"), pod("b", "n2")])))
@@ -103,9 +103,7 @@ WANTED = ([[1500, 0], [2 * MIB, 0]], [True, False], [[7], [MIB]], TEN - 20)
 
 @pytest.mark.parametrize("page_size", [None, 1])
 @pytest.mark.parametrize("keep", [False, True])
-def test_what_was_measured_is_read_beside_the_rest(
-    measured: ScriptedServer, tmp_path: Path, page_size: int | None, keep: bool
-) -> None:
+def test_what_was_measured_is_read_beside_the_rest(measured, tmp_path, page_size, keep):
     reading = read(measured, tmp_path, usage=True, page_size=page_size, keep=keep)
     assert columns(reading.snapshot) == WANTED
     assert reading.readings.notes == ()
@@ -119,15 +117,13 @@ def test_what_was_measured_is_read_beside_the_rest(
         assert settled.snapshot(captured_at=TEN, version=(1, 36)).usage is None
 
 
-def test_who_does_not_ask_for_usage_does_not_touch_the_metrics_api(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_who_does_not_ask_for_usage_does_not_touch_the_metrics_api(measured, tmp_path):
     reading = read(measured, tmp_path)
     assert reading.snapshot.usage is None
     assert measured.to(NODES) == measured.to(PODS) == []
 
 
-def test_metrics_are_neither_listed_nor_watched_by_everybody() -> None:
+def test_metrics_are_neither_listed_nor_watched_by_everybody():
     rules = {(rule.group, rule.resource) for rule in (*READ_RULES, *ACT_RULES, *FOLLOW_RULES)}
     assert not rules & {(rule.group, rule.resource) for rule in USAGE_RULES}
 
@@ -155,8 +151,8 @@ NOT_THERE = [
 @pytest.mark.parametrize(("answer", "said"), NOT_THERE)
 @pytest.mark.parametrize("path", [NODES, PODS])
 def test_without_one_of_the_lists_nothing_is_known_and_a_note_says_why(
-    measured: ScriptedServer, tmp_path: Path, path: str, answer: Say, said: str
-) -> None:
+    measured, tmp_path, path, answer, said
+):
     measured.on("GET", path, answer)
     reading = read(measured, tmp_path, usage=True)
     assert reading.snapshot.usage is None
@@ -170,9 +166,7 @@ def test_without_one_of_the_lists_nothing_is_known_and_a_note_says_why(
 
 
 @pytest.mark.parametrize(("answer", "said"), NOT_THERE[:2])
-def test_one_note_reports_both_lists(
-    measured: ScriptedServer, tmp_path: Path, answer: Say, said: str
-) -> None:
+def test_one_note_reports_both_lists(measured, tmp_path, answer, said):
     measured.on("GET", NODES, answer)
     measured.on("GET", PODS, answer)
     [note] = read(measured, tmp_path, usage=True).readings.notes
@@ -180,9 +174,7 @@ def test_one_note_reports_both_lists(
     assert note.startswith(f"usage is not known: {both}: {said}. Install")
 
 
-def test_that_no_node_has_been_measured_yet_is_said(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_that_no_node_has_been_measured_yet_is_said(measured, tmp_path):
     measured.on("GET", NODES, metrics_list("NodeMetrics"))
     reading = read(measured, tmp_path, usage=True)
     assert reading.snapshot.usage is None
@@ -190,24 +182,18 @@ def test_that_no_node_has_been_measured_yet_is_said(
 
 
 @pytest.mark.parametrize("odd", [7, {}, {"metadata": []}, {"metadata": {"name": 7}}])
-def test_what_is_no_object_was_not_measured(
-    measured: ScriptedServer, tmp_path: Path, odd: Any
-) -> None:
+def test_what_is_no_object_was_not_measured(measured, tmp_path, odd):
     measured.on("GET", NODES, metrics_list("NodeMetrics", odd, OF_NODE))
     measured.on("GET", PODS, metrics_list("PodMetrics", odd, OF_POD))
     assert columns(read(measured, tmp_path, usage=True).snapshot) == WANTED
 
 
-def test_a_pod_whose_counters_fell_was_not_measured(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_pod_whose_counters_fell_was_not_measured(measured, tmp_path):
     measured.on("GET", PODS, metrics_list("PodMetrics", OF_POD, OF_FALLEN))
     assert columns(read(measured, tmp_path, usage=True).snapshot) == WANTED
 
 
-def test_the_rights_that_are_missing_are_named_with_all_others(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_rights_that_are_missing_are_named_with_all_others(measured, tmp_path):
     def review(asked: Asked) -> Say:
         return Say({"status": {"allowed": False}}, 201)
 
@@ -227,9 +213,7 @@ def test_the_rights_that_are_missing_are_named_with_all_others(
     )
 
 
-def test_credentials_that_are_not_accepted_are_no_matter_of_metrics(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_credentials_that_are_not_accepted_are_no_matter_of_metrics(measured, tmp_path):
     measured.on("GET", NODES, Say(status_body(401, "no"), 401))
     with pytest.raises(ClusterReadError, match="unauthorized"):
         read(measured, tmp_path, usage=True)
@@ -247,9 +231,7 @@ def capture(
     return path, write_cluster_snapshot(client, path, clock=lambda: TEN, usage=source).notes
 
 
-def test_a_file_holds_what_was_measured_if_that_was_asked_for(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_file_holds_what_was_measured_if_that_was_asked_for(measured, tmp_path):
     path, notes = capture(measured, tmp_path, usage=True)
     assert notes == ()
     snapshot = load_snapshot(path)
@@ -263,9 +245,7 @@ def test_a_file_holds_what_was_measured_if_that_was_asked_for(
 
 
 @pytest.mark.parametrize("path", [NODES, PODS])
-def test_a_file_without_all_of_it_has_none_of_it(
-    measured: ScriptedServer, tmp_path: Path, path: str
-) -> None:
+def test_a_file_without_all_of_it_has_none_of_it(measured, tmp_path, path):
     torn = json.dumps(metrics_list("PodMetrics", OF_POD).body)[:-2].encode()
     measured.on("GET", path, Say(torn))
     file, notes = capture(measured, tmp_path, usage=True)
@@ -273,9 +253,7 @@ def test_a_file_without_all_of_it_has_none_of_it(
     assert load_snapshot(file).usage is None
 
 
-def test_forbidden_metrics_are_named_and_leave_no_file(
-    measured: ScriptedServer, tmp_path: Path
-) -> None:
+def test_forbidden_metrics_are_named_and_leave_no_file(measured, tmp_path):
     measured.on("GET", NODES, Say(status_body(403, "no"), 403))
     with pytest.raises(ForbiddenError, match=r"list nodes in API group \"metrics.k8s.io\""):
         capture(measured, tmp_path, usage=True)
@@ -298,7 +276,7 @@ def kubectl(shape: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shape", ["metrics first", "metrics last"])
-def test_what_kubectl_prints_of_metrics_is_read(tmp_path: Path, shape: str) -> None:
+def test_what_kubectl_prints_of_metrics_is_read(tmp_path, shape):
     file = tmp_path / "file.json"
     file.write_text(json.dumps(kubectl(shape)))
     snapshot = load_snapshot(file)

@@ -1,7 +1,6 @@
 """From lists to a snapshot: paging, what breaks off, what is forbidden."""
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.unit.kube.scripted import (
     Asked,
     Say,
     ScriptedServer,
-    Sleeps,
     client_of,
     empty_cluster,
     list_body,
@@ -45,7 +43,7 @@ def in_pages(*pages: list[Any]) -> tuple[Say, ...]:
     )
 
 
-def test_pages_are_followed_to_the_end_and_folded(server: ScriptedServer, tmp_path: Path) -> None:
+def test_pages_are_followed_to_the_end_and_folded(server, tmp_path):
     empty_cluster(server)
     server.on("GET", PODS, *in_pages([pod("a"), pod("b")], [pod("c", "n2")]))
     server.on("GET", NODES, Say(list_body([node("n1"), node("n2")])))
@@ -56,16 +54,11 @@ def test_pages_are_followed_to_the_end_and_folded(server: ScriptedServer, tmp_pa
     assert snapshot.resource_version == "99"
     assert snapshot.missing == ()
     first, second = (asked.query for asked in server.to(PODS))
-    assert first == {
-        "limit": "2",
-        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
-    }
+    assert first == {"limit": "2", "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
     assert second == {**first, "continue": "token-0"}
 
 
-def test_time_is_the_servers_and_the_difference_is_reported(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_time_is_the_servers_and_the_difference_is_reported(server, tmp_path, sleeps):
     empty_cluster(server)
     reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=clock)
     assert reading.snapshot.captured_at == TEN
@@ -74,7 +67,7 @@ def test_time_is_the_servers_and_the_difference_is_reported(
     assert reading.readings.read_bytes > 0
 
 
-def test_replica_sets_without_pods_are_dropped(server: ScriptedServer, tmp_path: Path) -> None:
+def test_replica_sets_without_pods_are_dropped(server, tmp_path):
     empty_cluster(server)
     reference = {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
     server.on("GET", PODS, Say(list_body([pod("a", ownerReferences=[reference])])))
@@ -88,9 +81,7 @@ def test_replica_sets_without_pods_are_dropped(server: ScriptedServer, tmp_path:
     assert [owner.ref for owner in snapshot.owners] == ["Deployment/default/web"]
 
 
-def test_a_list_whose_pages_name_the_same_next_page_is_no_list(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_list_whose_pages_name_the_same_next_page_is_no_list(server, tmp_path):
     empty_cluster(server)
     server.on("GET", PODS, *[Say(list_body([pod("a")], go_on="more"))] * 3)
     with pytest.raises(ClusterReadError, match="list of pods does not go on"):
@@ -103,9 +94,7 @@ def expired(token: str) -> Say:
     return Say(body, 410)
 
 
-def test_a_list_that_expires_is_read_again_from_the_start(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_list_that_expires_is_read_again_from_the_start(server, tmp_path):
     empty_cluster(server)
     first, second = in_pages([pod("a")], [pod("b")])
     server.on("GET", PODS, first, expired("later"), first, second)
@@ -114,9 +103,7 @@ def test_a_list_that_expires_is_read_again_from_the_start(
     assert reading.readings.notes == ()
 
 
-def test_a_list_that_expires_twice_is_finished_from_a_later_moment_and_said_so(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_list_that_expires_twice_is_finished_from_a_later_moment_and_said_so(server, tmp_path):
     empty_cluster(server)
     first, second = in_pages([pod("a")], [pod("b")])
     server.on("GET", PODS, first, expired("x"), first, expired("later"), second)
@@ -143,17 +130,15 @@ def test_a_list_that_expires_twice_is_finished_from_a_later_moment_and_said_so(
 )
 @pytest.mark.parametrize("path", [PODS, NODES, REPLICA_SETS])
 def test_a_list_that_is_none_is_an_error_never_a_short_snapshot(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, path: str, answer: Say, said: str
-) -> None:
+    server, tmp_path, sleeps, path, answer, said
+):
     empty_cluster(server)
     server.on("GET", path, answer)
     with pytest.raises(ClusterReadError, match=said):
         read_cluster(client_of(server.url, tmp_path, sleeps), clock=clock)
 
 
-def test_the_second_page_may_not_be_missing(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_the_second_page_may_not_be_missing(server, tmp_path, sleeps):
     empty_cluster(server)
     first, _ = in_pages([pod("a")], [])
     server.on("GET", PODS, first, Say(hang_up=True))
@@ -161,7 +146,7 @@ def test_the_second_page_may_not_be_missing(
         read_cluster(client_of(server.url, tmp_path, sleeps), clock=clock)
 
 
-def test_every_forbidden_list_is_named_at_once(server: ScriptedServer, tmp_path: Path) -> None:
+def test_every_forbidden_list_is_named_at_once(server, tmp_path):
     empty_cluster(server)
     for path in (NODES, REPLICA_SETS, "/apis/policy/v1/poddisruptionbudgets"):
         server.on("GET", path, Say(status_body(403, "no"), 403))
@@ -175,9 +160,7 @@ def test_every_forbidden_list_is_named_at_once(server: ScriptedServer, tmp_path:
     assert '- {apiGroups: ["policy"], resources: ["poddisruptionbudgets"]' in str(caught.value)
 
 
-def test_a_kind_that_the_server_does_not_serve_is_missing_unless_it_is_essential(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_kind_that_the_server_does_not_serve_is_missing_unless_it_is_essential(server, tmp_path):
     empty_cluster(server)
     server.on("GET", "/apis/batch/v1/jobs", Say(b"404 page not found", 404))
     client = client_of(server.url, tmp_path)
@@ -189,9 +172,7 @@ def test_a_kind_that_the_server_does_not_serve_is_missing_unless_it_is_essential
         read_cluster(client, clock=clock)
 
 
-def test_a_proxy_that_finds_nothing_does_not_say_that_a_kind_is_not_served(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_proxy_that_finds_nothing_does_not_say_that_a_kind_is_not_served(server, tmp_path):
     empty_cluster(server)
     server.on("GET", "/apis/batch/v1/jobs", Say(b"<html>404 Not Found</html>", 404))
     with pytest.raises(ClusterReadError, match=r"could not list jobs.*: HTTP 404: <html>"):
@@ -199,15 +180,13 @@ def test_a_proxy_that_finds_nothing_does_not_say_that_a_kind_is_not_served(
 
 
 @pytest.mark.parametrize("body", [b"<html>", {}, {"major": "x", "minor": "1"}])
-def test_what_has_no_version_is_no_api_server(
-    server: ScriptedServer, tmp_path: Path, body: Any
-) -> None:
+def test_what_has_no_version_is_no_api_server(server, tmp_path, body):
     server.on("GET", "/version", Say(body))
     with pytest.raises(ClusterReadError, match="is not a Kubernetes API server"):
         read_version(client_of(server.url, tmp_path))
 
 
-def test_what_a_run_may_not_do_is_asked_beforehand(server: ScriptedServer, tmp_path: Path) -> None:
+def test_what_a_run_may_not_do_is_asked_beforehand(server, tmp_path):
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
     def script(asked: Asked) -> Say:
@@ -249,9 +228,7 @@ SENT_AS = ("application/json", "application/vnd.kubernetes.protobuf")
 @pytest.mark.parametrize("path", ["/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/replicasets"])
 @pytest.mark.parametrize("content_type", SENT_AS)
 @pytest.mark.parametrize("what", [*STRANGE, "protobuf that is none", "protobuf cut short"])
-def test_a_list_that_is_not_understood_is_named(
-    server: ScriptedServer, tmp_path: Path, what: str, content_type: str, path: str
-) -> None:
+def test_a_list_that_is_not_understood_is_named(server, tmp_path, what, content_type, path):
     empty_cluster(server)
     body = {
         "protobuf that is none": b"k8s\x00\x12\x05\x12\x03\x0a\xff\xff",
@@ -264,9 +241,7 @@ def test_a_list_that_is_not_understood_is_named(
         read_cluster(client_of(server.url, tmp_path, attempts=1), clock=lambda: 0.0)
 
 
-def test_a_pod_whose_spec_is_not_understood_is_no_crash(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_pod_whose_spec_is_not_understood_is_no_crash(server, tmp_path):
     """What is alike in all pods of a class is decoded when the first is folded."""
     empty_cluster(server)
     strange = pod("a")
@@ -278,9 +253,7 @@ def test_a_pod_whose_spec_is_not_understood_is_no_crash(
 
 @settings(max_examples=20, deadline=None)
 @given(body=st.binary(max_size=300), protobuf=st.booleans(), magic=st.booleans())
-def test_no_bytes_of_a_list_let_another_error_out(
-    tmp_path_factory: pytest.TempPathFactory, body: bytes, protobuf: bool, magic: bool
-) -> None:
+def test_no_bytes_of_a_list_let_another_error_out(tmp_path_factory, body, protobuf, magic):
     with ScriptedServer() as server:
         empty_cluster(server)
         sent = b"k8s\x00\x12" + bytes([len(body) % 128]) + body if magic else body

@@ -67,9 +67,7 @@ def of(server: ScriptedServer, folder: Path) -> Restart:
     return Restart(client_of(server.url, folder), "shop", "web-1", "p", "d", AT, 5.0)
 
 
-def test_one_patch_sets_the_annotation_on_the_version_that_was_read(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_one_patch_sets_the_annotation_on_the_version_that_was_read(server, tmp_path):
     assert restart(server, tmp_path).kind is AnswerKind.RESTARTED
     (asked,) = server.to(WEB, "PATCH")
     assert asked.body == {
@@ -112,8 +110,8 @@ def test_one_patch_sets_the_annotation_on_the_version_that_was_read(
     ],
 )
 def test_nothing_is_sent_where_the_deployment_is_not_as_planned(
-    server: ScriptedServer, tmp_path: Path, objects: dict[str, Any], kind: str, says: str
-) -> None:
+    server, tmp_path, objects, kind, says
+):
     answer = restart(server, tmp_path, **objects)
     assert answer.kind is AnswerKind[kind]
     assert says in answer.message
@@ -121,33 +119,25 @@ def test_nothing_is_sent_where_the_deployment_is_not_as_planned(
 
 
 @pytest.mark.parametrize("value", ["true", "false until 2020-01-01", "false for 4h"])
-def test_an_opt_out_that_has_ended_or_is_of_young_pods_holds_nothing_back(
-    server: ScriptedServer, tmp_path: Path, value: str
-) -> None:
+def test_an_opt_out_that_has_ended_or_is_of_young_pods_holds_nothing_back(server, tmp_path, value):
     assert restart(server, tmp_path, web=opted_out(value)).kind is AnswerKind.RESTARTED
 
 
 @pytest.mark.parametrize("value", ["false", "false until 2099-01-01"])
-def test_an_order_is_not_held_back_by_an_opt_out(
-    server: ScriptedServer, tmp_path: Path, value: str
-) -> None:
+def test_an_order_is_not_held_back_by_an_opt_out(server, tmp_path, value):
     answer = restart(server, tmp_path, web=opted_out(value), ordered=True)
     assert answer.kind is AnswerKind.RESTARTED
     assert len(server.to(WEB, "PATCH")) == 1
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_dry_run_says_so_to_the_server(
-    server: ScriptedServer, tmp_path: Path, dry_run: bool
-) -> None:
+def test_a_dry_run_says_so_to_the_server(server, tmp_path, dry_run):
     assert restart(server, tmp_path, dry_run=dry_run).kind is AnswerKind.RESTARTED
     (asked,) = server.to(WEB, "PATCH")
     assert asked.query == ({"dryRun": "All"} if dry_run else {})
 
 
-def test_a_restart_that_was_carried_out_is_not_asked_for_again(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_restart_that_was_carried_out_is_not_asked_for_again(server, tmp_path):
     # A reply was lost: the rollout is under way, and is ours.
     web = deployment(AT, status={"updatedReplicas": 0})
     assert restart(server, tmp_path, web=web).kind is AnswerKind.RESTARTED
@@ -167,15 +157,11 @@ def test_a_restart_that_was_carried_out_is_not_asked_for_again(
         (Say(hang_up=True), AnswerKind.LOST),
     ],
 )
-def test_each_answer_has_its_meaning(
-    server: ScriptedServer, tmp_path: Path, say: Say, kind: AnswerKind
-) -> None:
+def test_each_answer_has_its_meaning(server, tmp_path, say, kind):
     assert restart(server, tmp_path, say).kind is kind
 
 
-def test_the_new_replica_set_is_the_deployments_with_the_annotation(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_new_replica_set_is_the_deployments_with_the_annotation(server, tmp_path):
     def made(uid: str, owner: str, at: str | None) -> dict[str, Any]:
         one = owned(uid, uid, "Deployment", "web", owner)
         template = {"metadata": {"annotations": {RESTARTED_AT: at} if at else {}}}

@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,6 @@ from rebalancer.wire.protobuf import PROTOBUF
 from tests.unit.kube.scripted import (
     Asked,
     Say,
-    ScriptedServer,
-    Sleeps,
     client_of,
     empty_cluster,
     list_body,
@@ -40,7 +37,7 @@ def zipped(*names: str) -> bytes:
     return gzip.compress(pods(*names).encoded(), mtime=0)
 
 
-def test_pods_come_as_one_answer_in_protobuf(server: ScriptedServer, tmp_path: Path) -> None:
+def test_pods_come_as_one_answer_in_protobuf(server, tmp_path):
     empty_cluster(server)
     server.on("GET", PODS, pods("a", "b"))
     reading = read_cluster(client_of(server.url, tmp_path), clock=lambda: 0.0)
@@ -51,7 +48,7 @@ def test_pods_come_as_one_answer_in_protobuf(server: ScriptedServer, tmp_path: P
     assert asked.headers["Accept"] == f"{PROTOBUF}, application/json"
 
 
-def test_a_server_before_1_33_is_asked_for_pages(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_server_before_1_33_is_asked_for_pages(server, tmp_path):
     empty_cluster(server)
     server.on("GET", "/version", Say({"major": "1", "minor": "32", "gitVersion": "v1.32.1"}))
     server.on("GET", PODS, pods("a"))
@@ -71,9 +68,7 @@ def test_a_server_before_1_33_is_asked_for_pages(server: ScriptedServer, tmp_pat
         Say(zipped("a", "b")[:-20], headers=ZIPPED),
     ],
 )
-def test_what_does_not_arrive_whole_is_read_again_in_pages(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, first: Say
-) -> None:
+def test_what_does_not_arrive_whole_is_read_again_in_pages(server, tmp_path, sleeps, first):
     empty_cluster(server)
     server.on("GET", PODS, first, pods("a", "b"))
     reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=lambda: 0.0)
@@ -83,9 +78,7 @@ def test_what_does_not_arrive_whole_is_read_again_in_pages(
     assert note.startswith("the list of pods was read in pages, as one answer failed: ")
 
 
-def test_a_list_that_broke_off_is_reported_in_words(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_list_that_broke_off_is_reported_in_words(server, tmp_path, sleeps):
     empty_cluster(server)
     server.on("GET", PODS, Say(lines=({"items": []},), torn=True), pods("a", "b"))
     reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=lambda: 0.0)
@@ -95,9 +88,7 @@ def test_a_list_that_broke_off_is_reported_in_words(
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_list_is_compressed_on_its_way_if_asked_for(
-    server: ScriptedServer, tmp_path: Path, compressed: bool
-) -> None:
+def test_a_list_is_compressed_on_its_way_if_asked_for(server, tmp_path, compressed):
     empty_cluster(server)
     server.on("GET", PODS, Say(zipped("a", "b"), headers=ZIPPED) if compressed else pods("a", "b"))
     client = client_of(server.url, tmp_path, compressed=compressed)
@@ -106,9 +97,7 @@ def test_a_list_is_compressed_on_its_way_if_asked_for(
     assert asked == {compressed}
 
 
-def test_a_throttled_list_is_asked_for_again_when_the_server_said(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_throttled_list_is_asked_for_again_when_the_server_said(server, tmp_path, sleeps):
     empty_cluster(server)
     server.on("GET", PODS, Say({}, status=429, headers={"Retry-After": "7"}), pods("a"))
     reading = read_cluster(client_of(server.url, tmp_path, sleeps), clock=lambda: 0.0)
@@ -119,8 +108,8 @@ def test_a_throttled_list_is_asked_for_again_when_the_server_said(
 
 
 def test_a_list_that_expires_between_pages_after_it_broke_off_is_read_again(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+    server, tmp_path, sleeps
+):
     def one_page(token: str, name: str) -> Say:
         item = protobuf_bytes.pod(name)
         body = protobuf_bytes.listed([item], version="41", token=token)
@@ -136,9 +125,7 @@ def test_a_list_that_expires_between_pages_after_it_broke_off_is_read_again(
     assert "in pages" in note
 
 
-def test_a_stream_takes_a_place_among_the_requests_in_flight(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_stream_takes_a_place_among_the_requests_in_flight(server, tmp_path):
     empty_cluster(server)
     others, silence = server.fallback, 0.3
     arrived: list[float] = []
@@ -160,9 +147,7 @@ def test_a_stream_takes_a_place_among_the_requests_in_flight(
     assert len(server.asked) == len(LISTED) + 1
 
 
-def test_a_failing_list_gives_up_the_place_that_the_pods_held(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_failing_list_gives_up_the_place_that_the_pods_held(server, tmp_path):
     empty_cluster(server)
     server.on("GET", PODS, pods("a", "b"))
     server.on("GET", NODES, Say(status_body(403, "no"), 403))
@@ -170,7 +155,7 @@ def test_a_failing_list_gives_up_the_place_that_the_pods_held(
         read_cluster(client_of(server.url, tmp_path, in_flight=1), clock=lambda: 0.0)
 
 
-def test_a_long_list_in_json_is_noted(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_long_list_in_json_is_noted(server, tmp_path):
     empty_cluster(server)
     long_pod = pod("a", annotations={"note": "x" * (5 << 20)})
     server.on("GET", PODS, Say(list_body([long_pod])))
@@ -179,16 +164,14 @@ def test_a_long_list_in_json_is_noted(server: ScriptedServer, tmp_path: Path) ->
     assert note.startswith("the list of pods came as application/json")
 
 
-def test_a_list_that_is_never_whole_is_an_error(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_list_that_is_never_whole_is_an_error(server, tmp_path, sleeps):
     empty_cluster(server)
     server.on("GET", PODS, pods("a", "b", cut=-40))
     with pytest.raises(ClusterReadError, match="broke off"):
         read_cluster(client_of(server.url, tmp_path, sleeps), clock=lambda: 0.0)
 
 
-def test_a_server_without_protobuf_answers_in_json(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_server_without_protobuf_answers_in_json(server, tmp_path):
     empty_cluster(server)
     server.on("GET", PODS, Say(list_body([pod("a")])))
     server.on("GET", NODES, Say(list_body([node("n1")])))

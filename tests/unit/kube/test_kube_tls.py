@@ -4,38 +4,32 @@ import base64
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from tests.controlplane import pki
-from tests.unit.kube.scripted import Say, ScriptedServer, Sleeps, client_of
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> pki.Pki:
+def keys(tmp_path):
     return pki.create(tmp_path / "pki", ["127.0.0.1"])
 
 
 @pytest.fixture
-def secure(keys: pki.Pki) -> Iterator[ScriptedServer]:
+def secure(keys):
     with ScriptedServer((keys.server_cert, keys.server_key)) as server:
         server.on("GET", "/x", Say({"ok": True}))
         yield server
 
 
-def test_a_server_with_a_certificate_of_the_known_authority_is_trusted(
-    secure: ScriptedServer, keys: pki.Pki, tmp_path: Path
-) -> None:
+def test_a_server_with_a_certificate_of_the_known_authority_is_trusted(secure, keys, tmp_path):
     cluster = {"certificate-authority": str(keys.ca_cert)}
     assert client_of(secure.url, tmp_path, cluster=cluster).get("/x").ok
 
 
-def test_a_server_of_another_authority_is_not_trusted_nor_asked_again(
-    secure: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_server_of_another_authority_is_not_trusted_nor_asked_again(secure, tmp_path, sleeps):
     other = pki.create(tmp_path / "other", ["127.0.0.1"])
     cluster = {"certificate-authority": str(other.ca_cert)}
     with pytest.raises(ClusterReadError, match=r"is not trusted .*check certificate-authority"):
@@ -45,12 +39,9 @@ def test_a_server_of_another_authority_is_not_trusted_nor_asked_again(
 
 
 @pytest.mark.parametrize(
-    "authority",
-    [b"hello", b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
+    "authority", [b"hello", b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_an_authority_that_is_no_certificate_is_named(
-    secure: ScriptedServer, tmp_path: Path, authority: bytes
-) -> None:
+def test_an_authority_that_is_no_certificate_is_named(secure, tmp_path, authority):
     file = tmp_path / "ca.pem"
     file.write_bytes(authority)
     data = base64.b64encode(authority).decode() or "!!!"
@@ -62,7 +53,7 @@ def test_an_authority_that_is_no_certificate_is_named(
     assert secure.asked == []
 
 
-def test_a_certificate_for_another_address_is_not_trusted(tmp_path: Path, sleeps: Sleeps) -> None:
+def test_a_certificate_for_another_address_is_not_trusted(tmp_path, sleeps):
     wrong = pki.create(tmp_path / "wrong", ["192.0.2.1"])
     cluster = {"certificate-authority": str(wrong.ca_cert)}
     with (
@@ -72,14 +63,12 @@ def test_a_certificate_for_another_address_is_not_trusted(tmp_path: Path, sleeps
         client_of(server.url, tmp_path, sleeps, cluster=cluster).get("/x")
 
 
-def test_the_user_may_choose_not_to_verify(secure: ScriptedServer, tmp_path: Path) -> None:
+def test_the_user_may_choose_not_to_verify(secure, tmp_path):
     cluster = {"insecure-skip-tls-verify": True}
     assert client_of(secure.url, tmp_path, cluster=cluster).get("/x").ok
 
 
-def test_a_connection_that_is_closed_in_the_handshake_is_no_fault_of_keys(
-    tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_connection_that_is_closed_in_the_handshake_is_no_fault_of_keys(tmp_path, sleeps):
     """As a load balancer does while the API server behind it starts."""
 
     def close_each(listener: socket.socket) -> None:

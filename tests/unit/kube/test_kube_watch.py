@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.watch import CATCHING_UP, SILENCE, EventType, Watch, Where, pod_changes
 from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
-from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, pod, status_body
+from tests.unit.kube.scripted import Asked, Say, client_of, pod, status_body
 
 PATH = "/api/v1/pods"
 
@@ -23,10 +22,7 @@ def change(kind: str, name: str, version: str, **fields: Any) -> dict[str, Any]:
 
 
 def bookmark(version: str) -> dict[str, Any]:
-    return {
-        "type": "BOOKMARK",
-        "object": {"kind": "Pod", "metadata": {"resourceVersion": version}},
-    }
+    return {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": version}}}
 
 
 def error(code: int, reason: str = "") -> dict[str, Any]:
@@ -45,7 +41,7 @@ def names(watch: Watch[PodRecord]) -> list[str]:
     return [event.object.name for event in watch]
 
 
-def test_changes_come_as_they_happen(server: ScriptedServer, tmp_path: Path) -> None:
+def test_changes_come_as_they_happen(server, tmp_path):
     lines = (
         change("ADDED", "a", "11"),
         bookmark("12"),
@@ -70,15 +66,13 @@ def test_changes_come_as_they_happen(server: ScriptedServer, tmp_path: Path) -> 
     }
 
 
-def test_a_line_may_come_in_pieces(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_line_may_come_in_pieces(server, tmp_path):
     text = json.dumps(change("ADDED", "a", "11")).encode() + b"\n"
     server.on("GET", PATH, Say(lines=(text[:30], 0.02, text[30:], text)), EXPIRED)
     assert names(watch_pods(client_of(server.url, tmp_path), "1", seconds=5)) == ["a", "a"]
 
 
-def test_a_broken_stream_goes_on_from_the_last_version(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_broken_stream_goes_on_from_the_last_version(server, tmp_path, sleeps):
     server.on(
         "GET",
         PATH,
@@ -97,9 +91,7 @@ def test_a_broken_stream_goes_on_from_the_last_version(
     assert watch.expired
 
 
-def test_a_stream_that_had_its_time_is_opened_again_at_once(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_stream_that_had_its_time_is_opened_again_at_once(server, tmp_path, sleeps):
     def quiet(_: Asked) -> Say:
         sleeps.sleep(300)
         return Say(lines=()) if len(server.asked) < 8 else EXPIRED
@@ -109,9 +101,7 @@ def test_a_stream_that_had_its_time_is_opened_again_at_once(
     assert set(sleeps.waits) == {300, 0.25}
 
 
-def test_a_stream_that_is_silent_for_too_long_is_not_current(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_stream_that_is_silent_for_too_long_is_not_current(server, tmp_path, sleeps):
     server.on("GET", PATH, Say(lines=(change("ADDED", "a", "11"), change("ADDED", "b", "12"))))
     watch = watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=1000)
     assert not watch.is_current()
@@ -124,9 +114,7 @@ def test_a_stream_that_is_silent_for_too_long_is_not_current(
     watch.close()
 
 
-def test_a_stream_that_was_opened_again_is_current_once_it_has_caught_up(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_stream_that_was_opened_again_is_current_once_it_has_caught_up(server, tmp_path, sleeps):
     lines = (change("ADDED", "b", "12"), change("ADDED", "c", "13"))
     answers = iter([Say(lines=(change("ADDED", "a", "11"),)), Say(lines=lines)])
     server.handle("GET", PATH, lambda _: next(answers, EXPIRED))
@@ -143,16 +131,14 @@ def test_a_stream_that_was_opened_again_is_current_once_it_has_caught_up(
 
 
 @pytest.mark.parametrize("answer", [EXPIRED, Say(status_body(410, "too old"), 410)])
-def test_it_ends_when_the_server_has_forgotten_the_version(
-    server: ScriptedServer, tmp_path: Path, answer: Say
-) -> None:
+def test_it_ends_when_the_server_has_forgotten_the_version(server, tmp_path, answer):
     server.on("GET", PATH, answer)
     watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=60)
     assert names(watch) == []
     assert watch.expired
 
 
-def test_it_ends_in_time_while_nothing_happens(server: ScriptedServer, tmp_path: Path) -> None:
+def test_it_ends_in_time_while_nothing_happens(server, tmp_path):
     server.on("GET", PATH, Say(lines=(change("ADDED", "a", "11"), 600.0)))
     watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=3)
     started = time.monotonic()
@@ -161,7 +147,7 @@ def test_it_ends_in_time_while_nothing_happens(server: ScriptedServer, tmp_path:
     assert not watch.expired
 
 
-def test_another_thread_can_end_it(server: ScriptedServer, tmp_path: Path) -> None:
+def test_another_thread_can_end_it(server, tmp_path):
     server.on("GET", PATH, Say(lines=(change("ADDED", "a", "11"), 600.0)))
     watch = watch_pods(client_of(server.url, tmp_path), "1", seconds=600)
     started, seen = time.monotonic(), []
@@ -176,9 +162,7 @@ FORBIDDEN = Say(status_body(403, "RBAC: clusterrole not found"), 403)
 OPEN = Say(lines=(change("ADDED", "a", "11"),), torn=True)
 
 
-def test_a_server_that_has_just_started_may_refuse_what_it_allowed_before(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_server_that_has_just_started_may_refuse_what_it_allowed_before(server, tmp_path, sleeps):
     """It serves requests before it has read its roles."""
     again = Say(lines=(change("ADDED", "b", "12"),), torn=True)
     server.on("GET", PATH, OPEN, FORBIDDEN, FORBIDDEN, again, FORBIDDEN, EXPIRED)
@@ -187,16 +171,14 @@ def test_a_server_that_has_just_started_may_refuse_what_it_allowed_before(
     assert watch.expired
 
 
-def test_a_refusal_that_stays_is_believed(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps
-) -> None:
+def test_a_refusal_that_stays_is_believed(server, tmp_path, sleeps):
     server.on("GET", PATH, OPEN, FORBIDDEN)
     with pytest.raises(ClusterReadError, match="may not watch pods"):
         names(watch_pods(client_of(server.url, tmp_path, sleeps), "10", seconds=100))
     assert 10 < sum(sleeps.waits) < 30
 
 
-def test_a_refusal_is_an_error_and_not_a_loop(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_refusal_is_an_error_and_not_a_loop(server, tmp_path):
     server.on("GET", PATH, Say(status_body(403, "no"), 403))
     with pytest.raises(ClusterReadError, match="may not watch pods"):
         names(watch_pods(client_of(server.url, tmp_path), "1", seconds=60))

@@ -1,7 +1,6 @@
 """Events and memory: written if they can be, never at the cost of a run."""
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore
 from rebalancer.kube.events import EventWriter, Subject, shorten
-from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
+from tests.unit.kube.scripted import Asked, Say, client_of, status_body
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/shop/events"
 MEMORY = "/api/v1/namespaces/ops/configmaps/memory"
@@ -22,9 +21,7 @@ def writer(client: Client) -> EventWriter:
     return EventWriter(client, clock=lambda: NOW, instance="pod-x")
 
 
-def test_a_move_is_reported_on_the_pod_and_on_its_owner(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_move_is_reported_on_the_pod_and_on_its_owner(server, tmp_path):
     server.on("POST", EVENTS, Say({}, 201))
     events = writer(client_of(server.url, tmp_path))
     events.write(POD, OWNER, "zone skew 2")
@@ -56,9 +53,7 @@ def test_a_move_is_reported_on_the_pod_and_on_its_owner(
     assert on_owner["note"] == "pod web-1: zone skew 2"
 
 
-def test_the_same_event_has_the_same_name_and_another_another(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_the_same_event_has_the_same_name_and_another_another(server, tmp_path):
     server.on("POST", EVENTS, Say({}, 201), Say(status_body(409, "exists"), 409), Say({}, 201))
     events = writer(client_of(server.url, tmp_path))
     for note in ("a", "a", "b"):
@@ -78,8 +73,8 @@ def test_the_same_event_has_the_same_name_and_another_another(
     ],
 )
 def test_events_that_cannot_be_written_are_one_warning_in_one_line(
-    server: ScriptedServer, tmp_path: Path, sleeps: Sleeps, answer: Say, said: str, asked: int
-) -> None:
+    server, tmp_path, sleeps, answer, said, asked
+):
     server.on("POST", EVENTS, answer)
     events = writer(client_of(server.url, tmp_path, sleeps))
     for note in "abc":
@@ -92,9 +87,7 @@ def test_events_that_cannot_be_written_are_one_warning_in_one_line(
     assert sleeps.waits == []
 
 
-def test_nothing_waits_for_an_event(
-    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_waits_for_an_event(server, tmp_path, monkeypatch):
     """Neither the caller, nor a request when there may be only one, nor the end of the run for long."""
     monkeypatch.setattr("rebalancer.kube.events._JOIN_TIMEOUT", 0.3)
     server.on("POST", EVENTS, Say(after=600.0))
@@ -110,12 +103,12 @@ def test_nothing_waits_for_an_event(
     assert time.monotonic() - started < 300.0
 
 
-def test_without_events_there_is_nothing_to_end(server: ScriptedServer, tmp_path: Path) -> None:
+def test_without_events_there_is_nothing_to_end(server, tmp_path):
     assert writer(client_of(server.url, tmp_path)).close() is None
     assert server.asked == []
 
 
-def test_a_note_is_cut_to_the_limit_of_the_api_at_a_whole_character() -> None:
+def test_a_note_is_cut_to_the_limit_of_the_api_at_a_whole_character():
     assert shorten("ä" * 512) == "ä" * 512
     cut = shorten("ä" * 513)
     assert cut == "ä" * 510 + "..."
@@ -127,9 +120,7 @@ def config_map(data: dict[str, str] | None, version: str) -> Say:
     return Say({"kind": "ConfigMap", "metadata": metadata} | ({"data": data} if data else {}))
 
 
-def test_memory_is_replaced_as_it_was_read_and_keeps_what_is_not_ours(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_memory_is_replaced_as_it_was_read_and_keeps_what_is_not_ours(server, tmp_path):
     server.on("GET", MEMORY, config_map(None, "5"))
 
     def put(asked: Asked) -> Say:
@@ -147,9 +138,7 @@ def test_memory_is_replaced_as_it_was_read_and_keeps_what_is_not_ours(
     assert written["metadata"]["labels"] == {"by": "chart"}
 
 
-def test_without_the_config_map_nothing_is_remembered(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_without_the_config_map_nothing_is_remembered(server, tmp_path):
     assert ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory").read() is None
 
 
@@ -161,13 +150,7 @@ def test_without_the_config_map_nothing_is_remembered(
         (Say(status_body(403, "no"), 403), ClusterReadError, "may not update configmaps memory"),
     ],
 )
-def test_what_keeps_memory_from_being_written_is_said(
-    server: ScriptedServer,
-    tmp_path: Path,
-    answer: Say,
-    error: type[ClusterReadError],
-    said: str,
-) -> None:
+def test_what_keeps_memory_from_being_written_is_said(server, tmp_path, answer, error, said):
     server.on("GET", MEMORY, config_map({"a": "b"}, "5"))
     server.on("PUT", MEMORY, answer)
     store = ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory")
@@ -177,7 +160,7 @@ def test_what_keeps_memory_from_being_written_is_said(
         store.write(known, {})
 
 
-def test_memory_beyond_the_limit_is_not_even_sent(server: ScriptedServer, tmp_path: Path) -> None:
+def test_memory_beyond_the_limit_is_not_even_sent(server, tmp_path):
     server.on("GET", MEMORY, config_map({"a": "b"}, "5"))
     store = ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory")
     known = store.read()

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,16 +69,12 @@ def served(server: ScriptedServer, claims: Say, pools: Say) -> None:
     server.on("GET", POOLS, pools)
 
 
-def test_nothing_is_asked_where_no_node_is_karpenter_s(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_nothing_is_asked_where_no_node_is_karpenter_s(server, tmp_path):
     claims, notes = read_node_claims(client_of(server.url, tmp_path), snapshot_of([node("n1")]))
     assert (claims, notes, server.asked) == (None, (), [])
 
 
-def test_claims_are_read_with_what_their_pool_allows(
-    server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_claims_are_read_with_what_their_pool_allows(server, tmp_path):
     served(server, Say(list_body([CLAIM])), Say(list_body([BATCH])))
     claims, notes = read_node_claims(client_of(server.url, tmp_path), snapshot_of(OF_KARPENTER))
     assert claims is not None
@@ -104,8 +99,8 @@ def test_claims_are_read_with_what_their_pool_allows(
     ],
 )
 def test_a_run_does_without_what_it_may_not_or_cannot_read(
-    server: ScriptedServer, tmp_path: Path, claims: Say, pools: Say, group: Say, notes: int
-) -> None:
+    server, tmp_path, claims, pools, group, notes
+):
     served(server, claims, pools)
     server.on("GET", "/apis/karpenter.sh/v1", group)
     read, said = read_node_claims(client_of(server.url, tmp_path), snapshot_of(OF_KARPENTER))
@@ -114,7 +109,7 @@ def test_a_run_does_without_what_it_may_not_or_cannot_read(
     assert all("nodes that Karpenter may take next are not known" in one for one in said)
 
 
-def test_a_file_knows_the_same_as_a_run(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_file_knows_the_same_as_a_run(server, tmp_path):
     scripted.empty_cluster(server)
     server.on("GET", "/api/v1/pods", Say(list_body([scripted.owned_pod("a")])))
     labelled = scripted.node("n1")
@@ -137,9 +132,7 @@ def test_a_file_knows_the_same_as_a_run(server: ScriptedServer, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("group", "read"), [("karpenter.sh/v1", 1), ("hypershift.io/v1", 0)])
-def test_a_kind_of_that_name_of_another_project_is_left_out(
-    tmp_path: Path, group: str, read: int
-) -> None:
+def test_a_kind_of_that_name_of_another_project_is_left_out(tmp_path, group, read):
     path = tmp_path / "cluster.json"
     items = [*OF_KARPENTER, {**CLAIM, "apiVersion": group}, {**BATCH, "apiVersion": group}]
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))

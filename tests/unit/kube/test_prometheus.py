@@ -69,7 +69,7 @@ def answers(server: ScriptedServer, **by_query: Say) -> None:
 
 
 @pytest.fixture
-def cluster(server: ScriptedServer) -> ScriptedServer:
+def cluster(server):
     """Two nodes of 4 cpu and two pods; the same server answers as Prometheus under /prom."""
     empty_cluster(server)
     server.on("GET", "/api/v1/pods", Say(list_body([pod("a"), pod("b", "n2")])))
@@ -114,7 +114,7 @@ def columns(usage: Usage | None) -> tuple[Any, ...]:
 # -- what is measured ------------------------------------------------------------------------------
 
 
-def test_amounts_are_in_the_units_of_the_snapshot(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_amounts_are_in_the_units_of_the_snapshot(cluster, tmp_path):
     usage = usage_of(cluster, tmp_path, window="2m")
     assert columns(usage) == (
         [[1500, 250], [2 * MIB, 1_000_000]],
@@ -130,21 +130,21 @@ def test_amounts_are_in_the_units_of_the_snapshot(cluster: ScriptedServer, tmp_p
     assert not any("Authorization" in one.headers for one in asked)
 
 
-def test_shares_are_of_the_allocatable(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_shares_are_of_the_allocatable(cluster, tmp_path):
     answers(cluster, node_cpu=vector(of_node("n1", "0.5"), of_node("n2", "1.125")))
     usage = usage_of(cluster, tmp_path, nodes={"cpu": "node_cpu"}, pods={}, unit="share")
     assert usage.nodes[0].tolist() == [2000, 4500]
     assert usage.measured == (True, False)
 
 
-def test_what_is_not_asked_for_is_not_known(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_what_is_not_asked_for_is_not_known(cluster, tmp_path):
     usage = usage_of(cluster, tmp_path, nodes={"memory": "node_memory"}, pods={})
     assert usage.nodes.tolist() == [[0, 0], [2 * MIB, 1_000_000]]
     assert (usage.known.tolist(), usage.measured) == ([True, True], (False, True))
     assert [one.query["query"] for one in cluster.to(QUERY)] == ["node_memory"]
 
 
-def test_a_file_holds_what_a_reading_has(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_a_file_holds_what_a_reading_has(cluster, tmp_path):
     answers(cluster, node_cpu=vector(of_node("n1", "0.1234567891234"), of_node("n2", "NaN")))
     path = tmp_path / "cluster.zip"
     of_shares: dict[str, Any] = {"unit": "share", "nodes": {"cpu": "node_cpu"}, "pods": {}}
@@ -173,9 +173,7 @@ def test_a_file_holds_what_a_reading_has(cluster: ScriptedServer, tmp_path: Path
     ],
 )
 @pytest.mark.parametrize("unit", ["amount", "share"])
-def test_a_node_that_cannot_be_judged_says_why(
-    cluster: ScriptedServer, tmp_path: Path, cpu: list[Value], why: str, unit: str
-) -> None:
+def test_a_node_that_cannot_be_judged_says_why(cluster, tmp_path, cpu, why, unit):
     few = vector(of_node("n1", "1"), of_node("n2", "1"))
     answers(cluster, node_cpu=vector(of_node("n1", "1"), *cpu), node_memory=few)
     usage = usage_of(cluster, tmp_path, unit=unit)
@@ -185,7 +183,7 @@ def test_a_node_that_cannot_be_judged_says_why(
     assert usage.measured == (True, True)
 
 
-def test_a_node_without_a_sample_is_not_known(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_a_node_without_a_sample_is_not_known(cluster, tmp_path):
     answers(
         cluster,
         node_cpu=vector(of_node("n1", "1")),
@@ -196,7 +194,7 @@ def test_a_node_without_a_sample_is_not_known(cluster: ScriptedServer, tmp_path:
     assert dict(usage.why_unknown) == {}
 
 
-def test_samples_of_other_nodes_only_are_named(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_samples_of_other_nodes_only_are_named(cluster, tmp_path):
     other = vector(of_node("10.0.0.1:9100", "1"), of_node("10.0.0.2:9100", "1"))
     answers(cluster, node_cpu=other, node_memory=other)
     usage = usage_of(cluster, tmp_path)
@@ -204,7 +202,7 @@ def test_samples_of_other_nodes_only_are_named(cluster: ScriptedServer, tmp_path
     assert not usage.known.any()
 
 
-def test_pods_that_cannot_be_judged_are_counted(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_pods_that_cannot_be_judged_are_counted(cluster, tmp_path):
     odd = vector(of_pod("a", "NaN"), of_pod("b", "1"), of_pod("c", "1"), of_pod("c", "1"))
     answers(cluster, pod_cpu=odd)
     reading = read(cluster, tmp_path)
@@ -214,7 +212,7 @@ def test_pods_that_cannot_be_judged_are_counted(cluster: ScriptedServer, tmp_pat
     assert reading.snapshot.usage.classes[0].tolist() == [1000]
 
 
-def test_an_old_sample_says_nothing_of_now(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_an_old_sample_says_nothing_of_now(cluster, tmp_path):
     body = {"metric": {"node": "n1"}, "value": [TEN - 301, "1"]}
     old = Say({"status": "success", "data": {"resultType": "vector", "result": [body]}})
     answers(cluster, node_cpu=old)
@@ -222,7 +220,7 @@ def test_an_old_sample_says_nothing_of_now(cluster: ScriptedServer, tmp_path: Pa
     assert not usage.known.any()
 
 
-def test_a_warning_of_the_server_is_passed_on(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_a_warning_of_the_server_is_passed_on(cluster, tmp_path):
     said = vector(of_node("n1", "1"), warnings=["partial response:\na store is away"])
     answers(cluster, node_cpu=said)
     reading = read(cluster, tmp_path, nodes={"cpu": "node_cpu"}, pods={})
@@ -261,41 +259,35 @@ BAD_QUERY = {"status": "error", "errorType": "bad_data", "error": "1:3: parse er
         (Say(hang_up=True), "could not be reached"),
     ],
 )
-def test_another_answer_than_samples_is_named_and_nothing_is_known(
-    cluster: ScriptedServer, tmp_path: Path, said: Say, why: str
-) -> None:
+def test_another_answer_than_samples_is_named_and_nothing_is_known(cluster, tmp_path, said, why):
     answers(cluster, node_cpu=said)
     note = trouble(cluster, tmp_path)
     assert f"nodes of {cluster.url}: nodes.cpu: " in note
     assert why in note
 
 
-def test_a_percentage_is_no_share(cluster: ScriptedServer, tmp_path: Path) -> None:
+def test_a_percentage_is_no_share(cluster, tmp_path):
     answers(cluster, node_cpu=vector(of_node("n1", "0.9"), of_node("n2", "41.3")))
     note = trouble(cluster, tmp_path, nodes={"cpu": "node_cpu"}, pods={}, unit="share")
     assert "nodes.cpu: 41.3 of node n2 is no share from 0 to 1" in note
 
 
 @pytest.mark.parametrize("label", ["namespace", "pod"])
-def test_a_sample_of_a_pod_needs_both_labels(
-    cluster: ScriptedServer, tmp_path: Path, label: str
-) -> None:
+def test_a_sample_of_a_pod_needs_both_labels(cluster, tmp_path, label):
     metric = {"namespace": "default", "pod": "a"}
     del metric[label]
     answers(cluster, pod_cpu=vector((metric, "1")))
     assert f"pods.cpu: a sample has no label {label}" in trouble(cluster, tmp_path)
 
 
-def test_a_server_that_is_silent_is_waited_for_no_longer_than_the_policy_says(
-    cluster: ScriptedServer, tmp_path: Path
-) -> None:
+def test_a_server_that_is_silent_is_waited_for_no_longer_than_the_policy_says(cluster, tmp_path):
     answers(cluster, node_cpu=Say(after=600.0))
     started = time.monotonic()
     assert "gave no answer in time" in trouble(cluster, tmp_path, timeout="0.2s")
     assert time.monotonic() - started < 300
 
 
-def test_a_signal_ends_a_query_at_once(cluster: ScriptedServer) -> None:
+def test_a_signal_ends_a_query_at_once(cluster):
     signalled = threading.Event()
 
     def silent(_asked: Asked) -> Say:
@@ -314,13 +306,11 @@ def test_a_signal_ends_a_query_at_once(cluster: ScriptedServer) -> None:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> pki.Pki:
+def keys(tmp_path):
     return pki.create(tmp_path / "pki", ["127.0.0.1"])
 
 
-def test_the_token_goes_to_the_known_server_only(
-    cluster: ScriptedServer, tmp_path: Path, keys: pki.Pki
-) -> None:
+def test_the_token_goes_to_the_known_server_only(cluster, tmp_path, keys):
     token, strange = tmp_path / "token", pki.create(tmp_path / "other", ["127.0.0.1"])
     token.write_text(f"{SECRET}\n")
     with ScriptedServer((keys.server_cert, keys.server_key)) as secure:
@@ -351,9 +341,7 @@ def test_the_token_goes_to_the_known_server_only(
         (f"{SECRET}ü", "holds no bearer token"),
     ],
 )
-def test_a_token_that_is_none_is_named_without_being_shown(
-    cluster: ScriptedServer, tmp_path: Path, content: str | None, why: str
-) -> None:
+def test_a_token_that_is_none_is_named_without_being_shown(cluster, tmp_path, content, why):
     token = tmp_path / "token"
     if content is not None:
         token.write_text(content)
@@ -366,9 +354,7 @@ def test_a_token_that_is_none_is_named_without_being_shown(
     ("content", "why"),
     [(None, "cannot be read (No such file"), ("no PEM", "holds no certificate in PEM")],
 )
-def test_authorities_that_are_none_are_named(
-    cluster: ScriptedServer, tmp_path: Path, content: str | None, why: str
-) -> None:
+def test_authorities_that_are_none_are_named(cluster, tmp_path, content, why):
     file = tmp_path / "ca.crt"
     if content is not None:
         file.write_text(content)

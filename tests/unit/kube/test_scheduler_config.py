@@ -1,13 +1,11 @@
 """The ConfigMap with the scheduler's configuration: what is asked for, and what each wrong answer says."""
 
-from pathlib import Path
-
 import pytest
 
 from rebalancer.base.errors import RebalancerError
 from rebalancer.kube.read import read_scheduler_config, scheduler_rules
 from rebalancer.policy.cluster import ConfigMapKey
-from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
+from tests.unit.kube.scripted import Say, client_of, status_body
 
 PATH = "/api/v1/namespaces/kube-system/configmaps/packing"
 OF = ConfigMapKey(config_map="kube-system/packing", key="scheduler.yaml")
@@ -18,7 +16,7 @@ profiles:
 """
 
 
-def test_one_configmap_is_read_and_nothing_else(server: ScriptedServer, tmp_path: Path) -> None:
+def test_one_configmap_is_read_and_nothing_else(server, tmp_path):
     server.on("GET", PATH, Say({"data": {"scheduler.yaml": TEXT, "other": "x"}}))
     read = read_scheduler_config(client_of(server.url, tmp_path), OF)
     assert [profile.scheduler_name for profile in read.profiles] == ["packing"]
@@ -49,9 +47,7 @@ def test_one_configmap_is_read_and_nothing_else(server: ScriptedServer, tmp_path
         ),
     ],
 )
-def test_what_is_wrong_with_it_is_said(
-    answer: Say, said: str, server: ScriptedServer, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_it_is_said(answer, said, server, tmp_path):
     server.on("GET", PATH, answer)
     with pytest.raises(RebalancerError, match=said):
         read_scheduler_config(client_of(server.url, tmp_path), OF)

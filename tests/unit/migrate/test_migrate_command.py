@@ -10,7 +10,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.policy import migrate
 from rebalancer.policy.forms import MODELINE
-from tests.support.cli import call
+from tests.unit.commands.called import called
 
 POLICY = """apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
@@ -67,7 +67,7 @@ def test_a_file_becomes_a_policy_on_standard_output_and_notes_on_standard_error(
 @pytest.mark.parametrize(("edit", "code"), [("", 0), ("profile: b\n", 2)])
 def test_the_command_line_does_the_same(source, tmp_path, edit, code):
     source.write_text(POLICY + edit)
-    done = call(["policy", "migrate", str(source), "-o", str(tmp_path / "x")])
+    done = called("policy", "migrate", str(source), "-o", str(tmp_path / "x"))
     assert (done.returncode, done.stdout) == (code, "")
     expected, target = run(source), tmp_path / "x"
     written = f"rebalancer: {target} is written; `rebalancer plan --policy {target}` shows what it would move\n"

@@ -71,10 +71,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
         pytest.param(
             a_profile("balance", "HighNodeUtilization", "      thresholds: {memory: 20}\n"),
             "steer: marks\nstrategies:\n  consolidation:\n    under: {memory: 20%}\n",
-            [
-                f"7: {ARGS}: differs: HighNodeUtilization: {WHOLE}",
-                DEFAULTS,
-            ],
+            [f"7: {ARGS}: differs: HighNodeUtilization: {WHOLE}", DEFAULTS],
             id="high-node-utilization.yml",
         ),
         pytest.param(

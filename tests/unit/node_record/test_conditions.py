@@ -78,22 +78,10 @@ DUE: list[tuple[str, list[dict[str, str]], dict[str, str]]] = [
     ),
     ("a drain of another Node of that name", [drain("uid-0")], {}),
     ("a replacement, not begun with", [drain(replaces=True)], {PLANNED: R}),
-    (
-        "one that stepped back",
-        [stage(ReplacePhase.WAITING, replaces=True)],
-        {PLANNED: R},
-    ),
-    (
-        "its turn has come",
-        [stage(ReplacePhase.EMPTYING, replaces=True)],
-        {PLANNED: R, DRAINING: R},
-    ),
+    ("one that stepped back", [stage(ReplacePhase.WAITING, replaces=True)], {PLANNED: R}),
+    ("its turn has come", [stage(ReplacePhase.EMPTYING, replaces=True)], {PLANNED: R, DRAINING: R}),
     ("it is empty", [stage(ReplacePhase.EMPTYING)], {PLANNED: R, DRAINED: R}),
-    (
-        "it could not be emptied",
-        [stage(ReplacePhase.EMPTYING, replaces=True, ended=True)],
-        {},
-    ),
+    ("it could not be emptied", [stage(ReplacePhase.EMPTYING, replaces=True, ended=True)], {}),
     ("its machine could not be removed", [stage(ReplacePhase.EMPTY)], {PLANNED: R, DRAINED: R}),
     ("its machine ends", [stage(ReplacePhase.REMOVING)], {MAINTAINED: R, DRAINED: R}),
     (

@@ -134,13 +134,7 @@ def test_a_notice_keeps_it_closed_but_not_for_the_interruption_that_it_was():
     )
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        scale_in("another"),
-        {SCALE_IN: "{"},
-    ],
-)
+@pytest.mark.parametrize("other", [scale_in("another"), {SCALE_IN: "{"}])
 def test_what_does_not_want_it_closed_is_no_heir(other):
     change = open_or_hand_over(node(drain(cordoned=True), other), DRAIN)
     assert (change.unschedulable, change.annotations) == (False, {})

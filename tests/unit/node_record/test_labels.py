@@ -1,6 +1,5 @@
 """The label that takes a node out of load balancers, as a drain sets it, takes it back, and hands it over."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -50,7 +49,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene():
     with EmbeddedCluster() as cluster:
         cluster.add_node("n", "zone-a")
         cluster.settle()
@@ -60,14 +59,14 @@ def scene() -> Iterator[Scene]:
 OPEN = (False, False, False)
 
 
-def test_it_comes_and_goes_with_the_cordon(scene: Scene) -> None:
+def test_it_comes_and_goes_with_the_cordon(scene):
     scene.drain()
     assert scene.state == (True, True, True)
     scene.finish(uncordon=True)
     assert scene.state == OPEN
 
 
-def test_it_is_not_set_unless_asked(scene: Scene) -> None:
+def test_it_is_not_set_unless_asked(scene):
     scene.drain(excludes=False)
     assert scene.state == (True, False, True)
     scene.finish()
@@ -75,7 +74,7 @@ def test_it_is_not_set_unless_asked(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("uncordon", [True, False])
-def test_that_of_people_stays(scene: Scene, uncordon: bool) -> None:
+def test_that_of_people_stays(scene, uncordon):
     scene.people(labels={EXCLUDE: ""})
     scene.drain()
     scene.finish(uncordon=uncordon)
@@ -84,14 +83,14 @@ def test_that_of_people_stays(scene: Scene, uncordon: bool) -> None:
     assert scene.state == (not uncordon, True, False)
 
 
-def test_that_of_people_on_a_node_that_they_had_cordoned_stays_and_ours_goes(scene: Scene) -> None:
+def test_that_of_people_on_a_node_that_they_had_cordoned_stays_and_ours_goes(scene):
     scene.people(unschedulable=True)
     scene.drain()
     scene.finish(uncordon=True)
     assert scene.state == (True, False, False)
 
 
-def test_it_stays_on_an_empty_node_until_people_open_that(scene: Scene) -> None:
+def test_it_stays_on_an_empty_node_until_people_open_that(scene):
     scene.drain()
     scene.finish()
     scene.take_back()
@@ -101,7 +100,7 @@ def test_it_stays_on_an_empty_node_until_people_open_that(scene: Scene) -> None:
     assert scene.state == OPEN
 
 
-def test_a_drain_that_gives_up_leaves_it_with_the_cordon(scene: Scene) -> None:
+def test_a_drain_that_gives_up_leaves_it_with_the_cordon(scene):
     scene.drain()
     give_up(scene.client, "n", "a")
     assert scene.state == (True, True, True)
@@ -110,9 +109,7 @@ def test_a_drain_that_gives_up_leaves_it_with_the_cordon(scene: Scene) -> None:
     assert scene.state == OPEN
 
 
-def test_a_drain_that_gives_up_after_people_have_opened_the_node_takes_it_back(
-    scene: Scene,
-) -> None:
+def test_a_drain_that_gives_up_after_people_have_opened_the_node_takes_it_back(scene):
     scene.drain()
     scene.people(unschedulable=False)
     give_up(scene.client, "n", "a")
@@ -121,7 +118,7 @@ def test_a_drain_that_gives_up_after_people_have_opened_the_node_takes_it_back(
 
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("opened", [True, False])
-def test_a_later_drain_takes_over_whose_it_is(scene: Scene, again: bool, opened: bool) -> None:
+def test_a_later_drain_takes_over_whose_it_is(scene, again, opened):
     scene.drain()
     scene.finish()
     if opened:
@@ -132,7 +129,7 @@ def test_a_later_drain_takes_over_whose_it_is(scene: Scene, again: bool, opened:
     assert scene.state == OPEN
 
 
-def test_it_is_handed_over_between_a_drain_and_scale_in(scene: Scene) -> None:
+def test_it_is_handed_over_between_a_drain_and_scale_in(scene):
     change_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     scene.drain()
     assert scene.state == (True, True, True)
@@ -142,7 +139,7 @@ def test_it_is_handed_over_between_a_drain_and_scale_in(scene: Scene) -> None:
     assert scene.state == OPEN
 
 
-def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene: Scene) -> None:
+def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene):
     change_state(scene.client, "n", ScaleInRecord(Phase.LEAVING, "", ""), None)
     scene.drain(excludes=False)
     change_state(scene.client, "n", None, Phase.LEAVING)
@@ -150,7 +147,7 @@ def test_scale_in_takes_back_its_own_beside_a_drain_that_does_not_want_it(scene:
 
 
 @pytest.mark.parametrize("by_people", [True, False])
-def test_to_open_a_node_takes_back_what_drains_have_left(scene: Scene, by_people: bool) -> None:
+def test_to_open_a_node_takes_back_what_drains_have_left(scene, by_people):
     scene.drain()
     scene.finish()
     if by_people:
@@ -159,14 +156,14 @@ def test_to_open_a_node_takes_back_what_drains_have_left(scene: Scene, by_people
     assert scene.state == OPEN
 
 
-def test_a_node_without_anything_of_ours_is_opened_as_by_kubectl(scene: Scene) -> None:
+def test_a_node_without_anything_of_ours_is_opened_as_by_kubectl(scene):
     scene.people(unschedulable=True, labels={EXCLUDE: ""})
     assert open_node(scene.client, "n") is None
     assert scene.state == (False, True, False)
     assert open_node(scene.client, "nobody") == "there is no such node"
 
 
-def test_a_node_that_something_else_wants_closed_is_not_opened(scene: Scene) -> None:
+def test_a_node_that_something_else_wants_closed_is_not_opened(scene):
     scene.drain()
     scene.people(annotations={LEAVE: "now"})
     assert open_node(scene.client, "n") == "something else on it wants it closed"
@@ -179,7 +176,7 @@ def test_a_node_that_something_else_wants_closed_is_not_opened(scene: Scene) -> 
     assert scene.state == (True, True, False)
 
 
-def test_a_node_whose_machine_may_be_ending_is_not_opened(scene: Scene) -> None:
+def test_a_node_whose_machine_may_be_ending_is_not_opened(scene):
     scene.drain()
     uid = scene.cluster.get("Node", "n")["metadata"]["uid"]
     removing = Stage(ReplacePhase.REMOVING, "r", 1.0, uid)
@@ -189,9 +186,7 @@ def test_a_node_whose_machine_may_be_ending_is_not_opened(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_a_stage_that_the_version_before_wrote_apart_is_read_and_taken_away(
-    scene: Scene, drained: bool
-) -> None:
+def test_a_stage_that_the_version_before_wrote_apart_is_read_and_taken_away(scene, drained):
     uid = scene.cluster.get("Node", "n")["metadata"]["uid"]
     stage = Stage(ReplacePhase.REMOVING, "r", 1.0, uid)
     if drained:

@@ -1,6 +1,5 @@
 """The table of phases: what may follow, what is never given back, and that others who open a node begin it anew."""
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -21,7 +20,7 @@ NODE = "pool-7"
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+def client():
     with EmbeddedCluster() as cluster:
         cluster.add_node(NODE, "zone-k")
         cluster.settle()
@@ -29,7 +28,7 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture(autouse=True)
-def is_open(client: Client) -> None:
+def is_open(client):
     def change(node):
         keys = (DRAIN.form.key, SCALE_IN.form.key)
         left = dict.fromkeys(key for key in keys if key in node.annotations)

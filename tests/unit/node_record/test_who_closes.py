@@ -1,7 +1,7 @@
 """Two who want one node: each pair of the table in docs/drain.md, played on an API server."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,7 @@ from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.wire.marks import STEER, Mark, Phase, ScaleInRecord
 from tests.support.clocks import NOON
-from tests.unit.machines.interruption.scene import (
-    built_in,
-    process,
-    spot,
-)
+from tests.unit.machines.interruption.scene import built_in, process, spot
 
 PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
 NODE = "n-a"
@@ -154,7 +150,7 @@ ACTORS = {
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
+def ground():
     with EmbeddedCluster(timings=Durations(start_up=0.01, node_start_up=0.01)) as cluster:
         cluster.add_node(NODE, "a")
         cluster.settle()

@@ -179,10 +179,7 @@ WORKED_ON = {
         False,
     ),
     "new nodes of the same version": (
-        [
-            *changed("z0 z1 z2", **CORDONED, **TAKEN_OUT),
-            *changed("z3", creationTimestamp=NEWER),
-        ],
+        [*changed("z0 z1 z2", **CORDONED, **TAKEN_OUT), *changed("z3", creationTimestamp=NEWER)],
         False,
     ),
     "new nodes are not there yet": (changed("z0 z1 z2", **CORDONED, **TAKEN_OUT), True),
@@ -196,10 +193,7 @@ WORKED_ON = {
     ),
     # Several node groups in one zone.
     "one of two groups is cordoned": (
-        [
-            *changed("z0 z1 z2", **of_pool("old", **CORDONED)),
-            *changed("z3 z4", **of_pool("other")),
-        ],
+        [*changed("z0 z1 z2", **of_pool("old", **CORDONED)), *changed("z3 z4", **of_pool("other"))],
         False,
     ),
     "most of both are cordoned": (
@@ -225,10 +219,7 @@ WORKED_ON = {
         True,
     ),
     "most of the zone is NotReady, whatever group stands": (
-        [
-            *changed("z0 z1 z2", **of_pool("one", ready=False)),
-            *changed("z3", **of_pool("other")),
-        ],
+        [*changed("z0 z1 z2", **of_pool("one", ready=False)), *changed("z3", **of_pool("other"))],
         True,
     ),
     "machines are shut down, one still answers": (
@@ -283,10 +274,7 @@ WORKED_ON = {
         True,
     ),
     "one that nobody works on is cordoned": (
-        [
-            *changed("z0", **CORDONED),
-            *changed("z1 z2", **noted("rebalancer/drain"), **CORDONED),
-        ],
+        [*changed("z0", **CORDONED), *changed("z1 z2", **noted("rebalancer/drain"), **CORDONED)],
         False,
     ),
 }
@@ -349,10 +337,7 @@ TAINTED = {
         False,
     ),
     "a pool that somebody has tainted besides": (
-        changed(
-            "z0 z1 z2",
-            taints=[*tainted("nvidia.com/gpu")["taints"], *OUTAGE["taints"]],
-        ),
+        changed("z0 z1 z2", taints=[*tainted("nvidia.com/gpu")["taints"], *OUTAGE["taints"]]),
         FOR_GPU,
         None,
         True,

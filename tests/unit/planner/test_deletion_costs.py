@@ -290,8 +290,7 @@ def test_a_standing_run_and_names_do_not_matter():
 
 
 @given(
-    values=st.lists(st.one_of(st.none(), st.integers(1, 40)), max_size=12),
-    loose=st.integers(0, 3),
+    values=st.lists(st.one_of(st.none(), st.integers(1, 40)), max_size=12), loose=st.integers(0, 3)
 )
 def test_costs_rise_and_few_are_written(values, loose):
     loose = min(loose, len(values))

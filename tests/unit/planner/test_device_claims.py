@@ -79,7 +79,7 @@ def shown(plan: Plan) -> list[tuple[str, list[str]]]:
     return [(move.node, [landing.node for landing in move.landings]) for move in plan.moves]
 
 
-def test_replicas_spread_to_nodes_with_a_device_that_is_left() -> None:
+def test_replicas_spread_to_nodes_with_a_device_that_is_left():
     web = workload("web", ["a", "a", "a"], spec=CLAIM)
     other = workload("other", ["c"], spec=CLAIM)
     made = plan_of(
@@ -88,18 +88,16 @@ def test_replicas_spread_to_nodes_with_a_device_that_is_left() -> None:
     assert shown(made) == [("a", ["b"])]
 
 
-def test_no_more_replicas_move_than_there_are_devices() -> None:
+def test_no_more_replicas_move_than_there_are_devices():
     web = workload("web", ["a", "a", "a", "a"], spec=CLAIM)
     made = plan_of(with_devices({"a": 4, "b": 1}, web), strategies=["duplicates"])
     assert shown(made) == [("a", ["b"])]
 
 
-def test_a_move_makes_a_device_free_for_a_pod_that_waits() -> None:
+def test_a_move_makes_a_device_free_for_a_pod_that_waits():
     here = {**CLAIM, "nodeSelector": {HOSTNAME: "a"}}
     objects = with_devices(
-        {"a": 1, "b": 1},
-        workload("small", ["a"], spec=CLAIM),
-        waiting("big", spec=here),
+        {"a": 1, "b": 1}, workload("small", ["a"], spec=CLAIM), waiting("big", spec=here)
     )
     made = plan_of(
         objects,
@@ -111,7 +109,7 @@ def test_a_move_makes_a_device_free_for_a_pod_that_waits() -> None:
     assert made.moves[0].makes_way_for == "default/big-0"
 
 
-def test_without_another_device_nothing_makes_room() -> None:
+def test_without_another_device_nothing_makes_room():
     here = {**CLAIM, "nodeSelector": {HOSTNAME: "a"}}
     objects = with_devices(
         {"a": 1, "b": 0}, workload("small", ["a"], spec=CLAIM), waiting("big", spec=here)
@@ -125,7 +123,7 @@ def test_without_another_device_nothing_makes_room() -> None:
     assert made.moves == ()
 
 
-def test_a_gang_is_let_in_only_if_there_are_devices_for_all_of_it() -> None:
+def test_a_gang_is_let_in_only_if_there_are_devices_for_all_of_it():
     def room_for(pods: int) -> Plan:
         moving = workload("moving", ["a", "b"], spec=CLAIM)
         here = {**CLAIM, "nodeSelector": {"pool": "left"}}

@@ -225,11 +225,7 @@ def test_no_pod_is_sent_to_a_node_that_another_policy_empties():
 
 @pytest.mark.parametrize(
     ("strategy", "code", "nodes"),
-    [
-        ("empty", Code.NO_ROOM, [1]),
-        ("empty", Code.BUDGET, []),
-        ("other", Code.NO_ROOM, []),
-    ],
+    [("empty", Code.NO_ROOM, [1]), ("empty", Code.BUDGET, []), ("other", Code.NO_ROOM, [])],
 )
 def test_a_node_is_left_half_empty_where_a_pod_stays_for_more_than_a_budget(strategy, code, nodes):
     skip = Skip("default", "few-0", "n1", strategy, code, "")

@@ -9,14 +9,7 @@ from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import disruption_budget, snapshot_of, workload
-from tests.strategies.failed_pods import (
-    NAME,
-    REGISTRY,
-    failed,
-    nodes,
-    plan,
-    rules_of,
-)
+from tests.strategies.failed_pods import NAME, REGISTRY, failed, nodes, plan, rules_of
 
 
 @pytest.mark.parametrize(
@@ -84,10 +77,7 @@ def test_they_go_after_the_moves_of_other_strategies_and_only_if_these_leave_som
     objects = [*nodes(), *workload("web", ["n1", "n1"]), failed("a", hours=3), failed("b")]
     snapshot = snapshot_of(objects, finished=of.finished)
     result = make_plan(of, snapshot, Timings(SystemClock())).plan
-    assert [(move.strategy, move.wave) for move in result.moves] == [
-        ("duplicates", 1),
-        (NAME, 2),
-    ]
+    assert [(move.strategy, move.wave) for move in result.moves] == [("duplicates", 1), (NAME, 2)]
     assert [(skip.pod, skip.code) for skip in result.skips] == [("b", Code.BUDGET)]
 
 

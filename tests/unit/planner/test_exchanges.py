@@ -126,10 +126,7 @@ def test_only_marks_keep_the_partner_from_going_back_where_no_rule_does(plan):
 )
 def test_the_partner_lands_there_early_or_late(plan, east, west, of_bar, changes):
     # A constraint over a label that no node has: only load decides.
-    spec = {
-        **spread("bar", "rack"),
-        "terminationGracePeriodSeconds": of_bar.get("grace", 30),
-    }
+    spec = {**spread("bar", "rack"), "terminationGracePeriodSeconds": of_bar.get("grace", 30)}
     objects = full_pair(spec=spec, kind=of_bar.get("kind", "Deployment"))
     objects[:2] = [node("e", "east", cpu=east), node("w", "west", cpu=west)]
     found = [{(pod[:3], *where) for pod, *where in moves} for _, moves in pairs(plan(objects))]

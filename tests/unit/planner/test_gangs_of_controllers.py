@@ -27,12 +27,7 @@ def job_of_set(name, nodes, set_name="train", *, failed=0, succeeded=0, cpu="1",
     labels = {"jobset.sigs.k8s.io/jobset-name": set_name, "app": set_name}
     of = workload(name, nodes, kind="Job", labels=labels, cpu=cpu, spec=dict(spec))
     size = len(nodes) + succeeded
-    of[0]["spec"] = {
-        **of[0]["spec"],
-        "parallelism": size,
-        "completions": size,
-        **job,
-    }
+    of[0]["spec"] = {**of[0]["spec"], "parallelism": size, "completions": size, **job}
     of[0]["spec"].pop("replicas", None)
     of[0]["metadata"]["generation"] = 1
     of[0]["status"] = {"active": len(nodes), "failed": failed, "succeeded": succeeded}

@@ -13,13 +13,7 @@ from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import (
-    disruption_budget,
-    node,
-    snapshot_of,
-    spread,
-    workload,
-)
+from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
 NOW = 1_800_000_000.0

@@ -19,10 +19,7 @@ def waiting(name, cpu, minute=0, **spec):
             "uid": f"default/{name}",
             "creationTimestamp": OLD.replace("08:00", f"08:{minute:02}"),
         },
-        "spec": {
-            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
-            **spec,
-        },
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **spec},
         "status": {"phase": "Pending"},
     }
 

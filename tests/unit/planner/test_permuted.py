@@ -16,15 +16,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.registry import Registry
-from rebalancer.testing.snapshots import (
-    HOSTNAME,
-    ZONE,
-    apart,
-    node,
-    number_pods,
-    spread,
-    workload,
-)
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, number_pods, spread, workload
 from strategies.lifetime import LifetimeParams
 from strategies.placement import PlacementParams
 from strategies.slots import SlotsParams
@@ -105,10 +97,7 @@ class Cluster:
 
 
 def outcome(
-    objects: list[dict[str, Any]],
-    strategy: str,
-    kind_of: Mapping[str, Hashable],
-    per_run: int = 10,
+    objects: list[dict[str, Any]], strategy: str, kind_of: Mapping[str, Hashable], per_run: int = 10
 ) -> tuple[object, ...]:
     """What a plan of one strategy does, with the kind of each pod in the place of its name."""
     limits = Settings(budgets=Budgets.model_validate({"perRun": per_run}))
@@ -172,7 +161,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @pytest.mark.parametrize("strategy", NAMES)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=clusters(), data=st.data())
 def test_which_pod_has_which_volume_changes_nothing(strategy, cluster, data):
     first = list(range(len(cluster.pods)))

@@ -18,14 +18,7 @@ from rebalancer.snapshot.protect import (
     Scope,
     protect,
 )
-from rebalancer.testing.snapshots import (
-    HOSTNAME,
-    ZONE,
-    disruption_budget,
-    node,
-    spread,
-    workload,
-)
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, disruption_budget, node, spread, workload
 from tests.unit.planner.conftest import draft_of, plan_of, problem_of
 
 N0 = 0

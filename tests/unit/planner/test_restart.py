@@ -129,9 +129,7 @@ def test_a_restart_that_is_not_at_its_end_is_in_flight(plan, pods, moves):
 @pytest.mark.parametrize("lifted", [False, True])
 def test_what_cannot_surge_says_so_unless_the_protection_is_lifted(plan, lifted):
     result = restarted(
-        plan,
-        [*NODES, *web({}, kind="ReplicaSet")],
-        protections=Protect(single_replicas=not lifted),
+        plan, [*NODES, *web({}, kind="ReplicaSet")], protections=Protect(single_replicas=not lifted)
     )
     assert [move.method for move in result.moves] == [Method.EVICT] * lifted
     assert [skip.code for skip in result.skips] == [Code.CANNOT_SURGE] * (not lifted)

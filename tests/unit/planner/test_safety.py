@@ -162,10 +162,7 @@ def test_clocks_that_are_apart_are_no_ground_to_judge_ages_on(skew):
         (NODES, ("there is no pod",)),
         ([*NODES, *workload("web", ["n0"])], ()),
         ([*NODES, *workload("web", ["n0", "gone"])], ()),
-        (
-            [*NODES, *workload("web", ["gone"])],
-            ("1 of 1 pod is on nodes that do not exist",),
-        ),
+        ([*NODES, *workload("web", ["gone"])], ("1 of 1 pod is on nodes that do not exist",)),
         (
             [*NODES, *workload("web", ["gone", "away"])],
             ("2 of 2 pods are on nodes that do not exist",),

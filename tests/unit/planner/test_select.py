@@ -338,13 +338,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Strategies, with options under which they find something in these clusters."""
 instances = st.lists(
-    st.tuples(
-        st.sampled_from(sorted(OPTIONS)),
-        selects,
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=5,
+    st.tuples(st.sampled_from(sorted(OPTIONS)), selects, st.booleans()), min_size=1, max_size=5
 )
 workloads = st.lists(
     st.tuples(

@@ -63,13 +63,13 @@ def shown(plan: Plan) -> list[tuple[str, str, str, tuple[str, ...]]]:
     return [(m.pod, m.node, m.landings[0].node, m.marks) for m in plan.moves]
 
 
-def test_without_marks_the_emptiest_node_draws_the_replacement_in_vain() -> None:
+def test_without_marks_the_emptiest_node_draws_the_replacement_in_vain():
     made = plan_of(crowded(), **ONLY)
     assert made.moves == ()
     assert {skip.code for skip in made.skips} == {Code.NO_GAIN}
 
 
-def test_a_mark_on_the_node_that_draws_is_enough() -> None:
+def test_a_mark_on_the_node_that_draws_is_enough():
     made = plan_of(crowded(), settings=MARKS, **ONLY)
     # n0 has 500m in use once web-0 is gone (and 1000m until then), n1 500m, n2 800m: only n1 is above n2,
     # for the victim still holds its place on n0.
@@ -80,7 +80,7 @@ def test_a_mark_on_the_node_that_draws_is_enough() -> None:
     assert made.after["duplicates"].cost.soft == 0
 
 
-def test_a_pod_that_tolerates_marks_stays_and_the_reason_says_so() -> None:
+def test_a_pod_that_tolerates_marks_stays_and_the_reason_says_so():
     made = plan_of(crowded(tolerations=[{"operator": "Exists"}]), settings=MARKS, **ONLY)
     assert made.moves == ()
     assert {skip.code for skip in made.skips} == {Code.NO_GAIN}
@@ -88,19 +88,19 @@ def test_a_pod_that_tolerates_marks_stays_and_the_reason_says_so() -> None:
 
 
 @pytest.mark.parametrize(("most", "moves"), [(0, 0), (1, 1)])
-def test_no_more_nodes_are_marked_than_the_budget_allows(most: int, moves: int) -> None:
+def test_no_more_nodes_are_marked_than_the_budget_allows(most, moves):
     settings = Settings(steer=True, budgets=Budgets(marks=Limit.parse(most)))
     assert len(plan_of(crowded(), settings=settings, **ONLY).moves) == moves
 
 
-def test_a_node_that_is_about_to_go_is_not_chosen() -> None:
+def test_a_node_that_is_about_to_go_is_not_chosen():
     objects = crowded()
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "", "effect": "PreferNoSchedule"}
     next(o for o in objects if o["metadata"]["name"] == "n2")["spec"]["taints"] = [taint]
     assert plan_of(objects, settings=MARKS, **ONLY).moves == ()
 
 
-def test_balance_alone_is_not_worth_marks() -> None:
+def test_balance_alone_is_not_worth_marks():
     # Both nodes are over their thresholds or not by cpu alone; whatever is planned carries no mark.
     nodes = [node("n0", cpu="10"), node("n1", cpu="10"), node("n2", cpu="10")]
     objects = [*nodes, *(o for i in range(8) for o in workload(f"w{i}", ["n0"], cpu="1"))]
@@ -108,7 +108,7 @@ def test_balance_alone_is_not_worth_marks() -> None:
     assert all(move.marks == () for move in made.moves)
 
 
-def test_moves_of_a_wave_share_marks_where_they_agree() -> None:
+def test_moves_of_a_wave_share_marks_where_they_agree():
     # Two workloads with a duplicate on n0 each; n1 draws the replacement of both, and holds one of both.
     nodes = [node(f"n{i}", "a") for i in range(4)]
     both = [
@@ -124,7 +124,7 @@ def test_moves_of_a_wave_share_marks_where_they_agree() -> None:
     assert moves[0].marks == moves[1].marks
 
 
-def test_in_a_sampled_cluster_it_is_done_only_where_the_probability_is_as_asked() -> None:
+def test_in_a_sampled_cluster_it_is_done_only_where_the_probability_is_as_asked():
     # Four of seven nodes are scored: the chosen one is not always among them.
     nodes = [node(f"n{i}", "a") for i in range(7)]
     full = [o for i in range(2, 6) for o in workload(f"full{i}", [f"n{i}"], cpu="3900m")]
@@ -141,7 +141,7 @@ def test_in_a_sampled_cluster_it_is_done_only_where_the_probability_is_as_asked(
     assert (move.landings[0].node, move.landings[0].probability) == ("n6", 1.0)
 
 
-def test_between_waves_a_move_keeps_its_marks_or_gets_those_that_it_needs_now() -> None:
+def test_between_waves_a_move_keeps_its_marks_or_gets_those_that_it_needs_now():
     objects = crowded()
     (move,) = plan_of(objects, settings=MARKS, **ONLY).moves
     ((same, why),) = rechecked(objects, [move], settings=MARKS, **ONLY)
@@ -156,7 +156,7 @@ def test_between_waves_a_move_keeps_its_marks_or_gets_those_that_it_needs_now() 
     assert why.startswith("NoGain")
 
 
-def test_no_move_keeps_marks_under_a_policy_that_does_not_steer() -> None:
+def test_no_move_keeps_marks_under_a_policy_that_does_not_steer():
     # A plan that was made with marks, reviewed under another policy: nothing would set them.
     (move,) = plan_of(crowded(), settings=MARKS, **ONLY).moves
     ((_, why),) = rechecked(crowded(), [move], settings=Settings(), **ONLY)
@@ -174,9 +174,7 @@ def test_no_move_keeps_marks_under_a_policy_that_does_not_steer() -> None:
         ("steer.20991231T000000Z.live", "marks", False),
     ],
 )
-def test_a_mark_counts_in_predictions_if_it_stands_and_no_run_removes_it(
-    value: str, steer: str, counts: bool
-) -> None:
+def test_a_mark_counts_in_predictions_if_it_stands_and_no_run_removes_it(value, steer, counts):
     taint = {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
     registry = Registry.installed()
     text = f"apiVersion: rebalancer/v1\nkind: Policy\nsteer: {steer}\n"
@@ -203,7 +201,7 @@ def drifted(seed: int) -> list[Manifest]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: int) -> None:
+def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed):
     """Played move by move: a fresh model with marked nodes places each replacement on one of the nodes that the plan names."""
     objects = drifted(seed)
     many = Budgets(
@@ -236,7 +234,7 @@ def test_what_is_planned_is_what_the_scheduler_does_while_the_marks_stand(seed: 
     assert tuple(total) <= tuple(np.sum(list(without.values()), axis=0))
 
 
-def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one() -> None:
+def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one():
     nodes = [node(f"n{i}", "a", cpu="64", memory="256Gi") for i in range(3)]
     many = [
         o
@@ -251,7 +249,7 @@ def test_a_wave_of_steered_moves_is_short_for_they_go_one_by_one() -> None:
     assert [steered.count(wave) for wave in sorted(set(steered))] == [20, 10]
 
 
-def test_between_waves_a_landing_that_would_fix_less_is_chosen_again() -> None:
+def test_between_waves_a_landing_that_would_fix_less_is_chosen_again():
     # The policy wants web in both zones, of which the scheduler knows nothing: n1 fixes the duplicate only.
     nodes = [node("n0", "a"), node("n1", "a"), node("n2", "b")]
     web = workload("web", ["n0", "n0"], spec=spread("web", "absent"))
@@ -310,13 +308,13 @@ def used(snapshot: Snapshot, plan: Plan) -> list[float]:
 HOT = heated([700, 700, 700, 700])
 
 
-def test_without_marks_the_scheduler_puts_pods_of_a_hot_node_back_for_requests_are_even() -> None:
+def test_without_marks_the_scheduler_puts_pods_of_a_hot_node_back_for_requests_are_even():
     made = plan_of(HOT, **by_use())
     assert made.moves == ()
     assert {skip.code for skip in made.skips} <= {Code.COMES_BACK, Code.UNSURE, Code.NO_GAIN}
 
 
-def test_marks_let_pods_leave_a_node_that_is_hot_by_use_for_the_least_used_one() -> None:
+def test_marks_let_pods_leave_a_node_that_is_hot_by_use_for_the_least_used_one():
     assert used(HOT, Plan((), Later(lambda: pytest.fail("not asked"))))[0] == pytest.approx(0.7)
     made = plan_of(HOT, settings=MARKS, **by_use())
     assert made.moves
@@ -325,14 +323,14 @@ def test_marks_let_pods_leave_a_node_that_is_hot_by_use_for_the_least_used_one()
     assert made.after["low-utilisation"].violated == 0
 
 
-def test_no_mark_is_set_for_balance_by_requests() -> None:
+def test_no_mark_is_set_for_balance_by_requests():
     objects = [node(f"n{n}", cpu="4") for n in range(3)]
     full = workload("a", ["n0"] * 4, cpu="900m") + workload("b", ["n1"] * 2, cpu="700m")
     made = plan_of([*objects, *full], settings=MARKS, strategies=["low-utilisation"])
     assert all(not move.marks for move in made.moves)
 
 
-def test_a_steered_move_by_use_is_judged_again_as_it_was_planned() -> None:
+def test_a_steered_move_by_use_is_judged_again_as_it_was_planned():
     made = plan_of(HOT, settings=MARKS, **by_use())
     assert [
         (move.marks, why) for move, why in rechecked(HOT, made.moves, settings=MARKS, **by_use())
@@ -341,7 +339,7 @@ def test_a_steered_move_by_use_is_judged_again_as_it_was_planned() -> None:
 
 @given(st.lists(st.integers(10, 900), min_size=3, max_size=8))
 @hypothesis_settings(max_examples=30, deadline=None)
-def test_where_use_is_as_measured_nothing_moves_a_second_time(uses: list[int]) -> None:
+def test_where_use_is_as_measured_nothing_moves_a_second_time(uses):
     before = heated(uses)
     made = plan_of(before, settings=MARKS, **by_use())
     moved = {move.uid: move.landings[0].node for move in made.moves}

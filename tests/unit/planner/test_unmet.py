@@ -11,14 +11,7 @@ from rebalancer.planner.unmet import explained, scores_of, unmet_of
 from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.load import load_snapshot
-from rebalancer.testing.snapshots import (
-    HOSTNAME,
-    ZONE,
-    apart,
-    node,
-    spread,
-    workload,
-)
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of, plan_of
 
 NODES = [node(f"n{i}", zone) for i, zone in enumerate("aabc")]

@@ -81,11 +81,7 @@ def test_a_run_with_nothing_else_to_do_chooses_nodes_and_decides_again_with_thei
     scene = Scene()
     made = scene.with_empty()
     assert made.emptied == ("n1", "n2")
-    assert codes(made) == {
-        "n0": NodeCode.NO_PLACE,
-        "n1": NodeCode.EMPTIED,
-        "n2": NodeCode.EMPTY,
-    }
+    assert codes(made) == {"n0": NodeCode.NO_PLACE, "n1": NodeCode.EMPTIED, "n2": NodeCode.EMPTY}
     assert scene.decided == [(), ("n1", "n2")]
 
 

@@ -144,11 +144,7 @@ def test_what_was_asked_before_is_not_asked_again():
         guarded.increase("pool", 4),
         guarded.increase("pool", 4),
         guarded.increase("pool", 2),
-    ] == [
-        True,
-        False,
-        False,
-    ]
+    ] == [True, False, False]
     assert [guarded.terminate("pool", "a", _may), guarded.terminate("pool", "a", _may)] == [
         True,
         False,
@@ -180,10 +176,7 @@ def test_a_group_that_is_gone_or_without_sizes_is_left(group):
 def test_the_provider_none_refuses():
     nodes = [KnownNode("a", "", {"agentpool": "pool"})]
     (group,) = LabelledGroups().groups(nodes)
-    for ask in (
-        lambda of: of.set_size(group, 2),
-        lambda of: of.terminate(group, "a"),
-    ):
+    for ask in (lambda of: of.set_size(group, 2), lambda of: of.terminate(group, "a")):
         with pytest.raises(ProviderError, match="the provider none is for reports only; name one"):
             ask(LabelledGroups())
     assert not ProviderParams.acts

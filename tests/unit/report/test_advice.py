@@ -155,10 +155,7 @@ def test_a_disruption_budget_that_never_allows_anything_is_named_as_such(report)
 def test_the_annotation_is_named_that_is_there(report, keys, named):
     skips = [
         skip(
-            f"web-{i}",
-            Code.PROTECTED,
-            f'optedOut: annotated {key}: "false"',
-            holders=("optedOut",),
+            f"web-{i}", Code.PROTECTED, f'optedOut: annotated {key}: "false"', holders=("optedOut",)
         )
         for i, key in enumerate(keys)
     ]

@@ -56,13 +56,7 @@ def test_a_run_as_machines_read_it(clock):
     stream = io.StringIO()
     story(Progress(stream, clock=clock, form="json", unix=lambda: 1_800_000_000.0), clock)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == [
-        "wave",
-        "evicted",
-        "waiting",
-        "landed",
-        "blocked",
-    ]
+    assert [line["event"] for line in lines] == ["wave", "evicted", "waiting", "landed", "blocked"]
     assert lines[3] == {
         "time": "2027-01-15T08:00:00Z",
         "event": "landed",

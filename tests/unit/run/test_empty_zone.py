@@ -1,9 +1,7 @@
 """A zone that loses its last node between two runs with a memory, on the embedded cluster."""
 
 import json
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +29,7 @@ OVER_ZONES = {
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster():
     """Four pods that spread over the zones north and south, two nodes each, and an empty node in west."""
     with EmbeddedCluster(timings=FAST) as one:
         labels = {"app.kubernetes.io/name": "kube-rebalancer"}
@@ -46,7 +44,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def run(cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
+def run(cluster, tmp_path):
     return Runner(cluster, tmp_path, POLICY, ClusterClock(cluster))
 
 

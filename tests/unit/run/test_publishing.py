@@ -120,12 +120,7 @@ YOUNG = ("protect.minPodAge=1h",)
         ({"dry_run": True, "detailed_exitcode": True}, ExitCode.MOVES_PLANNED),
         ({"dry_run": True, "settings": YOUNG, "fail_on": ("unmet",)}, ExitCode.ASKED_RED),
         (
-            {
-                "dry_run": True,
-                "settings": YOUNG,
-                "fail_on": ("unmet",),
-                "detailed_exitcode": True,
-            },
+            {"dry_run": True, "settings": YOUNG, "fail_on": ("unmet",), "detailed_exitcode": True},
             ExitCode.ASKED_RED,
         ),
     ],

@@ -18,7 +18,7 @@ from rebalancer.snapshot.requests import REQUESTER, EvictionRequest, request_nam
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.objects import node as embedded_node
 from rebalancer.testing.snapshots import node, snapshot_of, workload
-from tests.support.cli import call
+from tests.unit.commands.called import called
 from tests.unit.commands.embedded import ClusterClock, Runner
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 
@@ -67,14 +67,14 @@ def file(tmp_path):
     ],
 )
 def test_a_pod_in_a_file_shows_its_responders_and_how_it_would_move(file, flags, method, says):
-    planned = call(["plan", "--snapshot", file, "-o", "json", *flags])
+    planned = called("plan", "--snapshot", file, "-o", "json", *flags)
     (move,) = json.loads(planned.stdout)["moves"]
     assert (move["method"], MOVER in move["reason"]) == (method, method == "request")
-    shown = call(["explain", "pod", f"default/{move['pod']}", "--snapshot", file, *flags])
+    shown = called("explain", "pod", f"default/{move['pod']}", "--snapshot", file, *flags)
     text = " ".join(shown.stdout.split())
     assert f"responders by priority: {MOVER} (10000)" in text
     assert says in text
-    data = call(["explain", "pod", f"default/{move['pod']}", "--snapshot", file, "-o", "json"])
+    data = called("explain", "pod", f"default/{move['pod']}", "--snapshot", file, "-o", "json")
     named = json.loads(data.stdout)["responders"]
     assert named == [{"name": MOVER, "priority": 10000}]
 

@@ -1,21 +1,14 @@
 """Nodes that vanish under a run on the embedded cluster: before it, among its waves, and between two runs."""
 
 import threading
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from rebalancer.cli import command
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.run.memory.remember import SETTLES_AFTER
-from rebalancer.testing.objects import (
-    EmbeddedCluster,
-    deployment,
-    prefer_apart,
-    require_apart,
-)
+from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart, require_apart
 from tests.support.worlds import FAST
 from tests.unit.commands.embedded import MEMORY, ClusterClock, Runner
 
@@ -31,7 +24,7 @@ MORE = (*VANISHED, "p-a2")
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
+def cluster():
     """Two workloads of four pods in two zones of two nodes, and a third zone that has just joined."""
     with EmbeddedCluster(timings=FAST) as one:
         one.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}})
@@ -49,7 +42,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def run(cluster: EmbeddedCluster, tmp_path: Path) -> Runner:
+def run(cluster, tmp_path):
     return Runner(cluster, tmp_path, POLICY, ClusterClock(cluster))
 
 

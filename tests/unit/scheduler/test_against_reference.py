@@ -17,7 +17,7 @@ Cluster = tuple[list[Json], list[Json], Json]
 
 @settings(max_examples=25, deadline=None)
 @given(clusters())
-def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> None:
+def test_feasible_sets_and_scores_are_those_of_the_reference(made):
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     cluster = reference.Cluster(nodes, standing, NAMESPACES)
@@ -33,7 +33,7 @@ def test_feasible_sets_and_scores_are_those_of_the_reference(made: Cluster) -> N
 
 @settings(max_examples=20, deadline=None)
 @given(clusters())
-def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made: Cluster) -> None:
+def test_an_eviction_counts_as_a_terminating_pod_until_it_is_reaped(made):
     nodes, standing, new = made
     living = [pod for pod in standing if "deletionTimestamp" not in pod["metadata"]]
     if not living:
@@ -66,8 +66,8 @@ class _Narrow(SchedulerProfile):
     st.sampled_from(KNOWN_VERSIONS),
 )
 def test_predictions_are_what_evaluating_every_start_of_the_search_gives(
-    made: Cluster, sampled: bool, weights: dict[str, int], version: tuple[int, int]
-) -> None:
+    made, sampled, weights, version
+):
     nodes, standing, new = made
     profile = (_Narrow if sampled else SchedulerProfile).for_version(version, weights=weights)
     world = World(nodes, [*standing, new], profile=profile, namespaces=namespaces())

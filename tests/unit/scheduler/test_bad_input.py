@@ -18,7 +18,7 @@ def predicted(world: World, name: str) -> tuple[dict[str, float], tuple[str, ...
 
 
 @pytest.mark.parametrize("text", ["lots", "", "1.2.3", "0x10", "1 Gi", "--1", "1e", "Gi", "²"])
-def test_an_illegal_request_makes_the_pod_unpredicted(text: str) -> None:
+def test_an_illegal_request_makes_the_pod_unpredicted(text):
     world = World([node("a")], [pod("p", requests={"cpu": text}), pod("ok", on="a")])
     landings, reasons = predicted(world, "p")
     assert landings == {"a": 1.0}
@@ -31,26 +31,26 @@ def test_an_illegal_request_makes_the_pod_unpredicted(text: str) -> None:
     "text",
     ["1", "100m", "0.5", ".5", "5.", "+1", "1e0", "1E0", "10e-1", "500000u", "1000000n", "0.001k"],
 )
-def test_a_legal_request_is_understood(text: str) -> None:
+def test_a_legal_request_is_understood(text):
     world = World([node("a"), node("small", cpu="0")], [pod("p", requests={"cpu": text})])
     assert predicted(world, "p") == ({"a": 1.0}, ())
 
 
 @pytest.mark.parametrize("text", ["-1", "-5902958103587058", "-1e30"])
-def test_a_negative_request_makes_the_pod_unpredicted(text: str) -> None:
+def test_a_negative_request_makes_the_pod_unpredicted(text):
     world = World([node("a", cpu="31m"), node("b")], [pod("p", requests={"cpu": text})])
     assert predicted(world, "p")[1] == ("the request for cpu is negative",)
 
 
 @pytest.mark.parametrize("text", ["-1", "many", "", "1Gi1"])
-def test_an_illegal_allocatable_makes_the_node_unreadable(text: str) -> None:
+def test_an_illegal_allocatable_makes_the_node_unreadable(text):
     world = World([node("a", cpu=text), node("b")], [pod("p")])
     assert world.filters("p")["a"] in ("Unreadable", "NodeResourcesFit")
     assert world.landings("p") == {"b": 1.0}
     assert not world.model.static_mask(world.cls("p"))[world.snapshot.nodes.index["a"]]
 
 
-def test_a_pod_on_a_lost_node_is_not_counted_and_still_predicted() -> None:
+def test_a_pod_on_a_lost_node_is_not_counted_and_still_predicted():
     anti = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -95,11 +95,11 @@ def preferred(expression: Json) -> Json:
         ),
     ],
 )
-def test_an_unknown_operator_makes_the_pod_unpredicted(spec: Json, reason: str) -> None:
+def test_an_unknown_operator_makes_the_pod_unpredicted(spec, reason):
     assert predicted(World([node("a")], [pod("p", **spec)]), "p")[1] == (reason,)
 
 
-def test_a_cluster_without_nodes_has_no_landings() -> None:
+def test_a_cluster_without_nodes_has_no_landings():
     world = World([], [pod("p")])
     assert world.landings("p") == {}
     assert world.evaluate("p").total.tolist() == []
@@ -113,7 +113,7 @@ def test_a_cluster_without_nodes_has_no_landings() -> None:
         ("StorageClass", [{"storageClassName": "late"}]),
     ],
 )
-def test_what_a_file_lacks_is_named_and_not_taken_for_absent(kind: str, claims: list[Json]) -> None:
+def test_what_a_file_lacks_is_named_and_not_taken_for_absent(kind, claims):
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     objects = [{"metadata": {"name": "c", "namespace": "default"}, "spec": spec} for spec in claims]
     missing = (f"{kind}: none in the file",)
@@ -153,7 +153,7 @@ def junk_pods(draw: st.DrawFn) -> Json:
 
 @settings(max_examples=100, deadline=None)
 @given(junk_pods(), amounts, st.dictionaries(texts, texts, max_size=2))
-def test_no_object_breaks_a_prediction(wanted: Json, cpu: Any, labels: dict[str, str]) -> None:
+def test_no_object_breaks_a_prediction(wanted, cpu, labels):
     world = World([node("a", cpu=cpu, labels=labels), node("b")], [wanted, pod("old", on="b")])
     landings, _ = predicted(world, "p")
     assert sum(landings.values()) == pytest.approx(1) or not landings

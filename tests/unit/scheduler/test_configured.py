@@ -33,7 +33,7 @@ def args(plugin: str, **values: Any) -> Json:
     return {"pluginConfig": [config]}
 
 
-def test_an_empty_configuration_is_the_default() -> None:
+def test_an_empty_configuration_is_the_default():
     assert read().at((1, 35)) == SchedulerProfile.for_version((1, 35))
     assert read({}, leaderElection={"leaderElect": False}, parallelism=4) == read()
 
@@ -63,9 +63,7 @@ def test_an_empty_configuration_is_the_default() -> None:
         ),
     ],
 )
-def test_the_first_filter_in_the_order_of_the_configuration_is_the_reason(
-    plugins: Json, first: str
-) -> None:
+def test_the_first_filter_in_the_order_of_the_configuration_is_the_reason(plugins, first):
     order = read({"plugins": plugins}).filter_order
     world = World(
         [node("a", unschedulable=True)],
@@ -129,12 +127,12 @@ def test_the_first_filter_in_the_order_of_the_configuration_is_the_reason(
         (args("Coscheduling", unknown=1), {"unmodelled": ()}),
     ],
 )
-def test_arguments_are_settings_of_the_profile(given: Json, wanted: Json) -> None:
+def test_arguments_are_settings_of_the_profile(given, wanted):
     profile = read(given)
     assert {key: getattr(profile, key) for key in wanted} == wanted
 
 
-def test_the_percentage_of_a_profile_comes_before_that_of_all() -> None:
+def test_the_percentage_of_a_profile_comes_before_that_of_all():
     profile = read(
         {"schedulerName": "a"},
         {"schedulerName": "b", "percentageOfNodesToScore": 100},
@@ -181,7 +179,7 @@ def test_the_percentage_of_a_profile_comes_before_that_of_all() -> None:
         ({"queueSort": {"disabled": [{"name": "*"}], "enabled": [{"name": "PrioritySort"}]}}, {}),
     ],
 )
-def test_weights_are_merged_as_the_scheduler_does(plugins: Json, changed: Json) -> None:
+def test_weights_are_merged_as_the_scheduler_does(plugins, changed):
     profile = read({"plugins": plugins})
     wanted = {**DEFAULT_WEIGHTS, **changed}
     assert profile.weights == {name: weight for name, weight in wanted.items() if weight}
@@ -194,10 +192,7 @@ def test_weights_are_merged_as_the_scheduler_does(plugins: Json, changed: Json) 
         ({"multiPoint": {"enabled": [{"name": "Coscheduling"}]}}, "plug-in Coscheduling is not"),
         ({"score": {"enabled": [{"name": "Trimaran", "weight": 2}]}}, "plug-in Trimaran is not"),
         ({"permit": {"enabled": [{"name": "Gang"}]}}, "plug-in Gang is not modelled"),
-        (
-            {"filter": {"disabled": [{"name": "NodePorts"}]}},
-            "NodePorts is disabled at filter only",
-        ),
+        ({"filter": {"disabled": [{"name": "NodePorts"}]}}, "NodePorts is disabled at filter only"),
         ({"preScore": {"disabled": [{"name": "*"}]}}, "plug-in * is disabled at preScore only"),
         (
             {
@@ -212,9 +207,7 @@ def test_weights_are_merged_as_the_scheduler_does(plugins: Json, changed: Json) 
         ),
     ],
 )
-def test_plugins_that_are_not_modelled_are_named_and_their_pods_are_not_judged(
-    plugins: Json, reason: str
-) -> None:
+def test_plugins_that_are_not_modelled_are_named_and_their_pods_are_not_judged(plugins, reason):
     profile = read({"schedulerName": "odd", "plugins": plugins}, {"schedulerName": "plain"})
     assert reason in profile.unmodelled[0]
     world = World(
@@ -245,9 +238,7 @@ def test_plugins_that_are_not_modelled_are_named_and_their_pods_are_not_judged(
         ),
     ],
 )
-def test_what_extenders_decide_is_not_judged(
-    extender: Json, whole: bool, managed: list[str]
-) -> None:
+def test_what_extenders_decide_is_not_judged(extender, whole, managed):
     profile = read(extenders=[extender])
     assert bool(profile.unmodelled) is whole
     has = {"example.com/gpu": "4"}
@@ -288,7 +279,7 @@ def test_what_extenders_decide_is_not_judged(
         ("percentageOfNodeToScore: 5\n", "did you mean percentageOfNodesToScore?"),
     ],
 )
-def test_what_kube_scheduler_would_refuse_is_an_error_with_its_line(text: str, wrong: str) -> None:
+def test_what_kube_scheduler_would_refuse_is_an_error_with_its_line(text, wrong):
     head = f"apiVersion: {API}\nkind: KubeSchedulerConfiguration\n"
     given, problems = read_configuration((head + text).encode(), "s.yaml")
     assert given is None
@@ -298,7 +289,7 @@ def test_what_kube_scheduler_would_refuse_is_an_error_with_its_line(text: str, w
 @pytest.mark.parametrize(
     "head", ["apiVersion: kubescheduler.config.k8s.io/v1beta3", "apiVersion: v1"]
 )
-def test_another_version_is_an_error(head: str) -> None:
+def test_another_version_is_an_error(head):
     given, problems = read_configuration(
         f"{head}\nkind: KubeSchedulerConfiguration\n".encode(), "s.yaml"
     )

@@ -22,7 +22,7 @@ def refused(world: World, name: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_the_json_has_every_node_and_every_landing() -> None:
+def test_the_json_has_every_node_and_every_landing():
     nodes = [
         node("a", labels={ZONE: "z1"}),
         node("b", labels={ZONE: "z2"}),
@@ -53,7 +53,7 @@ def test_the_json_has_every_node_and_every_landing() -> None:
     }
 
 
-def test_the_state_is_as_before() -> None:
+def test_the_state_is_as_before():
     owner = ("StatefulSet", "s", "uid-s")
     world = World([node("a"), node("b")], [pod("p", on="a", requests={"cpu": "1"}, owner=owner)])
     before = (
@@ -67,7 +67,7 @@ def test_the_state_is_as_before() -> None:
     assert world.state.terminating_pods == before[2]
 
 
-def test_an_owner_that_waits_finds_the_victims_place_free() -> None:
+def test_an_owner_that_waits_finds_the_victims_place_free():
     wanted: Json = {"requests": {"cpu": "6"}}
     nodes = [node("a")]
     stateful = World(nodes, [pod("p", on="a", owner=("StatefulSet", "s", "u"), **wanted)])
@@ -76,7 +76,7 @@ def test_an_owner_that_waits_finds_the_victims_place_free() -> None:
     assert refused(replicated, "p") == {"a": ("NodeResourcesFit", "Insufficient cpu")}
 
 
-def test_reasons_are_the_schedulers_words() -> None:
+def test_reasons_are_the_schedulers_words():
     labels = {"app": "x"}
     selector = {"matchLabels": labels}
     term = {"labelSelector": selector, "topologyKey": HOSTNAME}
@@ -108,19 +108,19 @@ def test_reasons_are_the_schedulers_words() -> None:
     }
 
 
-def test_a_gated_pod_is_refused_everywhere_before_any_filter() -> None:
+def test_a_gated_pod_is_refused_everywhere_before_any_filter():
     world = World([node("a")], [pod("p", schedulingGates=[{"name": "wait"}])])
     assert refused(world, "p") == {"a": ("SchedulingGates", "waiting for scheduling gates")}
 
 
-def test_an_outdated_version_and_unmodelled_parts_are_said() -> None:
+def test_an_outdated_version_and_unmodelled_parts_are_said():
     world = World([node("a")], [pod("p", on="a", schedulerName="mine")], version=(1, 20))
     explanation = explained(world, "p")
     assert explanation["unmodelled"] == ["scheduled by mine"]
     assert "1.20" in explanation["note"]
 
 
-def test_nodes_that_a_pod_names_leave_the_others_unlooked_at() -> None:
+def test_nodes_that_a_pod_names_leave_the_others_unlooked_at():
     field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -134,17 +134,9 @@ def test_nodes_that_a_pod_names_leave_the_others_unlooked_at() -> None:
 
 
 @pytest.mark.parametrize(("grace", "landings"), [(30, []), (0, ["a"]), (None, [])])
-def test_a_pod_without_a_grace_period_is_gone_before_its_replacement_comes(
-    grace: int | None, landings: list[str]
-) -> None:
+def test_a_pod_without_a_grace_period_is_gone_before_its_replacement_comes(grace, landings):
     owner = ("ReplicaSet", "web", "rs")
-    full = pod(
-        "p",
-        on="a",
-        owner=owner,
-        requests={"cpu": "6"},
-        terminationGracePeriodSeconds=grace,
-    )
+    full = pod("p", on="a", owner=owner, requests={"cpu": "6"}, terminationGracePeriodSeconds=grace)
     world = World([node("a")], [full])
     assert [one["node"] for one in explained(world, "p")["landings"]] == landings
     assert world.snapshot.waits(world.cls("p")) is (grace == 0)

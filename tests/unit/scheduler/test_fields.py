@@ -72,7 +72,7 @@ def names_with(verdict: str) -> set[str]:
     return {field.name for field in fields.read() if field.verdict == verdict}
 
 
-def test_each_field_has_a_verdict() -> None:
+def test_each_field_has_a_verdict():
     known = fields.read()
     assert [field.name for field in known if field.verdict not in fields.VERDICTS] == []
     assert [field.name for field in known] == sorted({field.name for field in known})
@@ -80,7 +80,7 @@ def test_each_field_has_a_verdict() -> None:
     assert versions == set(map(fields.minor, VERSIONS))
 
 
-def test_what_is_modelled_is_read() -> None:
+def test_what_is_modelled_is_read():
     read = {
         f"{name}.{field}"
         for name, struct in TYPES.items()
@@ -90,12 +90,12 @@ def test_what_is_modelled_is_read() -> None:
 
 
 @pytest.mark.parametrize("field", NAMED)
-def test_a_pod_with_a_named_field_is_unpredicted(field: str) -> None:
+def test_a_pod_with_a_named_field_is_unpredicted(field):
     world = World([node("a")], [pod("p", **NAMED[field]), pod("plain")])
     assert world.model.find_unmodelled(world.cls("p")) != ()
     assert world.model.find_unmodelled(world.cls("plain")) == ()
 
 
-def test_each_named_field_is_one_of_those_or_a_part_of_one() -> None:
+def test_each_named_field_is_one_of_those_or_a_part_of_one():
     named = names_with("named")
     assert {name for name in named if name.partition(".")[0] not in PARTS} == set(NAMED)

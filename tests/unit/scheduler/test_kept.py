@@ -12,7 +12,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import PodFlag
 from rebalancer.snapshot.state import ClusterState
-from tests.unit.scheduler.journeys import Step, go, steps
+from tests.unit.scheduler.journeys import go, steps
 from tests.unit.scheduler.random_worlds import clusters, namespaces
 from tests.unit.scheduler.worlds import Json, World
 
@@ -28,9 +28,7 @@ class _Narrow(SchedulerProfile):
 
 @settings(max_examples=15, deadline=None)
 @given(clusters(least=4, most=9), steps(), st.booleans())
-def test_predictions_are_those_of_a_model_that_was_never_asked(
-    made: Cluster, way: list[Step], sampled: bool
-) -> None:
+def test_predictions_are_those_of_a_model_that_was_never_asked(made, way, sampled):
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     profile = (_Narrow if sampled else SchedulerProfile).for_version((1, 36))
@@ -49,9 +47,7 @@ def test_predictions_are_those_of_a_model_that_was_never_asked(
 
 @settings(max_examples=20, deadline=None)
 @given(clusters(least=4, most=9), steps(), st.booleans())
-def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
-    made: Cluster, way: list[Step], sampled: bool
-) -> None:
+def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(made, way, sampled):
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     profile = (_Narrow if sampled else SchedulerProfile).for_version((1, 36))
@@ -73,7 +69,7 @@ def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
 
 @settings(max_examples=15, deadline=None)
 @given(clusters(least=2, most=6), steps())
-def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:
+def test_pods_are_where_they_were_put(made, way):
     nodes, standing, new = made
     state = World(nodes, [*standing, new], namespaces=namespaces()).state
     every = np.arange(len(state.snapshot.classes), dtype=np.int32)
@@ -113,7 +109,7 @@ def _standing(state: ClusterState, classes: list[int], *, terminating: bool) -> 
                 yield victim.node
 
 
-def test_what_the_scheduler_is_shown_for_a_moment_is_taken_back() -> None:
+def test_what_the_scheduler_is_shown_for_a_moment_is_taken_back():
     nodes: list[Json] = [{"metadata": {"name": name, "labels": {}}} for name in "ab"]
     standing: Json = {
         "metadata": {"name": "p", "namespace": "default", "uid": "1"},

@@ -84,14 +84,7 @@ CASES = [
         [("w", "a")],
         AT_ONCE,
     ),
-    Case(
-        "and there may be no other",
-        [waiting("w", "5")],
-        set(),
-        [("w", "a")],
-        AT_ONCE,
-        "10",
-    ),
+    Case("and there may be no other", [waiting("w", "5")], set(), [("w", "a")], AT_ONCE, "10"),
     Case(
         "a part of the room is enough to take it",
         [waiting("w", "1")],
@@ -203,7 +196,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
-def test_pending_pods_take_what_is_freed_in_the_order_of_the_queue(case: Case) -> None:
+def test_pending_pods_take_what_is_freed_in_the_order_of_the_queue(case):
     victim = {"requests": {"cpu": "5"}, **(case.victim or {})}
     if "containers" in victim:
         del victim["requests"]
@@ -221,7 +214,7 @@ def test_pending_pods_take_what_is_freed_in_the_order_of_the_queue(case: Case) -
     assert takers == case.takers
 
 
-def test_a_replacement_may_make_room_under_a_spread() -> None:
+def test_a_replacement_may_make_room_under_a_spread():
     # Zone 1 has two and zone 2 one of three with maxSkew 1; only a has room for the pending pod.
     rule = spread(1, ZONE, "DoNotSchedule", {"matchLabels": {"app": "web"}})
     web: Json = {"labels": {"app": "web"}}
@@ -242,7 +235,7 @@ def test_a_replacement_may_make_room_under_a_spread() -> None:
     assert foreseen(world, "v") == ({"c": 1.0}, [("w", "a")])
 
 
-def test_victims_that_terminate_on_the_node_count_as_gone_by_then() -> None:
+def test_victims_that_terminate_on_the_node_count_as_gone_by_then():
     world = World(
         [node("a"), node("b")],
         [
@@ -259,7 +252,7 @@ def test_victims_that_terminate_on_the_node_count_as_gone_by_then() -> None:
     assert foreseen(world, "v2") == ({"b": 1.0}, [("w", "a")])
 
 
-def test_those_that_have_got_a_node_wait_no_longer() -> None:
+def test_those_that_have_got_a_node_wait_no_longer():
     world = World(
         [node("a"), node("b", unschedulable=True)],
         [
@@ -277,7 +270,7 @@ def test_those_that_have_got_a_node_wait_no_longer() -> None:
     assert foreseen(world, "v2")[1] == [("w2", "a")]
 
 
-def test_the_words_name_the_first_and_count_the_others() -> None:
+def test_the_words_name_the_first_and_count_the_others():
     pods = [waiting(f"w{i}", "1", minute=i, **ON_A) for i in range(7)]
     world = World([node("a"), node("b")], [standing("v", "a", "5"), standing("x", "a", "5"), *pods])
     prediction = world.model.pending.foresee(world.state, world.row("v"))
@@ -371,9 +364,7 @@ def by_trying_all(world: World, pod: int) -> tuple[list[int], list[Taker]]:
 
 @settings(max_examples=12, deadline=None)
 @given(crowded())
-def test_the_shortcut_misses_no_pod_and_leaves_the_state_as_it_was(
-    made: tuple[list[Json], list[Json]],
-) -> None:
+def test_the_shortcut_misses_no_pod_and_leaves_the_state_as_it_was(made):
     nodes, pods = made
     world = World(nodes, pods, namespaces=random_worlds.namespaces())
     flags = world.snapshot.pods.flags

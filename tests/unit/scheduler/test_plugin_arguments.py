@@ -31,9 +31,7 @@ def asking(name: str, *, on: str = "", **spec: Any) -> Json:
         (("cpu", "hugepages-2Mi"), []),
     ],
 )
-def test_resources_that_are_ignored_are_not_checked(
-    ignored: tuple[str, ...], feasible: list[str]
-) -> None:
+def test_resources_that_are_ignored_are_not_checked(ignored, feasible):
     world = World(
         [node("a"), node("b")],
         [asking("p", requests={GPU: "1"})],
@@ -42,7 +40,7 @@ def test_resources_that_are_ignored_are_not_checked(
     assert world.feasible("p") == feasible
 
 
-def test_cpu_is_checked_whatever_is_ignored() -> None:
+def test_cpu_is_checked_whatever_is_ignored():
     world = World(
         [node("a", cpu="1")],
         [asking("p", requests={"cpu": "2", GPU: "1"})],
@@ -65,9 +63,7 @@ def test_cpu_is_checked_whatever_is_ignored() -> None:
         (("cpu",), {"cpu": "5"}, [100, 100]),
     ],
 )
-def test_the_balance_of_any_resources_is_scored(
-    balanced: tuple[str, ...], requests: dict[str, str], scores: list[int]
-) -> None:
+def test_the_balance_of_any_resources_is_scored(balanced, requests, scores):
     world = World(
         [node("a", allocatable={GPU: "4"}), node("b")],
         [asking("p", requests=requests)],
@@ -77,12 +73,12 @@ def test_the_balance_of_any_resources_is_scored(
     assert world.plain("p", "NodeResourcesBalancedAllocation") == scores
 
 
-def test_a_pod_that_requests_none_of_the_balanced_resources_is_skipped() -> None:
+def test_a_pod_that_requests_none_of_the_balanced_resources_is_skipped():
     world = World([node("a")], [asking("p", requests={"cpu": "1"})], profile={"balanced": (GPU,)})
     assert "NodeResourcesBalancedAllocation" not in world.evaluate("p").scores
 
 
-def test_ephemeral_storage_is_scored_also_for_pods_that_request_none() -> None:
+def test_ephemeral_storage_is_scored_also_for_pods_that_request_none():
     disk = {"ephemeral-storage": "100Gi"}
     world = World(
         [node("a", allocatable=disk), node("b", allocatable=disk)],
@@ -97,7 +93,7 @@ def wants(key: str, *values: str) -> o.NodeSelectorTerm:
     return o.NodeSelectorTerm(match_expressions=(expression,))
 
 
-def test_added_affinity_holds_beside_that_of_the_pod_and_raises_scores() -> None:
+def test_added_affinity_holds_beside_that_of_the_pod_and_raises_scores():
     added = o.NodeAffinity(
         required=o.NodeSelector((wants("pool", "x"),)),
         preferred=(o.PreferredSchedulingTerm(30, wants("disk", "ssd")),),
@@ -122,10 +118,7 @@ def test_added_affinity_holds_beside_that_of_the_pod_and_raises_scores() -> None
     }
     world = World(
         nodes,
-        [
-            pod("p", nodeSelector={"zone": "1"}),
-            pod("q", nodeSelector={"zone": "1"}, affinity=own),
-        ],
+        [pod("p", nodeSelector={"zone": "1"}), pod("q", nodeSelector={"zone": "1"}, affinity=own)],
         profile={"added_affinity": added},
     )
     assert world.feasible("p") == ["a", "b"]
@@ -140,9 +133,7 @@ def test_added_affinity_holds_beside_that_of_the_pod_and_raises_scores() -> None
     ("ignores", "prefers", "scored"),
     [(False, False, True), (True, False, False), (True, True, True), (False, True, True)],
 )
-def test_terms_of_others_may_count_only_for_pods_with_terms_of_their_own(
-    ignores: bool, prefers: bool, scored: bool
-) -> None:
+def test_terms_of_others_may_count_only_for_pods_with_terms_of_their_own(ignores, prefers, scored):
     def liking(app: str) -> Json:
         term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": app}}}
         preferred = [{"weight": 10, "podAffinityTerm": term}]
@@ -176,9 +167,7 @@ def test_terms_of_others_may_count_only_for_pods_with_terms_of_their_own(
         (("NodeUnschedulable", "TaintToleration", "NodeAffinity"), ["a", "b", "c", "d"]),
     ],
 )
-def test_a_plugin_that_does_not_run_refuses_nothing(
-    off: tuple[str, ...], feasible: list[str]
-) -> None:
+def test_a_plugin_that_does_not_run_refuses_nothing(off, feasible):
     taint = {"key": "k", "effect": "NoSchedule"}
     good = {"pool": "x"}
     world = World(

@@ -42,7 +42,7 @@ def declaring(name: str, *features: str) -> Json:
         ({**RESTARTING, **USERS}, ""),
     ],
 )
-def test_a_pod_goes_where_the_kubelet_can_do_what_it_needs(spec: Json, fits: str) -> None:
+def test_a_pod_goes_where_the_kubelet_can_do_what_it_needs(spec, fits):
     nodes = [
         declaring("a", "ExtendWebSocketsToKubelet"),
         declaring("b", "RestartAllContainersOnContainerExits"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from rebalancer.policy.protect import Protect
@@ -54,14 +52,12 @@ def mounting(name: str, *disks: Json, on: str = "") -> Json:
         (gce("foo"), aws("foo"), True),
     ],
 )
-def test_a_disk_is_mounted_once_unless_all_only_read_it(
-    mounted: Json, wanted: Json, fits: bool
-) -> None:
+def test_a_disk_is_mounted_once_unless_all_only_read_it(mounted, wanted, fits):
     world = World([node("a"), node("b")], [mounting("old", mounted, on="a"), mounting("p", wanted)])
     assert world.filters("p") == {"a": "" if fits else "VolumeRestrictions", "b": ""}
 
 
-def test_the_disk_of_a_terminating_pod_is_still_taken() -> None:
+def test_the_disk_of_a_terminating_pod_is_still_taken():
     world = World(
         [node("a"), node("b")],
         [mounting("old", gce("foo"), on="a"), mounting("p", gce("foo"))],
@@ -72,7 +68,7 @@ def test_the_disk_of_a_terminating_pod_is_still_taken() -> None:
     assert world.feasible("p") == ["a", "b"]
 
 
-def test_the_refusal_is_said_in_the_words_of_the_scheduler() -> None:
+def test_the_refusal_is_said_in_the_words_of_the_scheduler():
     world = World([node("a")], [mounting("old", aws("foo"), on="a"), mounting("p", aws("foo"))])
     assert world.evaluate("p").reasons(0) == ("node(s) had no available disk",)
 
@@ -89,8 +85,8 @@ def test_the_refusal_is_said_in_the_words_of_the_scheduler() -> None:
 )
 @pytest.mark.parametrize(("limit", "expected"), [(1, "NodeVolumeLimits"), (2, "")])
 def test_a_disk_counts_towards_the_limit_of_the_driver_that_attaches_it(
-    disk: Callable[[str], Json], driver: str, limit: int, expected: str
-) -> None:
+    disk, driver, limit, expected
+):
     limited = {"name": driver, "allocatable": {"count": limit}}
     csi_node = {"metadata": {"name": "a"}, "spec": {"drivers": [limited]}}
     pods = [mounting("old", disk("x"), on="a"), mounting("p", disk("y"))]
@@ -100,7 +96,7 @@ def test_a_disk_counts_towards_the_limit_of_the_driver_that_attaches_it(
 
 
 @pytest.mark.parametrize("disk", [gce("x"), aws("x"), iscsi("x"), rbd("m")])
-def test_a_disk_protects_its_pod_as_a_claim_does(disk: Json) -> None:
+def test_a_disk_protects_its_pod_as_a_claim_does(disk):
     world = World([node("a")], [mounting("p", disk, on="a"), pod("plain", on="a")])
     attached, plain = (
         names_of(int(protect(world.snapshot, Protect(), Scope())[world.row(name)]))

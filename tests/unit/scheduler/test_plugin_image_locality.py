@@ -28,15 +28,13 @@ def using(*sizes: int) -> list[Json]:
         ((30, 40), [(20, 30, 40), (4000, 30)], [1, 0]),
     ],
 )
-def test_nodes_that_hold_large_images_score_higher(
-    wanted: tuple[int, ...], present: list[tuple[int, ...]], expected: list[int]
-) -> None:
+def test_nodes_that_hold_large_images_score_higher(wanted, present, expected):
     nodes = [node(f"node{i}", images=holding(*sizes)) for i, sizes in enumerate(present)]
     world = World(nodes, [pod("p", containers=using(*wanted))])
     assert world.plain("p", "ImageLocality") == expected
 
 
-def test_init_containers_count() -> None:
+def test_init_containers_count():
     nodes = [node("a", images=holding(40, 300, 2000)), node("b", images=holding(20, 30, 40))]
     world = World(nodes, [pod("p", containers=using(30), initContainers=using(300))])
     assert world.plain("p", "ImageLocality") == [6, 0]
@@ -45,9 +43,7 @@ def test_init_containers_count() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [((1, 37), [6, 0]), ((1, 36), [12, 0]), ((1, 35), [0, 0])]
 )
-def test_image_volumes_count_from_1_36_on_and_as_an_image_from_1_37_on(
-    version: tuple[int, int], expected: list[int]
-) -> None:
+def test_image_volumes_count_from_1_36_on_and_as_an_image_from_1_37_on(version, expected):
     nodes = [node("a", images=holding(300, 600, 900)), node("b", images=holding(4000, 30))]
     volume = {"name": "v", "image": {"reference": "gcr.io/300"}}
     world = World(nodes, [pod("p", containers=using(30), volumes=[volume])], version=version)
@@ -62,7 +58,7 @@ def test_image_volumes_count_from_1_36_on_and_as_an_image_from_1_37_on(
         ("gcr.io:5000/root", "gcr.io:5000/root:latest"),
     ],
 )
-def test_a_missing_tag_is_latest(image: str, present: str) -> None:
+def test_a_missing_tag_is_latest(image, present):
     images = [{"names": [present], "sizeBytes": 1000 * MB}]
     world = World(
         [node("a", images=images)], [pod("p", containers=[{"name": "c", "image": image}])]

@@ -94,18 +94,12 @@ def world(
         (S1, {}, [CHINA, CHINA], [(0, S1, {}), (1, {}, NEAR_S1_OFF_S2)], [0, 0]),
     ],
 )
-def test_preferences_of_both_directions(
-    own: dict[str, str],
-    affinity: Json,
-    nodes: list[dict[str, str]],
-    standing: list[Standing],
-    expected: list[int],
-) -> None:
+def test_preferences_of_both_directions(own, affinity, nodes, standing, expected):
     cluster = world(nodes, pod("p", labels=own, affinity=affinity), standing)
     assert cluster.plain("p", PLUGIN) == expected
 
 
-def test_it_skips_where_no_term_concerns_anybody() -> None:
+def test_it_skips_where_no_term_concerns_anybody():
     cluster = world([CHINA, INDIA], pod("p", labels=S1), [(0, S1, {})])
     assert PLUGIN not in cluster.evaluate("p").scores
 
@@ -113,7 +107,7 @@ def test_it_skips_where_no_term_concerns_anybody() -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"), [("podAffinity", [100, 0, 0]), ("podAntiAffinity", [0, 100, 100])]
 )
-def test_namespaces_and_namespace_selectors_are_a_union(kind: str, expected: list[int]) -> None:
+def test_namespaces_and_namespace_selectors_are_a_union(kind, expected):
     affinity = {kind: soft(5, term("region", "S1", **TEAMS))}
     near = {"podAffinity": soft(6, term("region", "S2"))}
     wanted = pod("p", namespace="subteam1.team1", labels=S1)
@@ -122,7 +116,7 @@ def test_namespaces_and_namespace_selectors_are_a_union(kind: str, expected: lis
 
 
 @pytest.mark.parametrize(("weight", "scores"), [(1, True), (0, False)])
-def test_required_affinity_of_others_counts_with_its_weight(weight: int, scores: bool) -> None:
+def test_required_affinity_of_others_counts_with_its_weight(weight, scores):
     cluster = world(
         [CHINA, INDIA],
         pod("p", labels=S1),
@@ -183,25 +177,19 @@ def test_required_affinity_of_others_counts_with_its_weight(weight: int, scores:
         ),
     ],
 )
-def test_required_terms(
-    own: dict[str, str],
-    affinity: Json,
-    nodes: list[dict[str, str]],
-    standing: list[Standing],
-    fits: list[int],
-) -> None:
+def test_required_terms(own, affinity, nodes, standing, fits):
     cluster = world(nodes, pod("p", labels=own, affinity=affinity), standing)
     assert cluster.feasible("p") == [f"node{i}" for i in fits]
     assert set(cluster.filters("p").values()) <= {"", PLUGIN}
 
 
-def test_terminating_pods_still_repel() -> None:
+def test_terminating_pods_still_repel():
     affinity = {"podAntiAffinity": hard(term(HOSTNAME, "S1"))}
     old = pod("old", on="a", labels=S1, affinity=affinity, terminating=True)
     assert World([node("a"), node("b")], [old, pod("p", labels=S1)]).feasible("p") == ["b"]
 
 
-def test_mismatch_label_keys_keep_away_from_other_versions_only() -> None:
+def test_mismatch_label_keys_keep_away_from_other_versions_only():
     def versioned(version: str) -> dict[str, str]:
         return {**S1, "v": version}
 

@@ -28,7 +28,7 @@ def required(*terms: Json) -> Json:
     return {"nodeAffinity": {field: {"nodeSelectorTerms": list(terms)}}}
 
 
-def test_matching_weights_are_scaled_to_the_largest() -> None:
+def test_matching_weights_are_scaled_to_the_largest():
     nodes = [node(f"node{i}", labels=labels) for i, labels in enumerate(LABELS)]
     affinity = preferred(
         (2, expression("foo", "In", "bar")),
@@ -39,7 +39,7 @@ def test_matching_weights_are_scaled_to_the_largest() -> None:
     assert world.plain("p", "NodeAffinity") == [18, 81, 100]
 
 
-def test_no_match_anywhere_scores_nothing() -> None:
+def test_no_match_anywhere_scores_nothing():
     world = World(
         [node("node1"), node("node2")],
         [pod("p", affinity=preferred((2, expression("foo", "In", "bar"))))],
@@ -47,7 +47,7 @@ def test_no_match_anywhere_scores_nothing() -> None:
     assert world.plain("p", "NodeAffinity") == [0, 0]
 
 
-def test_a_pod_without_preference_is_skipped() -> None:
+def test_a_pod_without_preference_is_skipped():
     world = World([node("node1")], [pod("p")])
     assert "NodeAffinity" not in world.evaluate("p").scores
 
@@ -73,13 +73,13 @@ def test_a_pod_without_preference_is_skipped() -> None:
         ([expression("foo", "Near", "bar")], {"foo": "bar"}, False),
     ],
 )
-def test_required_expressions(term: list[Json], labels: dict[str, str], fits: bool) -> None:
+def test_required_expressions(term, labels, fits):
     affinity = required({"matchExpressions": term})
     world = World([node("node1", labels=labels)], [pod("p", affinity=affinity)])
     assert bool(world.model.node_affinity_mask(world.cls("p"))[0]) is fits
 
 
-def test_terms_are_alternatives_and_node_selector_comes_on_top() -> None:
+def test_terms_are_alternatives_and_node_selector_comes_on_top():
     terms = [{"matchExpressions": [expression("foo", "In", v)]} for v in ("bar", "baz")]
     world = World(
         [
@@ -96,19 +96,19 @@ def test_terms_are_alternatives_and_node_selector_comes_on_top() -> None:
     assert world.feasible("q") == ["b"]
 
 
-def test_match_fields_name_a_node() -> None:
+def test_match_fields_name_a_node():
     term = {"matchFields": [expression("metadata.name", "In", "node1")]}
     world = World([node("node1"), node("node2")], [pod("p", affinity=required(term))])
     assert world.feasible("p") == ["node1"]
 
 
-def test_match_fields_take_one_value_only() -> None:
+def test_match_fields_take_one_value_only():
     term = {"matchFields": [expression("metadata.name", "In", "node1", "node2")]}
     world = World([node("node1"), node("node2")], [pod("p", affinity=required(term))])
     assert world.feasible("p") == []
 
 
-def test_a_selector_for_a_value_that_no_node_has_matches_none() -> None:
+def test_a_selector_for_a_value_that_no_node_has_matches_none():
     world = World(
         [node("has-another", labels={"disk": "ssd"}), node("has-none")],
         [pod("p", nodeSelector={"disk": "hdd"}), pod("q", nodeSelector={"unheard-of": "x"})],
@@ -127,9 +127,7 @@ def test_a_selector_for_a_value_that_no_node_has_matches_none() -> None:
         (expression("disk", "NotIn", "a" * 64), f"'{'a' * 64}' is not a label value"),
     ],
 )
-def test_a_preference_that_cannot_be_parsed_fails_wherever_there_is_a_choice(
-    broken: Json, why: str
-) -> None:
+def test_a_preference_that_cannot_be_parsed_fails_wherever_there_is_a_choice(broken, why):
     affinity = preferred((1, expression("disk", "In", "ssd")), (1, broken))
     several = World([node("a"), node("b")], [pod("p", affinity=affinity)])
     prediction = several.model.predict(several.state, several.cls("p"))
@@ -143,7 +141,7 @@ def test_a_preference_that_cannot_be_parsed_fails_wherever_there_is_a_choice(
     assert one.model.predict(one.state, one.cls("p")).unmodelled == ()
 
 
-def test_a_preference_without_weight_is_not_parsed() -> None:
+def test_a_preference_without_weight_is_not_parsed():
     affinity = preferred((0, expression("generation", "Gt", "four")))
     world = World([node("a"), node("b")], [pod("p", affinity=affinity)])
     assert world.landings("p") == {"a": 0.5, "b": 0.5}
@@ -152,7 +150,7 @@ def test_a_preference_without_weight_is_not_parsed() -> None:
 @pytest.mark.parametrize(
     "broken", [expression("disk", "NotIn", "not a value"), expression("n", "Lt", "x")]
 )
-def test_a_required_term_that_cannot_be_parsed_matches_no_node(broken: Json) -> None:
+def test_a_required_term_that_cannot_be_parsed_matches_no_node(broken):
     nodes = [node("a", labels={"disk": "ssd"}), node("b")]
     good = {"matchExpressions": [expression("disk", "Exists")]}
     bad = {"matchExpressions": [broken]}

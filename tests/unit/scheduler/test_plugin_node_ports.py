@@ -33,9 +33,7 @@ def ports(*wanted: str) -> list[Json]:
         (["TCP//0"], ["TCP//0"], True),
     ],
 )
-def test_a_port_is_taken_per_protocol_and_address(
-    wanted: list[str], standing: list[str], fits: bool
-) -> None:
+def test_a_port_is_taken_per_protocol_and_address(wanted, standing, fits):
     world = World(
         [node("a")],
         [pod("old", on="a", containers=ports(*standing)), pod("p", containers=ports(*wanted))],
@@ -43,7 +41,7 @@ def test_a_port_is_taken_per_protocol_and_address(
     assert world.filters("p") == {"a": "" if fits else "NodePorts"}
 
 
-def test_sidecars_hold_ports_and_init_containers_do_not() -> None:
+def test_sidecars_hold_ports_and_init_containers_do_not():
     once = {**ports("TCP//80")[0], "name": "once"}
     always = {**once, "name": "always", "restartPolicy": "Always"}
     nodes = [node("a"), node("b")]

@@ -72,12 +72,7 @@ BOTH = [("1000", "2000"), ("2000", "3000")]
         ([("0", "0"), ("0", "0")], [], [(0, ("3000", "0")), (1, ("3000", "5000"))], [0, 0]),
     ],
 )
-def test_least_allocated(
-    sizes: list[tuple[str, str]],
-    wanted: list[Asked],
-    standing: list[tuple[int, Asked]],
-    expected: list[int],
-) -> None:
+def test_least_allocated(sizes, wanted, standing, expected):
     model = world(sizes, wanted, standing)
     assert model.plain("p", FIT, among=["node0", "node1"]) == expected
 
@@ -96,12 +91,7 @@ def test_least_allocated(
         ([("0", "0"), ("0", "0")], [], [(0, ("3000", "0"))], [0, 0]),
     ],
 )
-def test_most_allocated(
-    sizes: list[tuple[str, str]],
-    wanted: list[Asked],
-    standing: list[tuple[int, Asked]],
-    expected: list[int],
-) -> None:
+def test_most_allocated(sizes, wanted, standing, expected):
     scoring = ScoringStrategy("MostAllocated")
     model = world(sizes, wanted, standing, profile={"scoring": scoring})
     assert model.plain("p", FIT, among=["node0", "node1"]) == expected
@@ -117,7 +107,7 @@ def test_most_allocated(
         ("MostAllocated", {"cpu": 1}, 75),
     ],
 )
-def test_resources_have_weights(kind: str, weights: dict[str, int], expected: int) -> None:
+def test_resources_have_weights(kind, weights, expected):
     # The pod asks for 3 of 4 cpu, and half of the memory.
     scoring = ScoringStrategy(kind, tuple(weights.items()))
     model = world([("4000", "10000")], BOTH, profile={"scoring": scoring})
@@ -137,9 +127,7 @@ def test_resources_have_weights(kind: str, weights: dict[str, int], expected: in
         ([(50, 4)], 7, 40),
     ],
 )
-def test_a_shape_is_linear_between_its_points(
-    shape: list[tuple[int, int]], used: int, expected: int
-) -> None:
+def test_a_shape_is_linear_between_its_points(shape, used, expected):
     scoring = ScoringStrategy("RequestedToCapacityRatio", (("cpu", 1),), tuple(shape))
     asked = [] if used == 0 else [(str(used * 100), "0")]
     # A pod that asks for nothing counts as 100 millicores: 0 % of ten million.
@@ -148,7 +136,7 @@ def test_a_shape_is_linear_between_its_points(
     assert model.plain("p", FIT) == [expected]
 
 
-def test_by_a_ratio_what_scores_nothing_does_not_count_and_halves_are_rounded_up() -> None:
+def test_by_a_ratio_what_scores_nothing_does_not_count_and_halves_are_rounded_up():
     packs = ((0, 0), (100, 10))
     scoring = ScoringStrategy("RequestedToCapacityRatio", (("cpu", 1), ("memory", 1)), packs)
     # 75 % of cpu and none of memory; then 75 % and 50 %.
@@ -159,9 +147,7 @@ def test_by_a_ratio_what_scores_nothing_does_not_count_and_halves_are_rounded_up
 
 
 @pytest.mark.parametrize(("asked", "expected"), [("2", 50), (None, 0)])
-def test_an_extended_resource_counts_for_pods_that_ask_for_it(
-    asked: str | None, expected: int
-) -> None:
+def test_an_extended_resource_counts_for_pods_that_ask_for_it(asked, expected):
     gpu = "example.com/gpu"
     scoring = ScoringStrategy("MostAllocated", ((gpu, 3),))
     requests = {} if asked is None else {gpu: asked}
@@ -190,26 +176,19 @@ MILLI = [("1000m", "2000"), ("2000m", "3000")]
         ([("6", "10000"), ("6", "10000")], [("1", None), ("2", None)], CPU_OF_BOTH, [62, 62]),
     ],
 )
-def test_balanced_allocation_by_improvement(
-    sizes: list[tuple[str, str]],
-    wanted: list[Asked],
-    standing: list[tuple[int, Asked]],
-    expected: list[int],
-) -> None:
+def test_balanced_allocation_by_improvement(sizes, wanted, standing, expected):
     model = world(sizes, wanted, standing)
     assert model.plain("p", BALANCED, among=["node0", "node1"]) == expected
 
 
 @pytest.mark.parametrize("version", [(1, 34), (1, 35)])
-def test_balanced_allocation_of_older_versions_looks_at_the_node_with_the_pod(
-    version: tuple[int, int],
-) -> None:
+def test_balanced_allocation_of_older_versions_looks_at_the_node_with_the_pod(version):
     # 60 % cpu beside 25 % and 50 % memory: 1 - 0.35/2 and 1 - 0.10/2.
     model = world([("10", "20000"), ("10", "20000")], MILLI, CPU_OF_BOTH, version=version)
     assert model.plain("p", BALANCED) == [82, 95]
 
 
-def test_balanced_allocation_skips_a_pod_that_asks_for_nothing() -> None:
+def test_balanced_allocation_skips_a_pod_that_asks_for_nothing():
     assert BALANCED not in world([("4", "10000")], []).evaluate("p").scores
 
 
@@ -224,20 +203,18 @@ def test_balanced_allocation_skips_a_pod_that_asks_for_nothing() -> None:
         ((None, "1"), ("10m", "19"), False),
     ],
 )
-def test_a_pod_fits_if_its_real_requests_do(
-    wanted: Asked, standing: tuple[str, str], reason: bool
-) -> None:
+def test_a_pod_fits_if_its_real_requests_do(wanted, standing, reason):
     model = world([("10m", "20")], [wanted], [(0, standing)])
     assert model.filters("p") == {"node0": FIT if reason else ""}
 
 
-def test_the_number_of_pods_counts_terminating_ones() -> None:
+def test_the_number_of_pods_counts_terminating_ones():
     nodes = [node("a", pods="1"), node("b", pods="2")]
     old = [pod("x", on="a", terminating=True), pod("y", on="b", terminating=True)]
     assert World(nodes, [*old, pod("p")]).filters("p") == {"a": FIT, "b": ""}
 
 
-def test_extended_resources_need_a_node_that_has_them() -> None:
+def test_extended_resources_need_a_node_that_has_them():
     nodes = [node("plain"), node("rich", allocatable={"example.com/gpu": "2"})]
     wanted = pod("p", requests={"example.com/gpu": "1"})
     assert World(nodes, [wanted]).feasible("p") == ["rich"]
@@ -245,7 +222,7 @@ def test_extended_resources_need_a_node_that_has_them() -> None:
     assert World(nodes, [wanted, taken]).feasible("p") == []
 
 
-def test_init_containers_count_by_their_peak_and_sidecars_on_top() -> None:
+def test_init_containers_count_by_their_peak_and_sidecars_on_top():
     init = {"name": "i", "resources": {"requests": {"cpu": "3"}}}
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
     nodes = [node("four", cpu="4"), node("three", cpu="3500m")]
@@ -266,8 +243,8 @@ def test_init_containers_count_by_their_peak_and_sidecars_on_top() -> None:
     ],
 )
 def test_pod_level_requests_decide_what_fits_and_from_1_38_on_the_score_of_a_new_pod(
-    version: tuple[int, int], score: int
-) -> None:
+    version, score
+):
     wanted = pod("p", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}})
     nodes = [node("small", cpu="5"), node("large", cpu="10", memory="10Gi")]
     model = World(nodes, [wanted], version=version)
@@ -275,7 +252,7 @@ def test_pod_level_requests_decide_what_fits_and_from_1_38_on_the_score_of_a_new
     assert model.plain("p", FIT, among=["large"]) == [score]
 
 
-def test_a_standing_pod_counts_with_its_pod_level_requests() -> None:
+def test_a_standing_pod_counts_with_its_pod_level_requests():
     old = pod(
         "old", on="n", requests={"cpu": "1", "memory": "1Gi"}, resources={"requests": {"cpu": "6"}}
     )
@@ -286,7 +263,7 @@ def test_a_standing_pod_counts_with_its_pod_level_requests() -> None:
     assert model.plain("p", FIT, among=["n"]) == [(30 + 80) // 2]
 
 
-def test_overhead_hides_a_missing_memory_request_of_a_standing_pod_with_pod_level_cpu() -> None:
+def test_overhead_hides_a_missing_memory_request_of_a_standing_pod_with_pod_level_cpu():
     # No 200 Mi stand in for the container, for the pod as a whole asks for the 1 Gi of its overhead.
     old = pod("old", on="n", overhead={"memory": "1Gi"}, resources={"requests": {"cpu": "1"}})
     model = World(

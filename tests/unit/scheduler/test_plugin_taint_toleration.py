@@ -38,9 +38,7 @@ ARM, SSD = taint("cpu-type", "arm64"), taint("disk-type", "ssd")
         ([], [[], [ARM]], [100, 0]),
     ],
 )
-def test_fewer_untolerated_soft_taints_score_higher(
-    tolerations: list[Json], taints: list[list[Json]], expected: list[int]
-) -> None:
+def test_fewer_untolerated_soft_taints_score_higher(tolerations, taints, expected):
     nodes = [node(f"node{i}", taints=of_node) for i, of_node in enumerate(taints)]
     world = World(nodes, [pod("p", tolerations=tolerations)])
     assert world.plain("p", "TaintToleration") == expected
@@ -64,14 +62,12 @@ def test_fewer_untolerated_soft_taints_score_higher(
         ),
     ],
 )
-def test_only_tolerated_hard_taints_let_a_pod_in(
-    tolerations: list[Json], taints: list[Json], fits: bool
-) -> None:
+def test_only_tolerated_hard_taints_let_a_pod_in(tolerations, taints, fits):
     world = World([node("node1", taints=taints)], [pod("p", tolerations=tolerations)])
     assert world.filters("p") == {"node1": "" if fits else "TaintToleration"}
 
 
-def test_a_cordoned_node_takes_only_pods_that_tolerate_the_cordon() -> None:
+def test_a_cordoned_node_takes_only_pods_that_tolerate_the_cordon():
     cordon = "node.kubernetes.io/unschedulable"
     tolerant = pod("tolerant", tolerations=[{"key": cordon, "effect": HARD, "operator": "Exists"}])
     world = World([node("node1", unschedulable=True)], [pod("plain"), tolerant])

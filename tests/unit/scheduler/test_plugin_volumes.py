@@ -52,21 +52,16 @@ def using(name: str, *claims: str, on: str = "", **spec: Any) -> Json:
         (ZONE, "us-west1-a", [{BETA_ZONE: "us-west1-a"}, {ZONE: "us-west1-a"}], "b"),
     ],
 )
-def test_a_volume_with_a_zone_label_stays_in_its_zone(
-    label: str, value: str, nodes: list[dict[str, str]], fits: str
-) -> None:
+def test_a_volume_with_a_zone_label_stays_in_its_zone(label, value, nodes, fits):
     made = [node(name, labels=labels) for name, labels in zip("abc", nodes, strict=False)]
     world = World(
-        made,
-        [using("p", "c")],
-        claims=[claim("c", "v")],
-        volumes=[volume("v", {label: value})],
+        made, [using("p", "c")], claims=[claim("c", "v")], volumes=[volume("v", {label: value})]
     )
     assert world.feasible("p") == list(fits)
     assert set(world.filters("p").values()) <= {"", "VolumeZone"}
 
 
-def test_a_bound_volume_is_reached_by_its_node_affinity() -> None:
+def test_a_bound_volume_is_reached_by_its_node_affinity():
     world = World(
         [node("a"), node("b")],
         [using("p", "c")],
@@ -98,15 +93,13 @@ def test_a_bound_volume_is_reached_by_its_node_affinity() -> None:
         ),
     ],
 )
-def test_what_is_missing_refuses_the_pod_everywhere(
-    claims: list[Json], volumes: list[Json], plugin: str
-) -> None:
+def test_what_is_missing_refuses_the_pod_everywhere(claims, volumes, plugin):
     world = World([node("a")], [using("p", "c")], claims=claims, volumes=volumes)
     assert world.filters("p") == {"a": plugin}
     assert world.landings("p") == {}
 
 
-def test_a_late_claim_goes_where_its_class_provisions() -> None:
+def test_a_late_claim_goes_where_its_class_provisions():
     expression = {"key": ZONE, "values": ["z1"]}
     zonal = {**LATE, "allowedTopologies": [{"matchLabelExpressions": [expression]}]}
     nodes = [node("a", labels={ZONE: "z1"}), node("b", labels={ZONE: "z2"})]
@@ -117,7 +110,7 @@ def test_a_late_claim_goes_where_its_class_provisions() -> None:
     assert somewhere.feasible("p") == ["a"]
 
 
-def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
+def test_a_late_claim_takes_a_free_volume_that_is_large_enough():
     wanted = claim("c", storageClassName="late", resources={"requests": {"storage": "1Gi"}})
     kinds: Json = {"storageClassName": "late"}
     free = [
@@ -147,9 +140,7 @@ def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
 
 
 @pytest.mark.parametrize(("version", "scored"), [((1, 37), True), ((1, 36), False)])
-def test_the_less_of_a_free_volume_is_used_the_better_from_1_37_on(
-    version: tuple[int, int], scored: bool
-) -> None:
+def test_the_less_of_a_free_volume_is_used_the_better_from_1_37_on(version, scored):
     kinds: Json = {"phase": "Available", "storageClassName": "late"}
     mine = {"namespace": "default", "name": "c"}
     free = [
@@ -184,7 +175,7 @@ def test_the_less_of_a_free_volume_is_used_the_better_from_1_37_on(
         assert world.landings("p") == {"c": 1.0}
 
 
-def test_a_read_write_once_pod_claim_is_exclusive_until_its_pod_is_gone() -> None:
+def test_a_read_write_once_pod_claim_is_exclusive_until_its_pod_is_gone():
     mode = "ReadWriteOncePod"
     world = World(
         [node("a"), node("b")],
@@ -213,7 +204,7 @@ def attached(limit: int, standing: dict[str, str], wanted: list[str]) -> World:
     )
 
 
-def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
+def test_a_node_attaches_no_more_volumes_than_its_driver_allows():
     full = {"one": "a", "two": "a", "three": "b"}
     world = attached(2, full, ["new"])
     assert world.filters("p") == {"a": "NodeVolumeLimits", "b": ""}
@@ -221,7 +212,7 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
     assert attached(3, full, ["new", "newer"]).feasible("p") == ["b"]
 
 
-def test_a_volume_that_is_attached_already_needs_no_room() -> None:
+def test_a_volume_that_is_attached_already_needs_no_room():
     assert attached(2, {"one": "a", "two": "a"}, ["two"]).feasible("p") == ["a", "b"]
     assert attached(1, {"one": "a", "two": "a"}, ["two"]).feasible("p") == ["a", "b"]
 
@@ -243,8 +234,8 @@ def limited(driver: str, limit: int) -> list[Json]:
 @pytest.mark.parametrize(("source", "driver"), IN_TREE)
 @pytest.mark.parametrize(("limit", "expected"), [(1, "NodeVolumeLimits"), (2, "")])
 def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it(
-    source: Json, driver: str, limit: int, expected: str
-) -> None:
+    source, driver, limit, expected
+):
     world = World(
         [node("a")],
         [using("old", "old", on="a"), using("p", "new")],
@@ -258,7 +249,7 @@ def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it(
     assert world.filters("p") == {"a": expected}
 
 
-def test_a_volume_of_an_old_kind_and_its_translation_are_one() -> None:
+def test_a_volume_of_an_old_kind_and_its_translation_are_one():
     world = World(
         [node("a")],
         [using("old", "old", on="a"), using("p", "new")],
@@ -284,9 +275,7 @@ def test_a_volume_of_an_old_kind_and_its_translation_are_one() -> None:
         ("kubernetes.io/nfs/left", ["left"], ""),
     ],
 )
-def test_what_is_attached_and_used_by_no_pod_counts(
-    attached: str, volumes: list[str], expected: str
-) -> None:
+def test_what_is_attached_and_used_by_no_pod_counts(attached, volumes, expected):
     on = node("a")
     on["status"]["volumesAttached"] = [{"name": attached, "devicePath": ""}]
     names = sorted({"one", "new", *volumes})
@@ -312,9 +301,7 @@ def test_what_is_attached_and_used_by_no_pod_counts(
         (2, ["more"], "NodeVolumeLimits"),
     ],
 )
-def test_a_new_volume_that_is_attached_for_no_pod_counts_twice(
-    limit: int, standing: list[str], expected: str
-) -> None:
+def test_a_new_volume_that_is_attached_for_no_pod_counts_twice(limit, standing, expected):
     on = node("a")
     on["status"]["volumesAttached"] = [
         {"name": f"kubernetes.io/csi/d^{name}", "devicePath": ""} for name in ("want", "more")
@@ -331,7 +318,7 @@ def test_a_new_volume_that_is_attached_for_no_pod_counts_twice(
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(2, "NodeVolumeLimits"), (3, "")])
-def test_each_pod_s_generic_ephemeral_volumes_count(limit: int, expected: str) -> None:
+def test_each_pod_s_generic_ephemeral_volumes_count(limit, expected):
     scratch: Json = {"volumes": [{"name": "scratch", "ephemeral": {}}]}
     old = [pod(name, on="a", labels={"app": "old"}, **scratch) for name in ("old-1", "old-2")]
     names = ["old-1-scratch", "old-2-scratch", "new"]
@@ -345,7 +332,7 @@ def test_each_pod_s_generic_ephemeral_volumes_count(limit: int, expected: str) -
     assert world.filters("p") == {"a": expected}
 
 
-def test_a_terminating_victim_holds_its_attachment() -> None:
+def test_a_terminating_victim_holds_its_attachment():
     world = attached(2, {"one": "a", "two": "a"}, ["new"])
     world.state.evict(world.row("old-one"))
     assert world.feasible("p") == ["b"]

@@ -11,12 +11,12 @@ REGION = "topology.kubernetes.io/region"
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
 
-def test_the_best_nodes_share_the_probability_in_order() -> None:
+def test_the_best_nodes_share_the_probability_in_order():
     world = World([node("c"), node("a"), node("b")], [pod("old", on="b"), pod("p")])
     assert list(world.landings("p").items()) == [("a", 0.5), ("c", 0.5)]
 
 
-def test_one_feasible_node_takes_all_and_none_takes_nothing() -> None:
+def test_one_feasible_node_takes_all_and_none_takes_nothing():
     nodes = [node("a", labels={"disk": "ssd"}), node("b")]
     world = World(
         nodes, [pod("p", nodeSelector={"disk": "ssd"}), pod("q", nodeSelector={"disk": "x"})]
@@ -46,16 +46,14 @@ def test_one_feasible_node_takes_all_and_none_takes_nothing() -> None:
         ),
     ],
 )
-def test_what_is_not_modelled_is_named_and_every_feasible_node_is_equally_likely(
-    spec: Json, reason: str
-) -> None:
+def test_what_is_not_modelled_is_named_and_every_feasible_node_is_equally_likely(spec, reason):
     world = World([node("a"), node("b"), node("c", unschedulable=True)], [pod("p", **spec)])
     prediction = world.model.predict(world.state, world.cls("p"))
     assert prediction.unmodelled == (reason,)
     assert world.landings("p") == {"a": 0.5, "b": 0.5}
 
 
-def test_the_victim_holds_resources_and_affinity_but_not_spread() -> None:
+def test_the_victim_holds_resources_and_affinity_but_not_spread():
     labels = {"app": "x"}
     full = {"cpu": "6"}
     victim = pod(
@@ -77,14 +75,14 @@ def zone_of(name: str, zones: dict[str, str], key: str = ZONE) -> Json:
     return node(name, labels={key: zones[name]} if name in zones else {})
 
 
-def test_the_search_goes_round_the_zones() -> None:
+def test_the_search_goes_round_the_zones():
     zones = {"n0": "z1", "n1": "z1", "n2": "z2", "n3": "z1", "n4": "z3"}
     made = snapshot([zone_of(f"n{i}", zones) for i in range(6)], [])
     names = [made.nodes.names[i] for i in search_order(made.nodes)]
     assert names == ["n0", "n2", "n4", "n5", "n1", "n3"]
 
 
-def test_deprecated_zone_labels_and_regions_make_zones_too() -> None:
+def test_deprecated_zone_labels_and_regions_make_zones_too():
     made = snapshot(
         [
             node("n0", labels={BETA_ZONE: "z1"}),
@@ -99,7 +97,7 @@ def test_deprecated_zone_labels_and_regions_make_zones_too() -> None:
 
 
 @pytest.mark.parametrize("count", [100, 130, 250])
-def test_probabilities_sum_to_one_in_a_sampled_cluster(count: int) -> None:
+def test_probabilities_sum_to_one_in_a_sampled_cluster(count):
     nodes = [
         node(f"n{i:03d}", labels={ZONE: f"z{i % 3}"}, cpu=f"{4 + i % 5}", taints=_slow(i))
         for i in range(count)
@@ -120,7 +118,7 @@ def _slow(index: int) -> list[Json]:
     return [{"key": "slow", "effect": "PreferNoSchedule"}] if index % 7 == 0 else []
 
 
-def test_one_outstanding_node_wins_only_when_the_search_meets_it() -> None:
+def test_one_outstanding_node_wins_only_when_the_search_meets_it():
     nodes = [node(f"n{i:03d}") for i in range(200)]
     busy = [pod(f"old{i}", on=f"n{i:03d}", requests={"cpu": "5"}) for i in range(1, 200)]
     world = World(nodes, [*busy, pod("p", requests={"cpu": "1"})])

@@ -19,9 +19,7 @@ from tests.unit.scheduler.worlds import World, node, pod, spread
         ((2, 0), (1, 38), True),
     ],
 )
-def test_the_nearest_known_version_is_modelled_and_noted(
-    version: tuple[int, int], modelled: tuple[int, int], noted: bool
-) -> None:
+def test_the_nearest_known_version_is_modelled_and_noted(version, modelled, noted):
     profile = SchedulerProfile.for_version(version)
     assert profile.version == modelled
     assert bool(profile.note) is noted
@@ -44,14 +42,12 @@ def test_the_nearest_known_version_is_modelled_and_noted(
         (120, 1, 100),
     ],
 )
-def test_so_many_feasible_nodes_end_the_search(
-    nodes: int, percentage: int | None, expected: int
-) -> None:
+def test_so_many_feasible_nodes_end_the_search(nodes, percentage, expected):
     profile = SchedulerProfile.for_version((1, 36), percentage_of_nodes_to_score=percentage)
     assert profile.nodes_to_find(nodes) == expected
 
 
-def test_weights_are_merged_over_the_defaults_and_zero_silences_a_plugin() -> None:
+def test_weights_are_merged_over_the_defaults_and_zero_silences_a_plugin():
     world = World(
         [node("a"), node("b")],
         [pod("p", requests={"cpu": "1"})],
@@ -63,12 +59,12 @@ def test_weights_are_merged_over_the_defaults_and_zero_silences_a_plugin() -> No
     assert DEFAULT_WEIGHTS["NodeResourcesFit"] == 1
 
 
-def test_an_unknown_setting_is_an_error() -> None:
+def test_an_unknown_setting_is_an_error():
     with pytest.raises(TypeError):
         SchedulerProfile.for_version((1, 36), percentage=5)
 
 
-def test_default_constraints_of_a_list_need_all_keys_and_may_be_hard() -> None:
+def test_default_constraints_of_a_list_need_all_keys_and_may_be_hard():
     service = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"foo": ""}}}
     constraint = TopologySpreadConstraint(
         max_skew=1, topology_key="rack", when_unsatisfiable="DoNotSchedule"

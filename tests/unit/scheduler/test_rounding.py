@@ -19,15 +19,15 @@ from rebalancer.scheduler.spread import go_log
         (5002, "40210901f6dc84b9"),
     ],
 )
-def test_logarithms_are_gos_to_the_last_bit(x: int, bits: str) -> None:
+def test_logarithms_are_gos_to_the_last_bit(x, bits):
     assert np.float64(go_log(float(x))).view(np.uint64) == int(bits, 16)
 
 
-def test_logarithms_differ_from_the_c_library_by_one_bit_at_most() -> None:
+def test_logarithms_differ_from_the_c_library_by_one_bit_at_most():
     for x in range(2, 5003):
         assert abs(go_log(float(x)) - math.log(x)) <= math.ulp(math.log(x))
 
 
-def test_halves_round_away_from_zero() -> None:
+def test_halves_round_away_from_zero():
     values = [0.0, 0.49999999999999994, 0.5, 1.5, 2.5, 2.4]
     assert [round_half_up(value) for value in values] == [0, 0, 1, 2, 3, 2]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from rebalancer.scheduler.steering import NEVER, Steering
 from tests.unit.scheduler.random_worlds import clusters, namespaces
-from tests.unit.scheduler.worlds import Json, World, node, pod
+from tests.unit.scheduler.worlds import World, node, pod
 
 WEIGHTS = {"TaintToleration": 3}
 SOFT = {"key": "soft", "value": "", "effect": "PreferNoSchedule"}
@@ -49,9 +49,7 @@ def steering(
         ([7], [0], {0: []}),
     ],
 )
-def test_nodes_to_mark(
-    others: list[int], taints: list[int], expected: dict[int, list[int] | None]
-) -> None:
+def test_nodes_to_mark(others, taints, expected):
     steered = steering(others, taints)
     marked = {
         place: steered.to_mark(place).tolist() if steered.marks[place] != NEVER else None
@@ -64,21 +62,19 @@ def test_nodes_to_mark(
 
 
 @pytest.mark.parametrize(("weight", "tolerated"), [(0, False), (3, True)])
-def test_marks_do_nothing_where_they_are_not_scored_or_tolerated(
-    weight: int, tolerated: bool
-) -> None:
+def test_marks_do_nothing_where_they_are_not_scored_or_tolerated(weight, tolerated):
     steered = steering([50, 40, 30], [0, 0, 0], weight=weight, tolerated=tolerated)
     assert steered.marks.tolist() == [0, NEVER, NEVER]
 
 
-def test_no_feasible_node_needs_nothing() -> None:
+def test_no_feasible_node_needs_nothing():
     nothing = np.zeros(0, np.int64)
     assert (
         len(Steering(np.zeros(0, np.int32), nothing, nothing, WEIGHTS, tolerated=False).marks) == 0
     )
 
 
-def test_a_mark_sends_a_pod_elsewhere_and_a_toleration_does_not_care() -> None:
+def test_a_mark_sends_a_pod_elsewhere_and_a_toleration_does_not_care():
     everything = [{"operator": "Exists"}]
     pods = [
         pod("old", on="b", requests={"cpu": "5"}),
@@ -96,9 +92,7 @@ def test_a_mark_sends_a_pod_elsewhere_and_a_toleration_does_not_care() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(clusters(least=2, most=6))
-def test_the_chosen_node_wins_for_sure_and_no_smaller_set_makes_it(
-    made: tuple[list[Json], list[Json], Json],
-) -> None:
+def test_the_chosen_node_wins_for_sure_and_no_smaller_set_makes_it(made):
     nodes, standing, new = made
     world = World(nodes, [*standing, new], namespaces=namespaces())
     cls = world.cls("new")

@@ -42,7 +42,7 @@ def apart(selector: dict[str, Any] | None, how: str) -> dict[str, Any]:
     ],
 )
 def test_a_pod_that_selects_namespaces_by_labels_is_not_predicted_without_them(
-    how: str, selector: dict[str, Any] | None, missing: tuple[str, ...], known: bool
+    how, selector, missing, known
 ):
     web = workload("web", ["a"], spec={"affinity": apart(selector, how)})
     snapshot = replace(snapshot_of([node("a"), node("b"), *web]), missing=missing)

@@ -15,7 +15,6 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.plan.plan import Outcome, Status
-from rebalancer.report.model import RunReport
 from rebalancer.run.memory.document import Document
 from rebalancer.run.memory.remember import with_history
 from rebalancer.run.one_run import run_unpublished
@@ -192,7 +191,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def report() -> RunReport:
+def report():
     """A dry run on README's example, which plans seven moves."""
     options = RunOptions.of(dry_run=True, snapshot_path="docs/examples/zone-back.zip")
     out = io.StringIO()

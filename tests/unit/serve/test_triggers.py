@@ -7,14 +7,7 @@ import msgspec
 import pytest
 
 from rebalancer.base.stop import Stop
-from rebalancer.serve.triggers import (
-    GAP,
-    GAP_AFTER_NOTICE,
-    QUIET,
-    SOON,
-    ClusterTriggers,
-    Triggers,
-)
+from rebalancer.serve.triggers import GAP, GAP_AFTER_NOTICE, QUIET, SOON, ClusterTriggers, Triggers
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod
 from tests.support.clocks import HandClock
@@ -94,11 +87,7 @@ CHANGES = {
     "larger": (PLAIN, node(status={"allocatable": {"cpu": "8"}}), GAP),
     "an autoscaler's taint": (PLAIN, tainted("ToBeDeletedByClusterAutoscaler"), GAP_AFTER_NOTICE),
     "a taint that goes": (tainted("spot"), PLAIN, GAP_AFTER_NOTICE),
-    "our announcement": (
-        PLAIN,
-        node(metadata={"annotations": {"rebalancer/leave": "now"}}),
-        0.0,
-    ),
+    "our announcement": (PLAIN, node(metadata={"annotations": {"rebalancer/leave": "now"}}), 0.0),
     "cordoned": (PLAIN, node(spec={"unschedulable": True}), GAP_AFTER_NOTICE),
     "not Ready": (PLAIN, node(ready={"status": "Unknown"}), GAP_AFTER_NOTICE),
     "announced by a signal, whose steps call for a plan": (

@@ -66,7 +66,7 @@ def listed(**of_first: Any) -> Callable[[dict[str, Any]], object]:
     return lambda manifest: manifest["lists"][0].update(of_first)
 
 
-def test_the_file_is_read_whatever_the_order_of_its_lists() -> None:
+def test_the_file_is_read_whatever_the_order_of_its_lists():
     for data in (WHOLE, changed(), changed(lambda manifest: manifest["lists"].reverse())):
         snapshot = load(data)
         assert list(snapshot.pods.name) == ["a", "b"]
@@ -76,7 +76,7 @@ def test_the_file_is_read_whatever_the_order_of_its_lists() -> None:
         assert "Service: none in the file" in snapshot.missing
 
 
-def test_what_the_manifest_does_not_list_is_no_part_of_it() -> None:
+def test_what_the_manifest_does_not_list_is_no_part_of_it():
     snapshot = load(changed(members={"other.json": b"no JSON", "../x": b""}))
     assert list(snapshot.pods.name) == ["a", "b"]
     assert len(load(changed(lambda manifest: manifest["lists"].pop())).pods) == 0
@@ -114,13 +114,13 @@ def test_what_the_manifest_does_not_list_is_no_part_of_it() -> None:
         (b"PK\x03\x04", "damaged or cut off"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, said: str) -> None:
+def test_what_is_wrong_is_said(data, said):
     with pytest.raises(PolicyError, match=rf"standard input: .*{said}"):
         load(data)
 
 
 @pytest.mark.parametrize("kind", ["Job", "Service"])
-def test_other_kinds_are_not_kept_in_protobuf(kind: str) -> None:
+def test_other_kinds_are_not_kept_in_protobuf(kind):
     def change(manifest: dict[str, Any]) -> None:
         manifest["lists"][1]["kind"] = kind
 
@@ -130,14 +130,14 @@ def test_other_kinds_are_not_kept_in_protobuf(kind: str) -> None:
 
 @given(st.integers(0, len(WHOLE) - 1))
 @settings(deadline=None)
-def test_a_file_that_is_cut_off_anywhere_is_refused(length: int) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_refused(length):
     with pytest.raises(PolicyError):
         load(WHOLE[:length])
 
 
 @given(st.data())
 @settings(deadline=None, max_examples=60)
-def test_a_changed_byte_is_noticed_or_does_not_matter(data: st.DataObject) -> None:
+def test_a_changed_byte_is_noticed_or_does_not_matter(data):
     at = data.draw(st.integers(0, len(WHOLE) - 1))
     broken = bytearray(WHOLE)
     broken[at] ^= data.draw(st.integers(1, 255))
@@ -148,7 +148,7 @@ def test_a_changed_byte_is_noticed_or_does_not_matter(data: st.DataObject) -> No
     assert (list(snapshot.pods.name), snapshot.captured_at) == (["a", "b"], 1795168800.0)
 
 
-def test_a_list_that_inflates_without_end_is_not_held() -> None:
+def test_a_list_that_inflates_without_end_is_not_held():
     zeros = bytes(120 << 20)
     size = len(zeros)
     bomb = changed(listed(bytes=size), members={"NodeList.json": zeros})
@@ -169,7 +169,7 @@ def test_a_list_that_inflates_without_end_is_not_held() -> None:
             tracemalloc.stop()
 
 
-def test_nodes_in_protobuf_are_read() -> None:
+def test_nodes_in_protobuf_are_read():
     item = field(2, encoded("Node", metadata={"name": "n1"}))
     stream = io.BytesIO()
     with SnapshotWriter(stream) as writer:

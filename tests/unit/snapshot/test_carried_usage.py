@@ -55,13 +55,13 @@ def carried(first: Snapshot, later: Snapshot) -> Usage:
     return usage
 
 
-def test_what_was_not_measured_is_not_carried() -> None:
+def test_what_was_not_measured_is_not_carried():
     first = later_of([pod("a", "web", "n1")])
     assert carry_usage(first, first) is None
     assert with_usage_of(first, first).usage is None
 
 
-def test_a_moved_pod_takes_its_use_along() -> None:
+def test_a_moved_pod_takes_its_use_along():
     stays = pod("a", "web", "n1")
     first = first_of([stays, pod("b", "web", "n1")])
     # It comes back under another name and uid, as every replacement does.
@@ -72,7 +72,7 @@ def test_a_moved_pod_takes_its_use_along() -> None:
     assert usage.at == NOW - 30
 
 
-def test_a_victim_uses_its_node_until_it_is_gone() -> None:
+def test_a_victim_uses_its_node_until_it_is_gone():
     first = first_of([pod("a", "web", "n1")])
     both = [pod("a", "web", "n1", going=True), pod("a2", "web", "n2", age=0)]
     later = with_usage_of(first, later_of(both))
@@ -82,7 +82,7 @@ def test_a_victim_uses_its_node_until_it_is_gone() -> None:
     assert ClusterState(later).lasting_usage[0].tolist() == [960, 1040, 1000]
 
 
-def test_pods_that_wait_for_a_node_use_none() -> None:
+def test_pods_that_wait_for_a_node_use_none():
     first = first_of([pod("a", "web", "n1"), pod("b", "web")])
     usage = carried(first, later_of([pod("a", "web"), pod("b", "web", "n2")]))
     assert usage.nodes[0].tolist() == [960, 1040, 1000]
@@ -91,7 +91,7 @@ def test_pods_that_wait_for_a_node_use_none() -> None:
 @pytest.mark.parametrize(
     "fresh", [node("n2", NOW + 30), node("n4", NOW - 86400)], ids=["same name", "new name"]
 )
-def test_of_nodes_that_are_new_nothing_is_known(fresh: dict[str, Any]) -> None:
+def test_of_nodes_that_are_new_nothing_is_known(fresh):
     first = first_of([pod("a", "web", "n1"), pod("b", "web", "n2")])
     later = later_of(
         [pod("a", "web", "n1"), pod("b", "web", fresh["metadata"]["name"])],
@@ -105,7 +105,7 @@ def test_of_nodes_that_are_new_nothing_is_known(fresh: dict[str, Any]) -> None:
     assert used == {"n1": 1000, "n3": 1000, name: 0}
 
 
-def test_of_a_node_that_was_not_known_nothing_is_known_later() -> None:
+def test_of_a_node_that_was_not_known_nothing_is_known_later():
     nodes = [node(name) for name in NODES]
     web = pod("a", "web", "n1")
     first = snapshot_of([*nodes, node_metrics("n2", "1"), web, measured_pod("a", "web")], now=NOW)
@@ -114,20 +114,20 @@ def test_of_a_node_that_was_not_known_nothing_is_known_later() -> None:
     assert usage.nodes[0].tolist() == [0, 1000, 0]
 
 
-def test_a_pod_whose_labels_were_changed_uses_what_it_used() -> None:
+def test_a_pod_whose_labels_were_changed_uses_what_it_used():
     first = first_of([pod("a", "web", "n1"), pod("b", "web", "n2")])
     changed = pod("a", "web", "n1", labels={"quarantined": "yes"})
     usage = carried(first, later_of([changed, pod("b", "web", "n2")]))
     assert usage.nodes[0].tolist() == [1000, 1000, 1000]
 
 
-def test_a_pod_of_a_class_that_was_not_there_uses_what_it_requests() -> None:
+def test_a_pod_of_a_class_that_was_not_there_uses_what_it_requests():
     first = first_of([pod("a", "web", "n1")])
     usage = carried(first, later_of([pod("a", "web", "n1"), pod("c", "new", "n2", cpu="300m")]))
     assert usage.nodes[0].tolist() == [1000, 1300, 1000]
 
 
-def test_a_replacement_of_another_shape_uses_what_it_replaced() -> None:
+def test_a_replacement_of_another_shape_uses_what_it_replaced():
     nodes = [node(name) for name in NODES]
     rules = [*nodes, replica_set("web", "200m")]
     before = [pod("a", "web", "n1"), pod("b", "web", "n1")]
@@ -150,9 +150,7 @@ def pods_of(placed: list[tuple[str, str, bool]]) -> list[dict[str, Any]]:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(PLACED, max_size=8), st.booleans())
-def test_where_nothing_moved_nothing_changes(
-    placed: list[tuple[str, str, bool]], templates: bool
-) -> None:
+def test_where_nothing_moved_nothing_changes(placed, templates):
     rules = [replica_set(app, "200m") for app in APPS] if templates else []
     pods = [*pods_of(placed), pod("new", "web", "n1", cpu="200m")]
     measured = [measured_pod(f"p{n}", app) for n, (app, _, _) in enumerate(placed)]
@@ -167,9 +165,7 @@ def test_where_nothing_moved_nothing_changes(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(PLACED, min_size=1, max_size=8), st.data())
-def test_what_leaves_one_node_arrives_at_another(
-    placed: list[tuple[str, str, bool]], data: st.DataObject
-) -> None:
+def test_what_leaves_one_node_arrives_at_another(placed, data):
     """Whatever moves, and however often: the sum over the nodes and the pods that wait stays."""
     first = first_of(pods_of(placed))
     for _ in range(2):

@@ -180,7 +180,7 @@ def seen(fold: Fold) -> Snapshot:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(STEP, max_size=25))
-def test_a_followed_snapshot_is_the_one_that_is_read_again(steps: list[tuple[str, Any]]) -> None:
+def test_a_followed_snapshot_is_the_one_that_is_read_again(steps):
     world = World()
     fold = world.read()
     first = seen(fold)
@@ -201,9 +201,7 @@ def planned(snapshot: Snapshot, registry: Registry) -> str:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(STEP, max_size=15))
-def test_the_plan_over_what_was_kept_is_the_plan_of_a_fresh_read(
-    steps: list[tuple[str, Any]],
-) -> None:
+def test_the_plan_over_what_was_kept_is_the_plan_of_a_fresh_read(steps):
     registry = Registry.installed()
     world = World()
     fold = world.read()
@@ -217,7 +215,7 @@ def test_the_plan_over_what_was_kept_is_the_plan_of_a_fresh_read(
     assert planned(seen(fold), registry) == planned(fresh, registry)
 
 
-def test_classes_come_and_go_with_their_pods() -> None:
+def test_classes_come_and_go_with_their_pods():
     world = World()
     fold = world.read()
     seen(fold)
@@ -228,7 +226,7 @@ def test_classes_come_and_go_with_their_pods() -> None:
     assert all(c.labels["app"] != "lone" for c in seen(fold).classes)
 
 
-def test_it_is_known_which_controllers_are_named_and_were_not_seen() -> None:
+def test_it_is_known_which_controllers_are_named_and_were_not_seen():
     world = World()
     fold = world.read()
     assert fold.settle().without_object() == set()
@@ -238,7 +236,7 @@ def test_it_is_known_which_controllers_are_named_and_were_not_seen() -> None:
     assert fold.settle().without_object() == set()
 
 
-def test_the_controllers_of_pods_that_have_ended_are_kept_with_them() -> None:
+def test_the_controllers_of_pods_that_have_ended_are_kept_with_them():
     fold = Fold(frozenset({"Failed"}))
     fold.add_pods(records([pod(0, "lone", phase="Failed")]))
     fold.add("ReplicaSet", objects("ReplicaSet", [replica_set("lone", 0)]))
@@ -252,9 +250,7 @@ def test_the_controllers_of_pods_that_have_ended_are_kept_with_them() -> None:
 
 
 @given(st.lists(st.text(max_size=4), max_size=12), st.data())
-def test_columns_of_strings_are_taken_and_searched_like_lists(
-    values: list[str], data: st.DataObject
-) -> None:
+def test_columns_of_strings_are_taken_and_searched_like_lists(values, data):
     column = StringColumn(values)
     rows = data.draw(st.lists(st.integers(0, len(values) - 1))) if values else []
     assert list(column.take(np.array(rows, np.intp))) == [values[row] for row in rows]
@@ -267,14 +263,12 @@ def test_columns_of_strings_are_taken_and_searched_like_lists(
 @given(
     st.lists(st.text("ab", min_size=3, max_size=3), max_size=12), st.sets(st.text("ab", max_size=4))
 )
-def test_strings_of_one_length_are_searched_where_they_lie(
-    values: list[str], sought: set[str]
-) -> None:
+def test_strings_of_one_length_are_searched_where_they_lie(values, sought):
     rows = StringColumn(values).rows_of(sought).tolist()
     assert rows == [row for row, value in enumerate(values) if value in sought]
 
 
-def test_what_is_kept_of_pods_that_have_ended_is_compacted_too() -> None:
+def test_what_is_kept_of_pods_that_have_ended_is_compacted_too():
     fold = Fold(frozenset({"Failed"}))
     for life in range(5000):
         (record,) = records([pod(1, "web-1", life=life)])
@@ -285,7 +279,7 @@ def test_what_is_kept_of_pods_that_have_ended_is_compacted_too() -> None:
     assert len(fold._pods._newest) < 2000
 
 
-def test_the_controller_of_a_pod_that_has_ended_is_not_forgotten() -> None:
+def test_the_controller_of_a_pod_that_has_ended_is_not_forgotten():
     fold = Fold(frozenset({"Failed"}))
     fold.add_pods(records([pod(1, "web-1", phase="Failed")]))
     (idle,) = objects("ReplicaSet", [replica_set("web-1", 0)])

@@ -17,8 +17,7 @@ def selector(**labels):
 
 def test_each_selector_finds_its_classes_in_its_namespaces_only():
     index = ClassIndex(
-        ["shop", "shop", "bank"],
-        [{"app": "web", "tier": "front"}, {"app": "db"}, {"app": "web"}],
+        ["shop", "shop", "bank"], [{"app": "web", "tier": "front"}, {"app": "db"}, {"app": "web"}]
     )
     for namespaces, wanted, expected in [
         (["shop"], selector(app="web"), [0]),

@@ -69,7 +69,7 @@ def ask(expression: str, device: object = DEVICE) -> bool:
         (f"(({OF}.index)) == 3 // the third", True),
     ],
 )
-def test_an_expression_has_the_value_that_cel_gives_it(expression: str, expected: bool) -> None:
+def test_an_expression_has_the_value_that_cel_gives_it(expression, expected):
     assert ask(expression) is expected
 
 
@@ -97,7 +97,7 @@ def test_an_expression_has_the_value_that_cel_gives_it(expression: str, expected
         f'{MEMORY}.compareTo(quantity("1e{"9" * 5000}")) < 0',
     ],
 )
-def test_an_expression_that_fails_in_cel_fails(expression: str) -> None:
+def test_an_expression_that_fails_in_cel_fails(expression):
     with pytest.raises(FailedSelectorError):
         ask(expression)
 
@@ -111,7 +111,7 @@ def test_an_expression_that_fails_in_cel_fails(expression: str) -> None:
         {"attributes": {"index": {"int": 1}, "gpu.example.com/index": {"int": 2}}},
     ],
 )
-def test_a_device_with_a_value_that_is_not_modelled_fails(device: object) -> None:
+def test_a_device_with_a_value_that_is_not_modelled_fails(device):
     with pytest.raises(FailedSelectorError):
         ask("true", device)
 
@@ -141,7 +141,7 @@ def test_a_device_with_a_value_that_is_not_modelled_fails(device: object) -> Non
         "true" + " && true" * 600,
     ],
 )
-def test_what_is_not_in_the_subset_is_refused(expression: str) -> None:
+def test_what_is_not_in_the_subset_is_refused(expression):
     with pytest.raises(UnsupportedSelectorError):
         compile_selector(expression)
 
@@ -156,6 +156,6 @@ _PARTS = st.sampled_from(
 
 
 @given(st.lists(_PARTS, max_size=25).map("".join))
-def test_any_text_has_a_value_or_is_refused(expression: str) -> None:
+def test_any_text_has_a_value_or_is_refused(expression):
     with suppress(UnsupportedSelectorError, FailedSelectorError):
         assert ask(expression) in (True, False)

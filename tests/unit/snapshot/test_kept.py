@@ -17,7 +17,7 @@ class Counted:
         return [number for part in parts for number in part]
 
 
-def test_the_same_objects_give_the_same_result_and_equal_ones_do_not() -> None:
+def test_the_same_objects_give_the_same_result_and_equal_ones_do_not():
     kept, joined, one, two = Memo(), Counted(), [1], [2]
     first = kept.of(joined, one, two)
     assert first == [1, 2]
@@ -28,7 +28,7 @@ def test_the_same_objects_give_the_same_result_and_equal_ones_do_not() -> None:
     assert kept.of(Counted(), one, two) is not first
 
 
-def test_what_is_asked_for_each_time_stays_and_the_rest_goes() -> None:
+def test_what_is_asked_for_each_time_stays_and_the_rest_goes():
     kept, joined, stays, goes = Memo(), Counted(), [1], [2]
     kept.of(joined, stays)
     kept.of(joined, goes)
@@ -40,7 +40,7 @@ def test_what_is_asked_for_each_time_stays_and_the_rest_goes() -> None:
     assert joined.calls == 3
 
 
-def test_what_a_kept_result_was_made_of_stays_with_it() -> None:
+def test_what_a_kept_result_was_made_of_stays_with_it():
     kept, joined, whole = Memo(), Counted(), [0]
     parts = [[number] for number in range(10)]
 
@@ -59,7 +59,7 @@ class Part(list[int]):
     """An argument whose end can be seen."""
 
 
-def test_for_one_snapshot_nothing_is_kept() -> None:
+def test_for_one_snapshot_nothing_is_kept():
     once, joined, part = NoMemo(), Counted(), Part([1])
     assert once.of(joined, part) == once.of(joined, part) == [1]
     assert joined.calls == 2

@@ -63,7 +63,7 @@ def with_nulls(listing: dict[str, Any]) -> dict[str, Any]:
         "nulls",
     ],
 )
-def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first: bool) -> None:
+def test_what_kubectl_prints_is_read(tmp_path, shape, workloads_first):
     listing = kubectl_list(workloads_first=workloads_first)
     text: dict[str, str | bytes] = {
         "compact": json.dumps(listing, separators=(",", ":")),
@@ -88,13 +88,13 @@ def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first
 
 
 @pytest.mark.parametrize("kind_last", [True, False])
-def test_a_list_of_one_kind_names_it_for_its_items(tmp_path: Path, kind_last: bool) -> None:
+def test_a_list_of_one_kind_names_it_for_its_items(tmp_path, kind_last):
     kind, items = {"kind": "PodList"}, {"items": [pod("a"), pod("b")]}
     listing = {**items, **kind} if kind_last else {**kind, **items}
     assert len(load_snapshot(as_file(tmp_path, json.dumps(listing))).pods) == 2
 
 
-def test_standard_input_is_read_and_need_not_seek() -> None:
+def test_standard_input_is_read_and_need_not_seek():
     text = json.dumps(kubectl_list()).encode()
 
     class Pipe(io.BytesIO):
@@ -108,7 +108,7 @@ def test_standard_input_is_read_and_need_not_seek() -> None:
         assert len(load_snapshot("-", stdin=Pipe(data)).pods) == 2
 
 
-def test_kinds_that_do_not_matter_are_passed_over_and_empty_lists_are_fine(tmp_path: Path) -> None:
+def test_kinds_that_do_not_matter_are_passed_over_and_empty_lists_are_fine(tmp_path):
     listing = kubectl_list()
     listing["items"] = [{"apiVersion": "v1", "kind": "Secret", "data": {"spec": 7}}]
     assert len(load_snapshot(as_file(tmp_path, json.dumps(listing))).pods) == 0
@@ -119,7 +119,7 @@ def test_kinds_that_do_not_matter_are_passed_over_and_empty_lists_are_fine(tmp_p
         assert "Pod: none in the file" in snapshot.missing
 
 
-def test_yaml_documents_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
+def test_yaml_documents_of_other_kinds_are_passed_over(tmp_path):
     others = ["kind: ConfigMap\ndata: {since: 2026-01-01}", "kind: CronJob\nspec: 7"]
     listed = yaml.safe_dump(kubectl_list())
     for text in ("\n---\n".join([*others, listed]), "\n---\n".join([listed, *others])):
@@ -163,13 +163,13 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         ("kind: List\nitems:\n- kind: Pod\n  metadata: {name: 7}", r"object 1 \(Pod\): .*name"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str | bytes, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(tmp_path, text, said):
     path = as_file(tmp_path, text)
     with pytest.raises(PolicyError, match=rf"{path}.*({said})"):
         load_snapshot(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(PolicyError, match=r"none\.json: cannot be read: No such file"):
         load_snapshot(tmp_path / "none.json")
     with pytest.raises(PolicyError, match="cannot be read: Is a directory"):
@@ -191,8 +191,8 @@ def pod_of(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("from_stdin", [False, True])
 @pytest.mark.parametrize("order", [[0, 2, 1], [0, 1, 2], [2, 0, 1]])
 def test_replica_sets_may_stand_before_between_and_after_the_pods_that_name_them(
-    tmp_path: Path, order: list[int], from_stdin: bool
-) -> None:
+    tmp_path, order, from_stdin
+):
     parts = [[pod_of(0)], [pod_of(3)], [replica_set(number) for number in range(5)]]
     items = [item for part in order for item in parts[part]]
     text = json.dumps({"kind": "List", "items": items})
@@ -203,7 +203,7 @@ def test_replica_sets_may_stand_before_between_and_after_the_pods_that_name_them
     assert [owner.ref for owner in snapshot.owners] == ["Deployment/one/d0", "Deployment/one/d3"]
 
 
-def test_a_list_may_say_its_time_and_version_in_annotations(tmp_path: Path) -> None:
+def test_a_list_may_say_its_time_and_version_in_annotations(tmp_path):
     listing = kubectl_list()
     listing["metadata"] = {
         "resourceVersion": "7",
@@ -220,7 +220,7 @@ def test_a_list_may_say_its_time_and_version_in_annotations(tmp_path: Path) -> N
     assert "Deployment: none in the file" in snapshot.missing
 
 
-def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path: Path) -> None:
+def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path):
     listing = kubectl_list()
     drivers = [{"name": "d", "allocatable": {"count": 2**63}}]
     csi = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
@@ -251,7 +251,7 @@ def test_yaml_that_is_no_list_of_objects_is_named(tmp_path, text, says):
         load_snapshot(path)
 
 
-def test_pods_without_uids_have_names_of_their_own(tmp_path: Path) -> None:
+def test_pods_without_uids_have_names_of_their_own(tmp_path):
     """Programs that write files may leave them out; all reports find pods by them."""
     listing = kubectl_list()
     for item in listing["items"]:
@@ -281,16 +281,14 @@ HEAD_OF_POD = "kind: Pod\nmetadata: {name: a}\n"
         ("x: &x [[*x]]", "contains itself by an alias"),
     ],
 )
-def test_yaml_whose_aliases_come_to_very_much_is_refused_before_it_is_built(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_yaml_whose_aliases_come_to_very_much_is_refused_before_it_is_built(tmp_path, text, says):
     path = tmp_path / "bomb.yaml"
     path.write_text(HEAD_OF_POD + text)
     with pytest.raises(PolicyError, match=says):
         load_snapshot(path)
 
 
-def test_yaml_with_a_few_aliases_is_read(tmp_path: Path) -> None:
+def test_yaml_with_a_few_aliases_is_read(tmp_path):
     path = tmp_path / "few.yaml"
     labels = "kind: Pod\nmetadata: {name: a, labels: &l {app: web}, annotations: *l}\n---\n"
     path.write_text(labels + "kind: Node\nmetadata: {name: n}\n")

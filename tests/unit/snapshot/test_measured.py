@@ -31,7 +31,7 @@ def of_class(snapshot: Snapshot, cpu_request: int) -> tuple[int, int]:
     return cpu, memory
 
 
-def test_without_measured_nodes_there_is_no_usage() -> None:
+def test_without_measured_nodes_there_is_no_usage():
     assert snapshot_of([node("n1"), pod("a", "web", "n1")]).usage is None
     of_pod = pod_metrics("a", ("5m", "1Mi"))
     assert snapshot_of([node("n1"), pod("a", "web", "n1"), of_pod], now=NOW).usage is None
@@ -50,9 +50,7 @@ def test_without_measured_nodes_there_is_no_usage() -> None:
         (1, 5, (1000, 5)),
     ],
 )
-def test_quantities_of_a_node_are_in_the_units_of_the_snapshot(
-    cpu: Any, memory: Any, measured: tuple[int, int]
-) -> None:
+def test_quantities_of_a_node_are_in_the_units_of_the_snapshot(cpu, memory, measured):
     usage = usage_of(node("n1"), node_metrics("n1", cpu, memory))
     assert tuple(usage.nodes[:, 0].tolist()) == measured
     assert usage.known.tolist() == [True]
@@ -76,7 +74,7 @@ UNREADABLE: list[Any] = [
 
 @pytest.mark.parametrize("odd", UNREADABLE)
 @pytest.mark.parametrize("where", ["cpu", "memory"])
-def test_what_cannot_be_read_was_not_measured(odd: Any, where: str) -> None:
+def test_what_cannot_be_read_was_not_measured(odd, where):
     bad = ("5m", odd) if where == "memory" else (odd, "1Mi")
     usage = usage_of(
         node("n1"),
@@ -93,7 +91,7 @@ def test_what_cannot_be_read_was_not_measured(odd: Any, where: str) -> None:
 
 
 @pytest.mark.parametrize("gap", ["usage", "timestamp", "containers"])
-def test_metrics_with_a_gap_are_no_measurement(gap: str) -> None:
+def test_metrics_with_a_gap_are_no_measurement(gap):
     of_node, of_pod = node_metrics("n1", "1", "1Mi"), pod_metrics("a", ("5m", "1Mi"))
     for metrics in (of_node, of_pod):
         metrics.pop(gap, None)
@@ -103,7 +101,7 @@ def test_metrics_with_a_gap_are_no_measurement(gap: str) -> None:
 
 
 @pytest.mark.parametrize(("age", "known"), [(-60, True), (30, True), (300, True), (301, False)])
-def test_an_old_measurement_says_nothing_of_now(age: float, known: bool) -> None:
+def test_an_old_measurement_says_nothing_of_now(age, known):
     usage = usage_of(
         node("n1"),
         node_metrics("n1", "1", age=age),
@@ -116,7 +114,7 @@ def test_an_old_measurement_says_nothing_of_now(age: float, known: bool) -> None
     assert usage.at == NOW - age
 
 
-def test_the_newest_measurement_of_a_node_that_is_there_counts_as_the_time() -> None:
+def test_the_newest_measurement_of_a_node_that_is_there_counts_as_the_time():
     usage = usage_of(
         node("n1"),
         node("n2"),
@@ -127,7 +125,7 @@ def test_the_newest_measurement_of_a_node_that_is_there_counts_as_the_time() -> 
     assert usage.at == NOW - 20
 
 
-def test_a_pod_uses_what_its_containers_use_and_a_class_the_mean_of_its_pods() -> None:
+def test_a_pod_uses_what_its_containers_use_and_a_class_the_mean_of_its_pods():
     snapshot = snapshot_of(
         [
             node("n1"),
@@ -148,7 +146,7 @@ def test_a_pod_uses_what_its_containers_use_and_a_class_the_mean_of_its_pods() -
     assert of_class(snapshot, 60) == (70, 9 * MIB)
 
 
-def test_pods_on_their_way_out_do_not_count() -> None:
+def test_pods_on_their_way_out_do_not_count():
     snapshot = snapshot_of(
         [
             node("n1"),
@@ -163,7 +161,7 @@ def test_pods_on_their_way_out_do_not_count() -> None:
     assert of_class(snapshot, 50) == (4, MIB)
 
 
-def test_what_was_measured_of_an_earlier_pod_of_that_name_does_not_count() -> None:
+def test_what_was_measured_of_an_earlier_pod_of_that_name_does_not_count():
     snapshot = snapshot_of(
         [
             node("n1"),
@@ -177,15 +175,13 @@ def test_what_was_measured_of_an_earlier_pod_of_that_name_does_not_count() -> No
 
 
 @pytest.mark.parametrize(("made", "known"), [(10, False), (20, True), (30, True)])
-def test_what_was_measured_of_an_earlier_node_of_that_name_does_not_count(
-    made: float, known: bool
-) -> None:
+def test_what_was_measured_of_an_earlier_node_of_that_name_does_not_count(made, known):
     usage = usage_of(node("n1", created=NOW - made), node_metrics("n1", "4", age=20))
     assert usage.known.tolist() == [known]
     assert usage.nodes[0].tolist() == [4000 if known else 0]
 
 
-def test_a_replacement_that_was_never_seen_uses_what_it_replaces_uses() -> None:
+def test_a_replacement_that_was_never_seen_uses_what_it_replaces_uses():
     pods = [pod("a", "web", "n1", cpu="50m"), pod("b", "web", "n1", cpu="60m")]
     world = [node("n1"), node_metrics("n1", "1"), *pods, replica_set("web", "200m")]
     measured = [pod_metrics("a", ("4m", "1Mi")), pod_metrics("b", ("8m", "3Mi"))]
@@ -195,7 +191,7 @@ def test_a_replacement_that_was_never_seen_uses_what_it_replaces_uses() -> None:
     assert of_class(snapshot_of(world, now=NOW), 200) == (200, 64 * MIB)
 
 
-def test_each_class_of_an_owner_has_a_mean_of_its_own() -> None:
+def test_each_class_of_an_owner_has_a_mean_of_its_own():
     snapshot = snapshot_of(
         [
             node("n1"),
@@ -211,6 +207,6 @@ def test_each_class_of_an_owner_has_a_mean_of_its_own() -> None:
     assert of_class(snapshot, 200) == (8, 3 * MIB)
 
 
-def test_columns_cannot_be_written_to() -> None:
+def test_columns_cannot_be_written_to():
     usage = usage_of(node("n1"), node_metrics("n1", "1"), pod("a", "web", "n1"))
     assert not any(c.flags.writeable for c in (usage.nodes, usage.known, usage.classes))

@@ -109,10 +109,7 @@ def test_a_member_that_waits_or_terminates_still_counts():
     objects[-1]["metadata"]["deletionTimestamp"] = OLD
     snapshot = snapshot_of([node("a"), *objects])
     assert "with 2 other pods" in text_of(snapshot, 0, "gang")
-    assert names_of(int(protect(snapshot, Protect(), Scope())[0])) == [
-        "ownerUnsettled",
-        "gang",
-    ]
+    assert names_of(int(protect(snapshot, Protect(), Scope())[0])) == ["ownerUnsettled", "gang"]
 
 
 @pytest.mark.parametrize(

@@ -330,8 +330,7 @@ def test_kinds_versions_and_resources_of_others_are_hidden_and_stay_equal():
     node = redact(REDACTOR, {"kind": "Node", "status": {"allocatable": amounts}})
     assert node["status"]["allocatable"] == requests
     quota = redact(
-        REDACTOR,
-        {"kind": "ResourceQuota", "spec": {"hard": {"requests.acme.example/fpga": "1"}}},
+        REDACTOR, {"kind": "ResourceQuota", "spec": {"hard": {"requests.acme.example/fpga": "1"}}}
     )
     hard = {f"requests.{fpga}": "1"}
     assert quota["spec"]["hard"] == hard

@@ -85,9 +85,7 @@ def differing(
         ),
     ],
 )
-def test_a_replacement_asks_for_what_its_template_and_admission_make_of_it(
-    objects: list[dict[str, Any]], cpu: int, bound: bool
-):
+def test_a_replacement_asks_for_what_its_template_and_admission_make_of_it(objects, cpu, bound):
     snapshot = snapshot_of([node("a", labels={"pool": "a"}), node("b"), *objects])
     of_pod = snapshot.classes[int(snapshot.pods.cls[0])]
     wanted = snapshot.classes[of_pod.replacement]
@@ -101,5 +99,5 @@ def test_a_replacement_asks_for_what_its_template_and_admission_make_of_it(
     ("generation", "deleting", "expected"),
     [(0, False, False), (1, False, True), (2, False, False), (2, True, True), (3, True, False)],
 )
-def test_a_deletion_changes_no_spec(generation: int, deleting: bool, expected: bool):
+def test_a_deletion_changes_no_spec(generation, deleting, expected):
     assert is_as_created(generation, deleting=deleting) is expected

@@ -106,7 +106,7 @@ OF_STATUS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerSt
         ),
     ],
 )
-def test_what_may_be_secret_and_what_is_only_bulk_is_left_out(kind, item, expected) -> None:
+def test_what_may_be_secret_and_what_is_only_bulk_is_left_out(kind, item, expected):
     text = slim(kind, json.dumps(item).encode())
     assert b"hidden" not in text
     kept = json.loads(text)
@@ -117,7 +117,7 @@ def test_what_may_be_secret_and_what_is_only_bulk_is_left_out(kind, item, expect
     assert json.loads(line) == kept
 
 
-def test_what_is_absent_or_null_stays_so() -> None:
+def test_what_is_absent_or_null_stays_so():
     specs: list[dict[str, object]] = [
         {},
         {"containers": None},
@@ -139,14 +139,14 @@ def test_what_is_absent_or_null_stays_so() -> None:
     }
 
 
-def test_a_writer_that_is_left_early_writes_no_end() -> None:
+def test_a_writer_that_is_left_early_writes_no_end():
     stream = io.BytesIO()
     with SnapshotWriter(stream) as writer:
         writer.write_json("Pod", [b'{"metadata":{"name":"a"}}'])
     assert b"PK\x05\x06" not in stream.getvalue()
 
 
-def test_an_output_that_is_full_is_named() -> None:
+def test_an_output_that_is_full_is_named():
     class Full(io.BytesIO):
         def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")

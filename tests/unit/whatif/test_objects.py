@@ -59,7 +59,7 @@ def essence(snapshot: Snapshot) -> object:
     )
 
 
-def test_a_pod_is_as_in_json_without_what_is_not_read() -> None:
+def test_a_pod_is_as_in_json_without_what_is_not_read():
     (pod,) = read_objects(archive()).of_kind("Pod")
     expected = copy.deepcopy(FULL_JSON)
     expected["status"]["conditions"][0]["lastTransitionTime"] = "2026-09-21T14:14:20Z"
@@ -70,14 +70,14 @@ def test_a_pod_is_as_in_json_without_what_is_not_read() -> None:
     assert pod == {"kind": "Pod", **expected}
 
 
-def test_the_objects_fold_to_what_the_file_does() -> None:
+def test_the_objects_fold_to_what_the_file_does():
     data = archive()
     direct = load_snapshot("-", stdin=io.BytesIO(data))
     assert essence(read_objects(data).snapshot()) == essence(direct)
     assert len(direct.pods) == len(direct.owners) == 1
 
 
-def test_json_lines_can_be_edited_as_one_list() -> None:
+def test_json_lines_can_be_edited_as_one_list():
     items = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("a", "b")
     ]

@@ -40,7 +40,7 @@ TEXT = (
 
 
 @given(st.lists(st.integers(0, len(TEXT)), max_size=6))
-def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
+def test_pieces_may_end_anywhere(cuts):
     decoder = pod_changes(PROTOBUF)
     ends = sorted({0, *cuts, len(TEXT)})
     changes = [
@@ -62,7 +62,7 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     assert (status.code, status.reason) == (410, "Expired")
 
 
-def test_other_kinds_are_decoded_as_in_lists() -> None:
+def test_other_kinds_are_decoded_as_in_lists():
     own = encoded(
         "Node", metadata={"name": "n1", "resourceVersion": "9"}, spec={"unschedulable": True}
     )
@@ -89,12 +89,12 @@ def test_other_kinds_are_decoded_as_in_lists() -> None:
     ],
     ids=["too long", "no event", "no envelope"],
 )
-def test_what_is_no_change_is_an_error(text: bytes) -> None:
+def test_what_is_no_change_is_an_error(text):
     with pytest.raises(ValueError, match=r"change|envelope|protobuf"):
         [change.object for change in ChangeFrames().feed(text)]
 
 
-def test_a_refusal_in_protobuf_is_understood() -> None:
+def test_a_refusal_in_protobuf_is_understood():
     status = status_of(enveloped(encoded("Status", message="no", reason="Forbidden", code=403)))
     assert (status.message, status.reason, status.code) == ("no", "Forbidden", 403)
     assert status_of(MAGIC + b"\xff\xff").message

@@ -37,14 +37,14 @@ def read(pieces: list[bytes], run_bytes: int = 1 << 20) -> tuple[list[bytes], Li
     ], frames
 
 
-def test_a_list_in_one_piece_is_its_items_and_its_version() -> None:
+def test_a_list_in_one_piece_is_its_items_and_its_version():
     items, frames = read([listed([b"\x0a\x01a", b"\x0a\x01b"], version="99", token="more")])
     assert items == [b"\x0a\x01a", b"\x0a\x01b"]
     meta = frames.close()
     assert (meta.resource_version, meta.continue_) == ("99", "more")
 
 
-def test_an_empty_list_is_whole() -> None:
+def test_an_empty_list_is_whole():
     items, frames = read([listed([])])
     assert items == []
     assert frames.close().resource_version == "7"
@@ -55,9 +55,7 @@ def test_an_empty_list_is_whole() -> None:
     st.lists(st.integers(min_value=0, max_value=4000), max_size=8),
     st.integers(min_value=1, max_value=500),
 )
-def test_it_does_not_matter_where_the_pieces_end(
-    items: list[bytes], cuts: list[int], run_bytes: int
-) -> None:
+def test_it_does_not_matter_where_the_pieces_end(items, cuts, run_bytes):
     body = listed(items)
     ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     pieces = [body[a:b] for a, b in pairwise(ends)]
@@ -66,7 +64,7 @@ def test_it_does_not_matter_where_the_pieces_end(
     assert frames.close().resource_version == "7"
 
 
-def test_a_list_that_is_cut_off_anywhere_is_broken() -> None:
+def test_a_list_that_is_cut_off_anywhere_is_broken():
     body = listed([b"\x0a\x01a", b"\x0a\x01b"])
     end_of_the_list = len(body) - len(field(3, b"") + field(4, b""))
     for length in range(end_of_the_list):
@@ -85,12 +83,12 @@ def test_a_list_that_is_cut_off_anywhere_is_broken() -> None:
         (MAGIC + b"\x12" + b"\xff" * 11, "no number"),
     ],
 )
-def test_other_bytes_are_no_list(body: bytes, said: str) -> None:
+def test_other_bytes_are_no_list(body, said):
     with pytest.raises(BrokenListError, match=said):
         read([body])
 
 
-def test_no_more_than_a_run_and_an_item_is_kept() -> None:
+def test_no_more_than_a_run_and_an_item_is_kept():
     item = field(1, b"x" * 1000)
     frames = ListFrames(run_bytes=4096)
     body = listed([item] * 100)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ def run_of(*items: bytes) -> bytes:
     return b"".join(field(2, item) for item in items)
 
 
-def test_a_node_is_the_same_from_protobuf_and_from_json() -> None:
+def test_a_node_is_the_same_from_protobuf_and_from_json():
     images = [{"names": ["nginx:1", "nginx@sha256:0"], "sizeBytes": 100}]
     amounts = {"cpu": "8", "pods": "110"}
     mine = encoded(
@@ -82,7 +81,7 @@ def replica_set(uid: str) -> bytes:
     )
 
 
-def test_a_replica_set_has_what_decides_on_replacements() -> None:
+def test_a_replica_set_has_what_decides_on_replacements():
     (decoded,) = decode_run("ReplicaSet", run_of(replica_set("u")))
     assert decoded.spec.replicas == 0
     assert decoded.spec.selector == {"matchLabels": {"app": "web"}}
@@ -93,7 +92,7 @@ def test_a_replica_set_has_what_decides_on_replacements() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
-def test_of_a_workload_s_annotations_one_is_read(kind: str) -> None:
+def test_of_a_workload_s_annotations_one_is_read(kind):
     annotations = entries({"rebalancer/evict": "false", "last-applied": "{" * 200})
     mine = encoded(kind, metadata={"name": "web", "uid": "u", "annotations": annotations})
     (decoded,) = decode_run(kind, run_of(mine))
@@ -101,12 +100,12 @@ def test_of_a_workload_s_annotations_one_is_read(kind: str) -> None:
     assert decoded.metadata.annotations == {"rebalancer/evict": "false"}
 
 
-def test_unneeded_replica_sets_are_not_even_converted() -> None:
+def test_unneeded_replica_sets_are_not_even_converted():
     run = run_of(replica_set("a"), replica_set("b"))
     assert [decoded.metadata.uid for decoded in decode_run("ReplicaSet", run, {"b"})] == ["b"]
 
 
-def test_a_deployment_says_whether_it_is_in_a_rollout() -> None:
+def test_a_deployment_says_whether_it_is_in_a_rollout():
     mine = encoded(
         "Deployment",
         metadata={"name": "web", "uid": "d", "generation": 3},
@@ -128,13 +127,13 @@ def test_a_deployment_says_whether_it_is_in_a_rollout() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_an_object_without_any_field_is_readable(kind: str) -> None:
+def test_an_object_without_any_field_is_readable(kind):
     (decoded,) = decode_run(kind, run_of(b""))
     assert decoded.metadata.name == ""
 
 
 @pytest.mark.parametrize("description", [DESCRIPTION, STORED])
-def test_a_compiled_description_is_that_of_its_source(tmp_path: Path, description: Path) -> None:
+def test_a_compiled_description_is_that_of_its_source(tmp_path, description):
     target = tmp_path / description.name
     source = description.with_suffix(".proto")
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source.parent}"]

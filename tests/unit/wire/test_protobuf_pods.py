@@ -214,7 +214,7 @@ def full_protobuf() -> bytes:
     )
 
 
-def test_a_full_pod_is_the_same_from_protobuf_and_from_json() -> None:
+def test_a_full_pod_is_the_same_from_protobuf_and_from_json():
     mine, theirs = records(full_protobuf())[0], from_json(**FULL_JSON)
     decoded = {"key", "spec", "ready_since"}
     assert {n: v for n, v in mine._asdict().items() if n not in decoded} == {
@@ -226,13 +226,13 @@ def test_a_full_pod_is_the_same_from_protobuf_and_from_json() -> None:
     assert spec == spec_there
 
 
-def test_fields_that_are_not_declared_change_nothing() -> None:
+def test_fields_that_are_not_declared_change_nothing():
     plain, more = records(pod())[0], records(pod(), unread=field(99, b"x" * 500))[0]
     assert plain.key == more.key
     assert plain.name == more.name
 
 
-def test_pods_that_differ_in_name_and_node_only_are_of_one_class() -> None:
+def test_pods_that_differ_in_name_and_node_only_are_of_one_class():
     first, second = records(pod("a", node="n1"), pod("b", node="n2"))
     assert first.key == second.key
 
@@ -250,7 +250,7 @@ def test_pods_that_differ_in_name_and_node_only_are_of_one_class() -> None:
         {"ownerReferences": [{"kind": "ReplicaSet", "uid": "rs-2", "controller": True}]},
     ],
 )
-def test_pods_that_differ_in_what_matters_are_of_two_classes(other: dict[str, Any]) -> None:
+def test_pods_that_differ_in_what_matters_are_of_two_classes(other):
     first, second = records(pod("a"), pod("b", **other))
     assert first.key != second.key
 
@@ -261,7 +261,7 @@ def with_parts(name: str, *, env: bytes, volume: bytes, source: bytes) -> bytes:
     return pod(name) + field(2, field(2, container) + field(1, field(1, volume) + field(2, source)))
 
 
-def test_pods_that_differ_in_environment_and_names_of_volumes_are_of_one_class() -> None:
+def test_pods_that_differ_in_environment_and_names_of_volumes_are_of_one_class():
     projected = field(26, b"token")
     first, second = records(
         with_parts("a", env=b"x=1", volume=b"kube-api-access-4xk2p", source=projected),
@@ -273,7 +273,7 @@ def test_pods_that_differ_in_environment_and_names_of_volumes_are_of_one_class()
     assert [one.image for one in first.spec()[1].containers] == ["nginx"]
 
 
-def test_pods_that_differ_in_their_claims_are_of_two_classes_and_keep_them() -> None:
+def test_pods_that_differ_in_their_claims_are_of_two_classes_and_keep_them():
     first, second = records(
         *(
             with_parts(
@@ -291,7 +291,7 @@ def test_pods_that_differ_in_their_claims_are_of_two_classes_and_keep_them() -> 
     assert volume.persistent_volume_claim.claim_name == "data-b"
 
 
-def test_pods_that_differ_in_the_limit_of_an_empty_dir_are_of_two_classes() -> None:
+def test_pods_that_differ_in_the_limit_of_an_empty_dir_are_of_two_classes():
     first, second = records(
         *(
             with_parts(
@@ -306,7 +306,7 @@ def test_pods_that_differ_in_the_limit_of_an_empty_dir_are_of_two_classes() -> N
     assert first.key != second.key
 
 
-def test_labels_that_binding_copied_from_the_node_do_not_make_a_class() -> None:
+def test_labels_that_binding_copied_from_the_node_do_not_make_a_class():
     zone = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
     first, second = records(pod("a", labels={"app": "x"}), pod("b", labels={"app": "x", **zone}))
     assert first.key == second.key
@@ -322,19 +322,19 @@ def _pinned(name: str, node: str = "") -> bytes:
     return pod(name, spec={"affinity": affinity, "nodeName": node}, ownerReferences=[owner])
 
 
-def test_pods_of_one_daemon_set_are_of_one_class_although_each_names_its_node() -> None:
+def test_pods_of_one_daemon_set_are_of_one_class_although_each_names_its_node():
     first, second = records(_pinned("a", "a"), _pinned("b", "b"))
     assert first.key == second.key
     assert first.spec()[1].affinity is None
 
 
-def test_a_daemon_set_s_pod_that_waits_keeps_its_node() -> None:
+def test_a_daemon_set_s_pod_that_waits_keeps_its_node():
     first, second = records(_pinned("a"), _pinned("b"))
     assert first.key != second.key
     assert first.spec()[1].affinity is not None
 
 
-def test_only_annotations_that_matter_are_taken() -> None:
+def test_only_annotations_that_matter_are_taken():
     long_name = "example.com/" + "x" * 130
     (plain,) = records(pod(annotations={"a": "b", long_name: "c", "": ""}))
     assert plain.annotations is NO_ANNOTATIONS
@@ -342,12 +342,12 @@ def test_only_annotations_that_matter_are_taken() -> None:
     assert record.annotations.do_not_disrupt == "true"
 
 
-def test_a_terminating_pod_is_one_although_its_time_is_the_zero_time() -> None:
+def test_a_terminating_pod_is_one_although_its_time_is_the_zero_time():
     assert records(pod(deletionTimestamp={"seconds": 5}))[0].deleting
     assert not records(pod())[0].deleting
 
 
-def test_absent_fields_have_the_defaults_of_json() -> None:
+def test_absent_fields_have_the_defaults_of_json():
     bare = encoded("Pod", metadata={"name": "a", "namespace": "default"})
     (mine,) = records(bare)
     theirs = from_json(metadata={"name": "a", "namespace": "default"})
@@ -355,12 +355,12 @@ def test_absent_fields_have_the_defaults_of_json() -> None:
     assert mine.spec()[1] == o.SchedulingSpec(init_containers=(), volumes=())
 
 
-def test_bytes_that_are_no_pods_are_said_to_be_none() -> None:
+def test_bytes_that_are_no_pods_are_said_to_be_none():
     with pytest.raises(BrokenListError, match="no pods"):
         list(pod_records(field(2, b"\x0a\xff\xff\x01")))
 
 
-def test_text_that_is_no_utf_8_is_replaced_as_in_json() -> None:
+def test_text_that_is_no_utf_8_is_replaced_as_in_json():
     hostile = {"name": "main", "image": "a"}
     whole = pod("a", spec={"containers": [hostile]}).replace(field(2, b"a"), field(2, b"\xff"))
     (record,) = records(whole)
@@ -368,7 +368,7 @@ def test_text_that_is_no_utf_8_is_replaced_as_in_json() -> None:
     assert spec.containers[0].image == "\ufffd"
 
 
-def test_a_ready_container_that_was_never_restarted_says_nothing() -> None:
+def test_a_ready_container_that_was_never_restarted_says_nothing():
     (mine,) = records(pod())
     assert mine.state is RUNNING
     done = {"ready": True, "state": {"terminated": {"reason": "Completed"}}}
@@ -419,7 +419,7 @@ _CONDITIONS = st.lists(
         }
     )
 )
-def test_how_a_pod_fares_is_the_same_in_both_forms(status: dict[str, Any]) -> None:
+def test_how_a_pod_fares_is_the_same_in_both_forms(status):
     meta = {"name": "a", "namespace": "default", "uid": "uid-a"}
     timed = [
         {

@@ -81,7 +81,7 @@ def run_of(*items: bytes) -> bytes:
         ),
     ],
 )
-def test_what_may_be_secret_is_left_out_and_all_else_stays(kind: str, item: bytes) -> None:
+def test_what_may_be_secret_is_left_out_and_all_else_stays(kind, item):
     kept, count = strip_run(kind, field(1, field(3, b"token")) + run_of(item, item))
     assert count == 2
     assert HIDDEN not in kept
@@ -97,7 +97,7 @@ def test_what_may_be_secret_is_left_out_and_all_else_stays(kind: str, item: byte
     assert one["metadata"]["name"] == "a"
 
 
-def test_containers_keep_the_same_as_in_json() -> None:
+def test_containers_keep_the_same_as_in_json():
     for of in (KeptContainer, KeptContainerStatus):
         declared = {
             each.name
@@ -106,13 +106,13 @@ def test_containers_keep_the_same_as_in_json() -> None:
         assert declared == {each.encode_name for each in msgspec.structs.fields(of)}
 
 
-def test_what_is_absent_stays_absent() -> None:
+def test_what_is_absent_stays_absent():
     for item in (b"", field(2, b""), field(1, b""), pod("a")):
         assert strip_run("Pod", run_of(item)) == (run_of(item), 1)
     assert strip_run("Deployment", run_of(field(2, b""))) == (run_of(field(2, b"")), 1)
 
 
-def test_pods_are_read_as_before() -> None:
+def test_pods_are_read_as_before():
     before = pod("a", labels={"app": "web"}, annotations={"rebalancer/evict": "true", APPLIED: "x"})
     kept, _ = strip_run("Pod", run_of(before))
     (one,), (two,) = pod_records(run_of(before)), pod_records(kept)
@@ -120,7 +120,7 @@ def test_pods_are_read_as_before() -> None:
     assert one.spec() == two.spec()
 
 
-def test_a_list_without_its_envelope_is_cut_by_its_length() -> None:
+def test_a_list_without_its_envelope_is_cut_by_its_length():
     kept, _ = strip_run("Node", run_of(*(encoded("Node", metadata={"name": n}) for n in "abc")))
     frames = ListFrames(run_bytes=4, length=len(kept))
     names = [
@@ -135,18 +135,18 @@ def test_a_list_without_its_envelope_is_cut_by_its_length() -> None:
         ListFrames(length=len(kept)).close()
 
 
-def test_an_item_that_says_it_is_huge_is_not_waited_for() -> None:
+def test_an_item_that_says_it_is_huge_is_not_waited_for():
     body = b"\x12" + b"\xff\xff\xff\xff\x0f"
     with pytest.raises(BrokenListError, match="bytes long"):
         list(ListFrames(length=1 << 40, run_bytes=1).feed(body))
 
 
-def test_other_bytes_are_refused() -> None:
+def test_other_bytes_are_refused():
     with pytest.raises(BrokenListError, match="no Pods"):
         strip_run("Pod", b"\x12\x7f")
 
 
-def test_every_field_that_is_declared_as_bytes_is_known_to_be_something() -> None:
+def test_every_field_that_is_declared_as_bytes_is_known_to_be_something():
     seen: set[str] = set()
     asked = [
         message(f"{kind}List").DESCRIPTOR for kind in ("Pod", "Node", "ReplicaSet", "Deployment")

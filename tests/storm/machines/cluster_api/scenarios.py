@@ -56,15 +56,9 @@ _WRITTEN: tuple[Scenario, ...] = (
     Scenario(3, "surge", acts=(Act("no capacity"),)),
     Scenario(4, "surge", acts=(Act("others add a machine", "patch machinedeployment 3"),)),
     Scenario(5, "surge", acts=(Act("others take a machine", "eviction 1"),)),
+    Scenario(6, "scale-in", faults=(MachineFault("list machines", "200 with {}", "later"),)),
     Scenario(
-        6,
-        "scale-in",
-        faults=(MachineFault("list machines", "200 with {}", "later"),),
-    ),
-    Scenario(
-        7,
-        "surge",
-        faults=(MachineFault("patch machinedeployment", "drop after commit", "always"),),
+        7, "surge", faults=(MachineFault("patch machinedeployment", "drop after commit", "always"),)
     ),
 )
 """Written seeds: each alone what the others mix."""

@@ -83,7 +83,7 @@ REBOOT_READ = (
             {
                 MAINTENANCE: json.dumps(
                     [EVENT, {**EVENT, "EventId": "e2", "NotBefore": "2 Jan 2019 00:00:00 GMT"}]
-                ),
+                )
             },
             ("system-reboot", "2019-01-02T00:00:00Z", "system-reboot", "imds/i-1/e2"),
         ),

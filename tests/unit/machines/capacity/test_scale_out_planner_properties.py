@@ -56,11 +56,7 @@ def cases(draw):
             )
         )
     )
-    return Case(
-        groups,
-        classes,
-        draw(st.sampled_from(["least-waste", "price"])),
-    )
+    return Case(groups, classes, draw(st.sampled_from(["least-waste", "price"])))
 
 
 def _planned(machines, case, upcoming, triggered=NO_INPUTS.triggered):

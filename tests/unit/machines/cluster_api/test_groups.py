@@ -3,12 +3,7 @@
 import pytest
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.machines.cluster_api.api import (
-    NO_CREATION,
-    PAUSED,
-    TOPOLOGY,
-    ClusterApi,
-)
+from rebalancer.machines.cluster_api.api import NO_CREATION, PAUSED, TOPOLOGY, ClusterApi
 from rebalancer.machines.cluster_api.groups import (
     ClusterApiParams,
     ClusterApiProvider,

@@ -229,8 +229,7 @@ def test_what_leaves_without_a_landing_goes_by_the_same_method(method):
 
 
 @pytest.mark.parametrize(
-    ("policy", "verdict"),
-    [("Ignore", DrainVerdict.NO_ROOM), ("Honor", DrainVerdict.DRAINABLE)],
+    ("policy", "verdict"), [("Ignore", DrainVerdict.NO_ROOM), ("Honor", DrainVerdict.DRAINABLE)]
 )
 def test_hard_spread_over_hostnames_counts_a_cordoned_node_unless_it_honours_taints(
     policy, verdict
@@ -278,8 +277,7 @@ def test_a_node_is_tainted_by_its_cordon():
 
 
 @pytest.mark.parametrize(
-    "given",
-    ["protect: {pods: [{namespaces: [shop]}]}", "select: {namespaces: {exclude: [shop]}}"],
+    "given", ["protect: {pods: [{namespaces: [shop]}]}", "select: {namespaces: {exclude: [shop]}}"]
 )
 def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
     objects = [

@@ -16,14 +16,7 @@ from rebalancer.plan.machines import StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState
 from tests.support.clocks import NOON, HandClock
-from tests.unit.machines.interruption.scene import (
-    KEPT,
-    node_with,
-    process,
-    scripted,
-    soon,
-    spot,
-)
+from tests.unit.machines.interruption.scene import KEPT, node_with, process, scripted, soon, spot
 
 MACHINE = "i-0123456789abcdef0"
 

@@ -20,14 +20,7 @@ from rebalancer.serve.interruptions import Listening
 from rebalancer.signals.model import HEARTBEAT, SignalError
 from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, encode_state
 from tests.support.clocks import NOON, HandClock
-from tests.unit.machines.interruption.scene import (
-    BUSY,
-    built_in,
-    process,
-    scripted,
-    soon,
-    spot,
-)
+from tests.unit.machines.interruption.scene import BUSY, built_in, process, scripted, soon, spot
 
 
 @pytest.fixture

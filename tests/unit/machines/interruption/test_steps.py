@@ -15,12 +15,7 @@ from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.testing.objects import pod
 from tests.support.clocks import NOON, HandClock
 from tests.support.serving import serving
-from tests.unit.machines.interruption.scene import (
-    built_in,
-    process,
-    soon,
-    spot,
-)
+from tests.unit.machines.interruption.scene import built_in, process, soon, spot
 
 
 def standing(cluster, *names):
@@ -266,8 +261,5 @@ def test_an_address_is_a_secret(cluster, step):
 def test_an_address_that_is_not_set_is_named_by_its_variable(cluster):
     with process(cluster, [built_in("webhook", url_from="CHAT")]) as here:
         outcome = outcome_of(here, spot())
-    assert (outcome.status, outcome.why) == (
-        "failed",
-        "the environment variable CHAT is not set",
-    )
+    assert (outcome.status, outcome.why) == ("failed", "the environment variable CHAT is not set")
     assert here.clock.unix() >= NOON

@@ -57,7 +57,7 @@ def gone(plan: Plan) -> list[tuple[str, int]]:
     return [(move.pod, move.wave) for move in plan.moves]
 
 
-def test_all_pods_of_a_gang_leave_at_once_for_a_pod_that_waits() -> None:
+def test_all_pods_of_a_gang_leave_at_once_for_a_pod_that_waits():
     made = room(crowded())
     assert gone(made) == [("train-0", 1), ("train-1", 1)]
     assert {move.gang for move in made.moves} == {"default: PodGroup train"}
@@ -73,19 +73,19 @@ def test_all_pods_of_a_gang_leave_at_once_for_a_pod_that_waits() -> None:
     assert "; 2 pods of PodGroup train leave together" in made.moves[0].reason
 
 
-def test_a_gang_of_which_one_pod_is_enough_is_none() -> None:
+def test_a_gang_of_which_one_pod_is_enough_is_none():
     (move,) = room(crowded(needs="1")).moves
     assert move.gang == ""
 
 
-def test_where_enough_of_a_gang_stay_only_those_leave_that_have_to() -> None:
+def test_where_enough_of_a_gang_stay_only_those_leave_that_have_to():
     objects = [*crowded(needs="2", on=("n0", "n1", "n3")), node("n3", cpu="4")]
     (move,) = room(objects).moves
     assert move.gang == "default: PodGroup train"
     assert move.landings[0].node == "n2"
 
 
-def test_a_single_pod_leaves_rather_than_a_gang() -> None:
+def test_a_single_pod_leaves_rather_than_a_gang():
     objects = [
         *crowded(),
         node("n3", cpu="8", labels={"pool": "two"}),
@@ -110,15 +110,15 @@ def test_a_single_pod_leaves_rather_than_a_gang() -> None:
     ],
 )  # fmt: skip
 def test_a_gang_that_cannot_leave_as_a_whole_stays_and_is_named(
-    more: list[Manifest], options: dict[str, Any], settings: Settings, code: Code, text: str
-) -> None:
+    more, options, settings, code, text
+):
     made = room([*crowded(**options), *more], settings)
     assert made.moves == ()
     assert skip_of(made)[0] is code
     assert text in skip_of(made)[1]
 
 
-def test_none_leaves_where_one_of_them_has_no_room() -> None:
+def test_none_leaves_where_one_of_them_has_no_room():
     """The one that has to leave would fit; what another one of its gang asks for no node has any more."""
     objects = [*crowded(), *gang(["n1"], "more", cpu="10m", spec={"nodeSelector": {"gone": "yes"}})]
     for one in objects:
@@ -127,7 +127,7 @@ def test_none_leaves_where_one_of_them_has_no_room() -> None:
     assert room(objects).moves == ()
 
 
-def test_a_gang_has_a_wave_of_its_own() -> None:
+def test_a_gang_has_a_wave_of_its_own():
     """Two pods wait for 6 CPUs; for one a single pod leaves, for the other a gang."""
     objects = [
         *crowded(),
@@ -146,7 +146,7 @@ def test_a_gang_has_a_wave_of_its_own() -> None:
     assert made.after["make-room"].violated == 0
 
 
-def test_between_waves_a_gang_is_judged_as_a_whole() -> None:
+def test_between_waves_a_gang_is_judged_as_a_whole():
     objects = crowded()
     moves = room(objects).moves
     left = rechecked(objects, moves, settings=MARKS, strategies=["make-room"])
@@ -160,7 +160,7 @@ def test_between_waves_a_gang_is_judged_as_a_whole() -> None:
     assert all(why is not None and "default/train-1 is protected" in why for _, why in left)
 
 
-def test_a_plan_moves_no_gang_for_another_strategy_that_makes_no_room() -> None:
+def test_a_plan_moves_no_gang_for_another_strategy_that_makes_no_room():
     made = plan_of(crowded(), settings=MARKS, strategies=["duplicates"])
     assert made.moves == ()
 
@@ -172,7 +172,7 @@ def reviewed(objects: list[Manifest], moves: Sequence[Move]) -> tuple[list[str],
     return left, {one.message for one in decision.ended.values()}
 
 
-def test_apply_moves_a_gang_as_a_run_would_or_not_at_all() -> None:
+def test_apply_moves_a_gang_as_a_run_would_or_not_at_all():
     objects = crowded()
     first, second = room(objects).moves
     assert reviewed(objects, [first, second]) == (["train-0", "train-1"], set())
@@ -196,7 +196,7 @@ def test_apply_moves_a_gang_as_a_run_would_or_not_at_all() -> None:
         ("3", [("train-0", 1), ("train-1", 1), ("train-2", 1)]),
     ],
 )
-def test_no_pod_of_a_gang_moves_twice_in_a_plan(needs: str, moved: list[tuple[str, int]]) -> None:
+def test_no_pod_of_a_gang_moves_twice_in_a_plan(needs, moved):
     """One pod is in the way of the pod that waits, and another one on a node that must be empty."""
     objects = [
         *crowded(needs=needs, on=("n0", "n1", "going")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,7 +70,7 @@ def skip_of(plan: Plan, pod: str = "big-0") -> tuple[Code, str]:
     return skip.code, skip.message
 
 
-def test_one_move_lets_in_what_fits_nowhere() -> None:
+def test_one_move_lets_in_what_fits_nowhere():
     made = room(three_nodes())
     (move,) = made.moves
     assert move.pod.startswith("twos")
@@ -85,12 +84,12 @@ def test_one_move_lets_in_what_fits_nowhere() -> None:
     assert made.stopped == "After these moves every rule holds."
 
 
-def test_without_room_for_marks_nothing_is_steered_but_the_room_is_marked() -> None:
+def test_without_room_for_marks_nothing_is_steered_but_the_room_is_marked():
     made = room(three_nodes(), Settings(steer=True, budgets=Budgets(marks=Limit.parse(0))))
     assert [move.marks for move in made.moves] == [(made.moves[0].node,)]
 
 
-def test_as_many_pods_that_wait_as_may_be_in_flight_do_not_keep_all_in_their_places() -> None:
+def test_as_many_pods_that_wait_as_may_be_in_flight_do_not_keep_all_in_their_places():
     """Five minutes old, they count as starting for five more: at most five may be in flight."""
     objects = three_nodes(pods=6, since=RECENT)
     for one in objects:
@@ -116,7 +115,7 @@ def test_as_many_pods_that_wait_as_may_be_in_flight_do_not_keep_all_in_their_pla
         {"spec": {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]}},
     ],
 )
-def test_pods_that_others_see_to_are_left_alone(options: dict[str, Any]) -> None:
+def test_pods_that_others_see_to_are_left_alone(options):
     made = room(three_nodes(**options))
     assert made.moves == ()
     assert made.after["make-room"].violated == 0
@@ -137,9 +136,7 @@ def event(reason: str, uid: str = "default/big-0", *, about: str = "regarding") 
         (event("NotTriggerScaleUp"), RECENT, 1),
     ],
 )
-def test_a_pod_for_which_a_machine_is_on_its_way_is_left_alone_for_a_time(
-    said: Manifest, since: str, moves: int
-) -> None:
+def test_a_pod_for_which_a_machine_is_on_its_way_is_left_alone_for_a_time(said, since, moves):
     made = room([*three_nodes(since=since), said])
     assert len(made.moves) == moves
     if not moves:
@@ -165,9 +162,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
         ({"ready": False, "unschedulable": True}, RECENT, RECENT, 1),
     ],
 )
-def test_a_pod_that_a_node_takes_once_it_has_started_is_left_alone(
-    options: dict[str, Any], created: str, since: str, moves: int
-) -> None:
+def test_a_pod_that_a_node_takes_once_it_has_started_is_left_alone(options, created, since, moves):
     new = node("new", **{"cpu": "8", **options})
     new["metadata"]["creationTimestamp"] = created
     made = room([*three_nodes(since=since), new])
@@ -177,16 +172,14 @@ def test_a_pod_that_a_node_takes_once_it_has_started_is_left_alone(
 
 
 @pytest.mark.parametrize(("keys", "moves"), [((), 1), (("example.com/agent",), 0)])
-def test_start_up_taints_of_the_policy_tell_of_a_machine_on_its_way(
-    keys: tuple[str, ...], moves: int
-) -> None:
+def test_start_up_taints_of_the_policy_tell_of_a_machine_on_its_way(keys, moves):
     new = node("new", cpu="8", taints=[{"key": "example.com/agent", "effect": "NoSchedule"}])
     new["metadata"]["creationTimestamp"] = RECENT
     settings = Settings(steer=True, startup_taints=frozenset(keys))
     assert len(room([*three_nodes(since=RECENT), new], settings).moves) == moves
 
 
-def test_a_node_that_starts_is_waited_for_by_as_many_pods_as_it_takes() -> None:
+def test_a_node_that_starts_is_waited_for_by_as_many_pods_as_it_takes():
     new = node("new", cpu="8", ready=False, taints=[NOT_READY])
     new["metadata"]["creationTimestamp"] = RECENT
     # Of what leaves for it, the first pod could not take the place.
@@ -208,7 +201,7 @@ def resizing(reason: str = "Deferred", since: str = OLD, **options: Any) -> list
     return [*nodes, *grown, *(one for objects in others for one in objects)]
 
 
-def test_a_resize_that_waits_for_room_gets_it_by_the_fewest_neighbours_and_its_pod_stays() -> None:
+def test_a_resize_that_waits_for_room_gets_it_by_the_fewest_neighbours_and_its_pod_stays():
     made = room(resizing())
     assert [(move.pod, move.node, move.reason) for move in made.moves] == [
         ("web-0", "n0", "makes room for the resize of default/db-0 on n0")
@@ -225,9 +218,7 @@ def test_a_resize_that_waits_for_room_gets_it_by_the_fewest_neighbours_and_its_p
         ({"priority": -1}, Code.PROTECTED, "of a higher priority than the pod that waits"),
     ],
 )
-def test_a_resize_for_which_none_can_leave_is_named(
-    options: dict[str, Any], code: Code | None, text: str
-) -> None:
+def test_a_resize_for_which_none_can_leave_is_named(options, code, text):
     made = room(resizing(**options))
     assert made.moves == ()
     if code is not None:
@@ -236,13 +227,13 @@ def test_a_resize_for_which_none_can_leave_is_named(
         assert text in message
 
 
-def test_a_resize_with_room_on_its_node_takes_no_moves() -> None:
+def test_a_resize_with_room_on_its_node_takes_no_moves():
     objects = [one for one in resizing() if "web" not in one["metadata"]["name"]]
     made = room(objects)
     assert (made.moves, made.before["make-room"].violated) == ((), 0)
 
 
-def test_pods_of_a_higher_priority_stay() -> None:
+def test_pods_of_a_higher_priority_stay():
     nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
     high = workload("high", ["n0", "n1"], cpu="2", priority=1000)
     made = room([*nodes, *high, *waiting("big", cpu="4", priority=10)])
@@ -255,7 +246,7 @@ def test_pods_of_a_higher_priority_stay() -> None:
     )
 
 
-def test_too_little_in_all_is_unsatisfiable_and_moves_nothing() -> None:
+def test_too_little_in_all_is_unsatisfiable_and_moves_nothing():
     nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
     low = workload("low", ["n0", "n0", "n1", "n1"], cpu="1500m")
     made = room([*nodes, *low, *waiting("big", cpu="3")])
@@ -267,14 +258,14 @@ def test_too_little_in_all_is_unsatisfiable_and_moves_nothing() -> None:
     )
 
 
-def test_what_no_empty_node_would_take_is_said_in_the_scheduler_s_words() -> None:
+def test_what_no_empty_node_would_take_is_said_in_the_scheduler_s_words():
     made = room([node("n0", cpu="4"), *waiting("big", cpu="5")])
     code, why = skip_of(made)
     assert code is Code.UNSATISFIABLE
     assert why.startswith("no node would take it, were it empty: 0/1 nodes are available")
 
 
-def test_a_budget_that_allows_nothing_is_named() -> None:
+def test_a_budget_that_allows_nothing_is_named():
     budget = [disruption_budget(name, name, allowed=0) for name in ("ones", "twos")]
     made = room([*three_nodes(), *budget])
     assert made.moves == ()
@@ -283,7 +274,7 @@ def test_a_budget_that_allows_nothing_is_named() -> None:
     assert "allows no disruption" in why
 
 
-def test_the_reason_stands_beside_the_unmet_rule() -> None:
+def test_the_reason_stands_beside_the_unmet_rule():
     made = room(
         [
             *three_nodes(),
@@ -297,7 +288,7 @@ def test_the_reason_stands_beside_the_unmet_rule() -> None:
     assert dict(unmet.codes) == {"PodDisruptionBudget": 1}
 
 
-def test_a_chain_lets_in_what_no_single_node_could() -> None:
+def test_a_chain_lets_in_what_no_single_node_could():
     # Three move up: the pod of 3 can only go where the pod of 1 leaves, and big only where the pod of 3 was.
     nodes = [node("n0", cpu="4"), node("n1", cpu="4"), node("n2", cpu="4", labels={"pool": "c"})]
     objects = [
@@ -320,10 +311,7 @@ def test_a_chain_lets_in_what_no_single_node_could() -> None:
     made = room(objects)
     assert [
         (move.pod.rpartition("-")[0], move.node, move.landings[0].node) for move in made.moves
-    ] == [
-        ("one", "n1", "n2"),
-        ("three", "n0", "n1"),
-    ]
+    ] == [("one", "n1", "n2"), ("three", "n0", "n1")]
     assert [move.wave for move in made.moves] == [1, 2]
     # Both nodes are kept until what they are meant for is there.
     assert made.moves[0].room == ("n0", "n1")
@@ -331,7 +319,7 @@ def test_a_chain_lets_in_what_no_single_node_could() -> None:
     assert made.lower_bound == 2
 
 
-def test_a_daemonset_s_pod_is_let_in_on_its_own_node() -> None:
+def test_a_daemonset_s_pod_is_let_in_on_its_own_node():
     nodes = [node("n0", cpu="2"), node("n1", cpu="4")]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
     required = {"nodeSelectorTerms": [term]}
@@ -346,7 +334,7 @@ def test_a_daemonset_s_pod_is_let_in_on_its_own_node() -> None:
     assert move.makes_way_for == "default/agent-0"
 
 
-def test_extended_resources_host_ports_and_anti_affinity_can_be_in_the_way() -> None:
+def test_extended_resources_host_ports_and_anti_affinity_can_be_in_the_way():
     gpus = {"nvidia.com/gpu": "2"}
     nodes = [node("n0"), node("n1")]
     for one in nodes:
@@ -383,7 +371,7 @@ def test_extended_resources_host_ports_and_anti_affinity_can_be_in_the_way() -> 
     assert {move.landings[0].node for move in made.moves} == {"n1"}
 
 
-def test_topology_spread_can_be_in_the_way() -> None:
+def test_topology_spread_can_be_in_the_way():
     # Zone a has two pods of web, zone b one: a third one in zone a would be a skew of 2.
     nodes = [node("n0", labels={ZONE: "a"}), node("n1", labels={ZONE: "b"})]
     evenly = spread("web", hard=True, nodeAffinityPolicy="Ignore")
@@ -394,7 +382,7 @@ def test_topology_spread_can_be_in_the_way() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Ignore", "Honor"])
-def test_where_the_replacement_stands_counts_for_topology_spread(policy: str) -> None:
+def test_where_the_replacement_stands_counts_for_topology_spread(policy):
     # Zone a has three pods, zone b one, and no room there for the large one. Of a zone with two pods, and two in zone b, the
     # skew is 1 with it: one move will do, though without its replacement the skew would be 2.
     nodes = [node("n0", cpu="8", labels={ZONE: "a"}), node("n1", cpu="2", labels={ZONE: "b"})]
@@ -405,7 +393,7 @@ def test_where_the_replacement_stands_counts_for_topology_spread(policy: str) ->
     assert made.lower_bound == 1
 
 
-def test_a_pod_of_a_higher_priority_leaves_for_none_below_it_though_it_may_for_another() -> None:
+def test_a_pod_of_a_higher_priority_leaves_for_none_below_it_though_it_may_for_another():
     nodes = [node(f"n{i}", cpu="4") for i in range(4)]
     on = [{"nodeSelector": {HOSTNAME: name}} for name in ("n0", "n1")]
     objects = [
@@ -420,7 +408,7 @@ def test_a_pod_of_a_higher_priority_leaves_for_none_below_it_though_it_may_for_a
     assert skip_of(made, "second-0")[0] is Code.PROTECTED
 
 
-def test_those_of_the_highest_priority_come_first() -> None:
+def test_those_of_the_highest_priority_come_first():
     nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
     web = workload("web", ["n0", "n0", "n1", "n1"], cpu="1")
     both = [*waiting("low", cpu="3"), *waiting("high", cpu="3", priority=5)]
@@ -429,7 +417,7 @@ def test_those_of_the_highest_priority_come_first() -> None:
     assert skip_of(made, "low-0")[0] is Code.UNSATISFIABLE
 
 
-def test_several_pods_are_let_in_and_one_move_may_do_for_two() -> None:
+def test_several_pods_are_let_in_and_one_move_may_do_for_two():
     nodes = [node("n0", cpu="4"), node("n1", cpu="4"), node("n2", cpu="4")]
     web = workload("web", ["n0", "n1"], cpu="3")
     more = workload("more", ["n2"], cpu="1")
@@ -447,7 +435,7 @@ def test_several_pods_are_let_in_and_one_move_may_do_for_two() -> None:
     assert made.after["make-room"].violated == 0
 
 
-def test_a_pod_that_waits_keeps_its_room_from_others_that_do() -> None:
+def test_a_pod_that_waits_keeps_its_room_from_others_that_do():
     # What is young waits, too: it would take what the first move frees.
     young = waiting(
         "small",
@@ -460,11 +448,11 @@ def test_a_pod_that_waits_keeps_its_room_from_others_that_do() -> None:
     assert let_in or made.moves == ()
 
 
-def test_the_same_snapshot_gives_the_same_plan() -> None:
+def test_the_same_snapshot_gives_the_same_plan():
     assert shown(room(three_nodes())) == shown(room(three_nodes()))
 
 
-def test_moves_that_are_only_shown_leave_the_others_as_they_are() -> None:
+def test_moves_that_are_only_shown_leave_the_others_as_they_are():
     closed = node("n3", taints=[{"key": "closed", "effect": "NoSchedule"}])
     objects = [*three_nodes(), closed, *workload("web", ["n3", "n3"], cpu="100m")]
     plain = plan_of(objects, settings=MARKS, strategies=["taints"])
@@ -474,7 +462,7 @@ def test_moves_that_are_only_shown_leave_the_others_as_they_are() -> None:
     assert [m.strategy for m in seen.moves if m.observed] == ["make-room"]
 
 
-def test_no_rule_is_broken_for_it() -> None:
+def test_no_rule_is_broken_for_it():
     # Each node has its share of both workloads: a third pod of one of them on a node would be one too many.
     made = plan_of(three_nodes(), settings=MARKS, strategies=["duplicates", "make-room"])
     assert made.moves == ()
@@ -490,7 +478,7 @@ def between_waves(objects: list[Manifest]) -> tuple[Plan, list[str | None]]:
     ]
 
 
-def test_between_waves_all_moves_for_one_pod_are_judged_together() -> None:
+def test_between_waves_all_moves_for_one_pod_are_judged_together():
     _, still = between_waves(three_nodes())
     assert still == [None]
     gone = [o for o in three_nodes() if o["metadata"]["name"] != "big-0"]
@@ -531,9 +519,7 @@ ZONE_OF = {"left": "w1", "right": "w2", "up": "e1", "down": "e2"}
 @pytest.mark.parametrize(
     ("rule", "waves"), [("none", [1, 1]), ("port", [1, 2]), ("host", [1, 2]), ("zone", [1, 2])]
 )
-def test_pods_that_exclude_each_other_do_not_go_at_once_to_where_both_may_land(
-    rule: str, waves: list[int]
-) -> None:
+def test_pods_that_exclude_each_other_do_not_go_at_once_to_where_both_may_land(rule, waves):
     plan = room(_pair(rule), protections=Protect(single_replicas=False))
     assert [move.wave for move in plan.moves] == waves
     assert {move.makes_way_for for move in plan.moves} == {
@@ -554,7 +540,7 @@ def of_two(pods: int = 2, **options: Any) -> list[Manifest]:
     return [*nodes, *fixed, *moving, *waiting("big", pods, cpu="6", labels=GANG, **options)]
 
 
-def test_a_gang_is_let_in_as_a_whole() -> None:
+def test_a_gang_is_let_in_as_a_whole():
     plan = room(of_two())
     assert len(plan.moves) == 2
     assert {move.unit for move in plan.moves} == {"default: PodGroup train"}
@@ -565,7 +551,7 @@ def test_a_gang_is_let_in_as_a_whole() -> None:
     ] == [None, None]
 
 
-def test_nothing_leaves_for_a_gang_of_which_a_part_would_stay_outside() -> None:
+def test_nothing_leaves_for_a_gang_of_which_a_part_would_stay_outside():
     plan = room(of_two(3))
     assert plan.moves == ()
     texts = {skip.pod: skip.message for skip in plan.skips}
@@ -604,9 +590,7 @@ def _change_claims(pod: Manifest) -> None:
         (_change_claims, Code.UNPREDICTED, "resource claims"),
     ],
 )
-def test_nothing_leaves_for_a_gang_of_which_a_pod_cannot_have_room_yet(
-    change: Callable[[Manifest], None], code: Code, text: str
-) -> None:
+def test_nothing_leaves_for_a_gang_of_which_a_pod_cannot_have_room_yet(change, code, text):
     objects = of_two()
     change(objects[-1])
     plan = room(objects)
@@ -617,6 +601,6 @@ def test_nothing_leaves_for_a_gang_of_which_a_pod_cannot_have_room_yet(
     assert text in skip.message
 
 
-def test_pods_that_the_policy_does_not_keep_together_are_let_in_one_by_one() -> None:
+def test_pods_that_the_policy_does_not_keep_together_are_let_in_one_by_one():
     plan = room(of_two(3), protections=Protect(gangs=False))
     assert len(plan.moves) == 2

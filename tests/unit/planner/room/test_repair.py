@@ -20,9 +20,7 @@ from tests.unit.planner.room.test_search import (
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), st.integers(2, CPUS))
-def test_each_way_has_room_for_all_and_takes_no_fewer_moves_than_there_must_be(
-    cluster: tuple[int, list[tuple[int, int]]], wanted: int
-) -> None:
+def test_each_way_has_room_for_all_and_takes_no_fewer_moves_than_there_must_be(cluster, wanted):
     nodes, pods = cluster
     search = search_of(objects_of(nodes, pods))
     seen: list[Placing] = []
@@ -52,7 +50,7 @@ def test_each_way_has_room_for_all_and_takes_no_fewer_moves_than_there_must_be(
         assert len(best.moves) == len(seen[-1].moves) >= least
 
 
-def test_it_reaches_ways_of_many_moves() -> None:
+def test_it_reaches_ways_of_many_moves():
     # A pod of 7 waits; node by node the hole of 1 has to be carried on: three pods change places.
     pods = [(4, 0), (3, 1), (2, 2), (1, 3)]
     objects = [node(f"n{i}", cpu=str(cpu)) for i, cpu in enumerate((7, 4, 3, 2, 1))]

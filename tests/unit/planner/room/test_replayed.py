@@ -65,12 +65,12 @@ def overfull(plan: Plan, free: dict[str, int], pods: dict[str, int]) -> list[str
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_its_ties_come_to_a_wave_has_the_room_that_it_takes(seed: int) -> None:
+def test_whatever_its_ties_come_to_a_wave_has_the_room_that_it_takes(seed):
     objects, free, pods = crowded(seed)
     assert overfull(room(objects), free, pods) == []
 
 
-def test_a_pod_with_one_place_goes_in_the_wave_after_one_that_may_take_it() -> None:
+def test_a_pod_with_one_place_goes_in_the_wave_after_one_that_may_take_it():
     """ "any" may land on m2 or m3, and "ssd" on m3 only; each node has room for one of them."""
     nodes = [
         node(f"m{i}", cpu="8", labels={"disk": "ssd"} if i in (1, 3) else {}) for i in range(4)

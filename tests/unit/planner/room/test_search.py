@@ -101,9 +101,7 @@ def clusters(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), st.integers(2, CPUS))
-def test_it_is_as_good_as_trying_all_placements(
-    cluster: tuple[int, list[tuple[int, int]]], wanted: int
-) -> None:
+def test_it_is_as_good_as_trying_all_placements(cluster, wanted):
     nodes, pods = cluster
     search = search_of(objects_of(nodes, pods))
     before = search.trial.lacking(ask_of(search, wanted, nodes))
@@ -120,9 +118,7 @@ def test_it_is_as_good_as_trying_all_placements(
 
 @settings(max_examples=80, deadline=None)
 @given(clusters(), st.integers(2, CPUS), st.data())
-def test_with_gangs_it_is_as_good_as_trying_all_placements(
-    cluster: tuple[int, list[tuple[int, int]]], wanted: int, data: st.DataObject
-) -> None:
+def test_with_gangs_it_is_as_good_as_trying_all_placements(cluster, wanted, data):
     nodes, pods = cluster
     of = data.draw(st.lists(st.integers(0, 2), min_size=len(pods), max_size=len(pods)))
     members = [frozenset(n for n, number in enumerate(of) if number == g) for g in (1, 2)]
@@ -148,7 +144,7 @@ def test_with_gangs_it_is_as_good_as_trying_all_placements(
     assert (search.trial.lacking(ask_of(search, wanted, nodes)) == before).all()
 
 
-def test_what_is_refused_is_not_the_answer_and_no_bound_rests_on_it() -> None:
+def test_what_is_refused_is_not_the_answer_and_no_bound_rests_on_it():
     search = search_of(objects_of(2, [(2, 0), (1, 0), (2, 1)]))
     seen: list[Placing] = []
 
@@ -163,7 +159,7 @@ def test_what_is_refused_is_not_the_answer_and_no_bound_rests_on_it() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_it_ends_when_its_steps_are_used_up(steps: int) -> None:
+def test_it_ends_when_its_steps_are_used_up(steps):
     search = search_of(objects_of(3, [(2, 0), (1, 0), (3, 1), (3, 2)]))
     found = search.find([ask_of(search, 4, 3)], lambda _: True, steps)
     assert found.placing is None

@@ -195,8 +195,7 @@ def test_one_wave_follows_its_own_pods_and_several_all_that_was_read(moves, expe
 
 
 @pytest.mark.parametrize(
-    ("ordered", "pauses"),
-    [(False, [20.0, 20.0, 10.0]), (True, [20.0, 20.0, 0.0])],
+    ("ordered", "pauses"), [(False, [20.0, 20.0, 10.0]), (True, [20.0, 20.0, 0.0])]
 )
 def test_what_jobs_make_again_later_is_awaited_but_for_pods_of_no_gang_that_people_order_away(
     ordered, pauses

@@ -14,14 +14,7 @@ ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETE
 
 
 def record(
-    name,
-    *,
-    controller="rs",
-    node="n2",
-    ready=True,
-    deleting=False,
-    created=1.0,
-    phase="Running",
+    name, *, controller="rs", node="n2", ready=True, deleting=False, created=1.0, phase="Running"
 ):
     return PodRecord(
         namespace="default",
@@ -206,9 +199,7 @@ def test_a_list_says_what_a_silent_watch_did_not(feed, complete, left):
 
 def test_the_pod_of_a_restart_is_of_a_controller_that_is_known_only_later():
     feed = PodFeed(
-        controllers={"uid-a": "rs"},
-        known=frozenset({"uid-a"}),
-        restarted_in=frozenset({"default"}),
+        controllers={"uid-a": "rs"}, known=frozenset({"uid-a"}), restarted_in=frozenset({"default"})
     )
     feed.take(ADDED, record("c", controller="new-rs"))
     feed.take(ADDED, record("foreign", controller="another"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from rebalancer.run.execution.marks import LASTS, Marker
 from rebalancer.wire import marks
 from rebalancer.wire.marks import Mark
 from tests.support.clocks import HandClock
-from tests.unit.kube.scripted import ScriptedServer, client_of
+from tests.unit.kube.scripted import client_of
 from tests.unit.run.execution.nodes import OTHERS, Nodes, mark
 from tests.unit.run.execution.world import Waiting, World, execute, executor_of, move, stop_of
 
@@ -42,12 +41,12 @@ class Timed:
 
 
 @pytest.fixture
-def timed() -> Timed:
+def timed():
     return Timed()
 
 
 @pytest.fixture
-def made(server: ScriptedServer, tmp_path: Path, timed: Timed) -> Make:
+def made(server, tmp_path, timed):
     def make(**taints: list[dict[str, Any]]) -> tuple[Marker, Nodes]:
         nodes = Nodes(server, **taints)
         client = client_of(server.url, tmp_path)
@@ -56,7 +55,7 @@ def made(server: ScriptedServer, tmp_path: Path, timed: Timed) -> Make:
     return make
 
 
-def test_exactly_the_nodes_that_are_asked_for_are_marked(made: Make, timed: Timed) -> None:
+def test_exactly_the_nodes_that_are_asked_for_are_marked(made, timed):
     marker, nodes = made(a=[], b=[OTHERS], c=[])
     assert marker.stand_on(("a", "b")) is None
     assert nodes.marks == {"a": [OURS], "b": [OURS]}
@@ -69,9 +68,7 @@ def test_exactly_the_nodes_that_are_asked_for_are_marked(made: Make, timed: Time
     assert nodes.taints == {"a": [], "b": [OTHERS], "c": []}
 
 
-def test_marks_that_stand_are_neither_written_nor_waited_for_again(
-    made: Make, timed: Timed, server: ScriptedServer
-) -> None:
+def test_marks_that_stand_are_neither_written_nor_waited_for_again(made, timed, server):
     marker, _ = made(a=[])
     marker.stand_on(("a",))
     asked = len(server.asked)
@@ -79,7 +76,7 @@ def test_marks_that_stand_are_neither_written_nor_waited_for_again(
     assert (len(server.asked), timed.time.seconds) == (asked, 0.25)
 
 
-def test_a_mark_that_is_needed_for_longer_is_renewed(made: Make, timed: Timed) -> None:
+def test_a_mark_that_is_needed_for_longer_is_renewed(made, timed):
     marker, nodes = made(a=[])
     marker.stand_on(("a",))
     timed.time.seconds = 30.0
@@ -88,7 +85,7 @@ def test_a_mark_that_is_needed_for_longer_is_renewed(made: Make, timed: Timed) -
     assert LASTS == 60.0
 
 
-def test_a_mark_that_the_next_run_under_our_lease_has_set_stays(made: Make) -> None:
+def test_a_mark_that_the_next_run_under_our_lease_has_set_stays(made):
     # We lost the Lease: it is that run's now, whose marks carry the same name and expire later.
     marker, nodes = made(a=[], b=[])
     marker.stand_on(("a", "b"))
@@ -97,7 +94,7 @@ def test_a_mark_that_the_next_run_under_our_lease_has_set_stays(made: Make) -> N
     assert nodes.marks == {"a": [RENEWED]}
 
 
-def test_a_node_that_another_run_has_marked_is_refused(made: Make) -> None:
+def test_a_node_that_another_run_has_marked_is_refused(made):
     marker, nodes = made(a=[mark(LIVE)], b=[])
     why = marker.stand_on(("a", "b"))
     assert why == f"node a carries the mark {LIVE} of another run"
@@ -105,7 +102,7 @@ def test_a_node_that_another_run_has_marked_is_refused(made: Make) -> None:
     assert nodes.marks == {"a": [LIVE]}
 
 
-def test_a_mark_of_which_it_is_not_known_whether_it_was_set_is_set_again(made: Make) -> None:
+def test_a_mark_of_which_it_is_not_known_whether_it_was_set_is_set_again(made):
     marker, nodes = made(a=[], b=[])
     nodes.broken.add("a")
     for _ in range(2):
@@ -116,12 +113,12 @@ def test_a_mark_of_which_it_is_not_known_whether_it_was_set_is_set_again(made: M
     assert nodes.marks == {"a": [OURS], "b": [OURS]}
 
 
-def test_a_node_that_is_gone_is_refused(made: Make) -> None:
+def test_a_node_that_is_gone_is_refused(made):
     marker, _ = made(a=[])
     assert marker.stand_on(("gone",)) == "node gone is gone"
 
 
-def test_what_another_client_writes_meanwhile_stays(made: Make) -> None:
+def test_what_another_client_writes_meanwhile_stays(made):
     marker, nodes = made(a=[], b=[mark(OURS)])
     nodes.changed_behind = {"a"}
     marker.stand_on(("a",))
@@ -131,7 +128,7 @@ def test_what_another_client_writes_meanwhile_stays(made: Make) -> None:
     assert nodes.taints["a"] == [OTHERS, OTHERS]
 
 
-def test_a_mark_that_cannot_be_removed_is_reported(made: Make) -> None:
+def test_a_mark_that_cannot_be_removed_is_reported(made):
     marker, nodes = made(a=[], b=[])
     marker.stand_on(("a", "b"))
     nodes.broken = {"a"}
@@ -141,7 +138,7 @@ def test_a_mark_that_cannot_be_removed_is_reported(made: Make) -> None:
     assert nodes.marks == {"a": [OURS]}
 
 
-def test_marks_are_removed_after_the_run_had_to_end(server: ScriptedServer, tmp_path: Path) -> None:
+def test_marks_are_removed_after_the_run_had_to_end(server, tmp_path):
     nodes = Nodes(server, a=[])
     stop = Stop(SystemClock())
     client = client_of(server.url, tmp_path, stop)
@@ -162,15 +159,13 @@ def test_marks_are_removed_after_the_run_had_to_end(server: ScriptedServer, tmp_
         ("", True),
     ],
 )
-def test_stale_is_what_has_expired_was_left_by_our_lease_or_names_no_time(
-    made: Make, value: str, stale: bool
-) -> None:
+def test_stale_is_what_has_expired_was_left_by_our_lease_or_names_no_time(made, value, stale):
     marker, nodes = made(a=[OTHERS, mark(value)])
     assert marker.clear_stale([("a", value)]) == []
     assert nodes.taints["a"] == ([OTHERS] if stale else [OTHERS, mark(value)])
 
 
-def test_stale_marks_that_cannot_be_removed_are_reported_and_the_others_go(made: Make) -> None:
+def test_stale_marks_that_cannot_be_removed_are_reported_and_the_others_go(made):
     marker, nodes = made(a=[mark(DEAD)], b=[mark(DEAD)])
     nodes.broken = {"a"}
     (left,) = marker.clear_stale([("a", DEAD), ("b", DEAD)])
@@ -178,7 +173,7 @@ def test_stale_marks_that_cannot_be_removed_are_reported_and_the_others_go(made:
     assert set(nodes.marks) == {"a"}
 
 
-def test_marks_are_listed_page_by_page(server: ScriptedServer, tmp_path: Path) -> None:
+def test_marks_are_listed_page_by_page(server, tmp_path):
     Nodes(server, a=[OTHERS], b=[mark(LIVE)], c=[mark("by-hand")])
     marks = list(list_marks(client_of(server.url, tmp_path)))
     assert [(one.node, one.mark) for one in marks] == [
@@ -187,7 +182,7 @@ def test_marks_are_listed_page_by_page(server: ScriptedServer, tmp_path: Path) -
     ]
 
 
-def test_a_mark_already_there_is_not_written(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_mark_already_there_is_not_written(server, tmp_path):
     Nodes(server, a=[mark(OURS)])
     client = client_of(server.url, tmp_path)
     assert set_mark(client, "a", Mark("steer", NOON + 60, "r1")) is None
@@ -220,7 +215,7 @@ def steered(name: str, *nodes: str, wave: int = 1) -> Any:
     return replace(move(name, wave=wave), marks=nodes)
 
 
-def test_each_move_of_a_wave_has_its_marks_and_none_stays() -> None:
+def test_each_move_of_a_wave_has_its_marks_and_none_stays():
     world = Spied()
     moves = [steered("a", "n3", "n4"), steered("b"), steered("c", "n3", wave=2)]
     done = execute(world, moves, marks=world)
@@ -228,7 +223,7 @@ def test_each_move_of_a_wave_has_its_marks_and_none_stays() -> None:
     assert world.order == [("n3", "n4"), "a", (), "b", (), ("n3",), "c", ()]
 
 
-def test_a_move_whose_marks_cannot_be_set_is_dropped() -> None:
+def test_a_move_whose_marks_cannot_be_set_is_dropped():
     world = Spied()
     world.refuses = ("n3",)
     done = execute(world, [steered("a", "n3"), steered("b", "n4")], marks=world)
@@ -239,7 +234,7 @@ def test_a_move_whose_marks_cannot_be_set_is_dropped() -> None:
     assert not done.failed
 
 
-def test_nothing_is_marked_once_the_run_must_end() -> None:
+def test_nothing_is_marked_once_the_run_must_end():
     world = Spied()
     executor = executor_of(world, stop_of(world.clock, signal_at=0.0), marks=world)
     done = executor.run([steered("a", "n3")], lambda left: [(m, None) for m in left])
@@ -254,7 +249,7 @@ class Late(Spied):
         return super().newcomers() if self.clock.seconds >= 10 else []
 
 
-def test_marks_stand_until_the_replacement_is_bound() -> None:
+def test_marks_stand_until_the_replacement_is_bound():
     world = Late()
     at: list[tuple[float, int]] = []
     stand_on = world.stand_on
@@ -283,7 +278,7 @@ def keep_empty(marker: Marker, nodes: Nodes, *names: str) -> None:
     marker.keep_marked(marks.EMPTY, names, DAY, standing, "ours")
 
 
-def test_exactly_the_nodes_that_are_to_be_empty_carry_our_mark_for_it(made: Make) -> None:
+def test_exactly_the_nodes_that_are_to_be_empty_carry_our_mark_for_it(made):
     marker, nodes = made(a=[], b=[OTHERS, mark(FRESH)], c=[])
     keep_empty(marker, nodes, "a")
     assert nodes.marks == {"a": [EMPTY]}
@@ -295,24 +290,20 @@ def test_exactly_the_nodes_that_are_to_be_empty_carry_our_mark_for_it(made: Make
     ("stands", "then"),
     [(HALF_OVER, EMPTY), (FRESH, FRESH), (ANOTHERS, ANOTHERS), (OLD, EMPTY), (LIVE, None)],
 )
-def test_a_mark_is_renewed_when_half_of_its_time_is_over(
-    made: Make, stands: str, then: str | None
-) -> None:
+def test_a_mark_is_renewed_when_half_of_its_time_is_over(made, stands, then):
     marker, nodes = made(a=[mark(stands)])
     keep_empty(marker, nodes, "a")
     # One that steers has a key of its own, and stays beside it.
     assert nodes.marks == {"a": [then] if then else [LIVE, EMPTY]}
 
 
-def test_the_mark_of_another_run_stays_where_a_node_is_not_to_be_empty(made: Make) -> None:
+def test_the_mark_of_another_run_stays_where_a_node_is_not_to_be_empty(made):
     marker, nodes = made(a=[mark(ANOTHERS)], b=[mark(FRESH)])
     keep_empty(marker, nodes)
     assert nodes.marks == {"a": [ANOTHERS]}
 
 
-def test_the_end_of_a_run_leaves_them_and_the_next_one_removes_those_that_have_expired(
-    made: Make,
-) -> None:
+def test_the_end_of_a_run_leaves_them_and_the_next_one_removes_those_that_have_expired(made):
     marker, nodes = made(a=[], b=[mark(OLD)])
     keep_empty(marker, nodes, "a")
     marker.stand_on(("a",))
@@ -335,9 +326,7 @@ def test_the_end_of_a_run_leaves_them_and_the_next_one_removes_those_that_have_e
         ([ANOTHERS], "a", [ANOTHERS]),
     ],
 )
-def test_the_nodes_that_pods_hold_carry_a_mark_of_their_own(
-    made: Make, stands: list[str], names: str, then: list[str]
-) -> None:
+def test_the_nodes_that_pods_hold_carry_a_mark_of_their_own(made, stands, names, then):
     marker, nodes = made(a=[mark(value) for value in stands])
     standing = [("a", value) for value in stands]
     marker.keep_marked(marks.PINS, names, DAY, standing, "ours")
@@ -356,14 +345,14 @@ def test_the_nodes_that_pods_hold_carry_a_mark_of_their_own(
         ([ANOTHERS], ""),
     ],
 )
-def test_whether_a_mark_was_changed_is_said(made: Make, stands: list[str], names: str) -> None:
+def test_whether_a_mark_was_changed_is_said(made, stands, names):
     marker, nodes = made(a=[mark(value) for value in stands])
     standing = [("a", value) for value in stands]
     changed = marker.keep_marked(marks.EMPTY, names, DAY, standing, "ours")
     assert changed == (nodes.marks.get("a", []) != stands)
 
 
-def test_before_anything_moves_a_node_that_cannot_be_marked_ends_the_run(made: Make) -> None:
+def test_before_anything_moves_a_node_that_cannot_be_marked_ends_the_run(made):
     marker, nodes = made(a=[], b=[])
     nodes.broken = {"b"}
     with pytest.raises(ClusterReadError, match="nodes is forbidden"):

@@ -55,7 +55,7 @@ class InTurn(World):
         return ABC.index(uid.removeprefix("uid-")) < min(self._begun(), self.most)
 
 
-def test_one_request_moves_all_and_each_is_told() -> None:
+def test_one_request_moves_all_and_each_is_told():
     world, progress = World(), RecordedProgress()
     executor = executor_of(world, stop_of(world.clock), progress=progress)
     done = executor.run(rollout(), lambda left: [(one, None) for one in left])
@@ -67,7 +67,7 @@ def test_one_request_moves_all_and_each_is_told() -> None:
     ]
 
 
-def test_a_rollout_that_takes_longer_than_a_pod_may_is_awaited_pod_by_pod() -> None:
+def test_a_rollout_that_takes_longer_than_a_pod_may_is_awaited_pod_by_pod():
     # 3 pods of 100 s each, where each may take 120 s, and 30 s until it has a node.
     world = InTurn(100.0)
     done = execute(world, rollout())
@@ -92,8 +92,8 @@ def test_a_pod_that_does_not_become_ready_ends_the_wait_and_the_old_ones_are_sai
 @pytest.mark.parametrize(
     "changed", [None, pod("b", node="n9"), opted_out("b"), pod("b", ready=False)]
 )
-def test_nothing_is_asked_for_if_one_is_not_as_planned(changed: object) -> None:
-    world = World(pods={"b": changed})  # type: ignore[dict-item]
+def test_nothing_is_asked_for_if_one_is_not_as_planned(changed):
+    world = World(pods={"b": changed})
     done = execute(world, rollout())
     assert world.restarts == []
     assert Status.RESTARTED not in statuses(done)
@@ -111,15 +111,13 @@ def test_nothing_is_asked_for_if_one_is_not_as_planned(changed: object) -> None:
         ([AnswerKind.LOST, AnswerKind.FAILED], Status.LOST, Status.LOST),
     ],
 )
-def test_the_answer_is_that_of_all(
-    answers: list[AnswerKind], status: Status, others: Status
-) -> None:
+def test_the_answer_is_that_of_all(answers, status, others):
     world = World(answers={"a": answers})
     done = execute(world, rollout())
     assert statuses(done) == [status, others, others]
 
 
-def test_what_a_rollout_has_not_started_yet_is_not_pending() -> None:
+def test_what_a_rollout_has_not_started_yet_is_not_pending():
     moves = rollout()
     placed = Replacement("n", "n", "default", "rs", "n2", False, 1.0)
     assert count_pending(moves, {}) == 3

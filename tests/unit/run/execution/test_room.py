@@ -36,7 +36,7 @@ def making(
     return replace(move(name, wave=wave), makes_way_for=WAITS, unit=WAITS, marks=marks, room=room)
 
 
-def test_the_room_is_marked_until_the_pod_has_its_node() -> None:
+def test_the_room_is_marked_until_the_pod_has_its_node():
     world = World(waiting={WAITS: ("default/big", 20.0)}, holds={"uid-a": 15.0})
     marks = RecordedMarks(world)
     done = execute(world, [making("a")], marks=marks)
@@ -47,7 +47,7 @@ def test_the_room_is_marked_until_the_pod_has_its_node() -> None:
     assert 20.0 <= ended < 21.0
 
 
-def test_a_pod_that_does_not_come_ends_the_run_and_the_room_is_given_up() -> None:
+def test_a_pod_that_does_not_come_ends_the_run_and_the_room_is_given_up():
     world = World(waiting={WAITS: ("default/big", 1e9)}, holds={"uid-a": 15.0})
     marks = RecordedMarks(world)
     done = execute(world, [making("a"), replace(move("later"), wave=2)], marks=marks)
@@ -58,7 +58,7 @@ def test_a_pod_that_does_not_come_ends_the_run_and_the_room_is_given_up() -> Non
     assert 45.0 <= marks.stood[-1][0] < 47.0  # 30 s after the victim was gone
 
 
-def test_what_is_being_made_free_stays_marked_between_waves() -> None:
+def test_what_is_being_made_free_stays_marked_between_waves():
     world = World(waiting={WAITS: ("default/big", 5.0)})
     marks = RecordedMarks(world)
     first = making("a", marks=("n1", "n3"), room=("n1", "n3"))
@@ -67,7 +67,7 @@ def test_what_is_being_made_free_stays_marked_between_waves() -> None:
     assert [nodes for _, nodes in marks.stood] == [("n1", "n3"), ("n1",), ()]
 
 
-def test_where_one_cannot_leave_those_that_are_left_stay() -> None:
+def test_where_one_cannot_leave_those_that_are_left_stay():
     world = World(waiting={WAITS: ("default/big", 1e9)}, answers={"b": [AnswerKind.MISCONFIGURED]})
     other = replace(move("other"), marks=("n5",))
     marks = RecordedMarks(world)
@@ -78,7 +78,7 @@ def test_where_one_cannot_leave_those_that_are_left_stay() -> None:
     assert [nodes for _, nodes in marks.stood] == [("n1",), ("n5",), ()]
 
 
-def test_room_for_no_pod_yet_is_made_all_or_none_and_waited_for_by_none() -> None:
+def test_room_for_no_pod_yet_is_made_all_or_none_and_waited_for_by_none():
     world = World(answers={"b": [AnswerKind.MISCONFIGURED]})
     marks = RecordedMarks(world)
 
@@ -96,7 +96,7 @@ def of_gang(name: str, **more: Any) -> Move:
     return replace(making(name, **more), gang="default: PodGroup train")
 
 
-def test_a_gang_leaves_at_once_while_the_room_is_marked_until_the_pod_has_its_node() -> None:
+def test_a_gang_leaves_at_once_while_the_room_is_marked_until_the_pod_has_its_node():
     world = World(waiting={WAITS: ("default/big", 20.0)}, holds={"uid-b": 15.0})
     marks = RecordedMarks(world)
     done = execute(world, [of_gang("a"), of_gang("b")], marks=marks)
@@ -107,7 +107,7 @@ def test_a_gang_leaves_at_once_while_the_room_is_marked_until_the_pod_has_its_no
     assert 20.0 <= ended < 21.0
 
 
-def test_no_pod_of_a_gang_leaves_for_what_another_move_does_not_make_room_for() -> None:
+def test_no_pod_of_a_gang_leaves_for_what_another_move_does_not_make_room_for():
     world = World(waiting={WAITS: ("default/big", 1e9)}, answers={"b": [AnswerKind.MISCONFIGURED]})
     moves = [making("b"), of_gang("c", wave=2), of_gang("d", wave=2)]
     done = execute(world, moves, marks=RecordedMarks(world))
@@ -116,7 +116,7 @@ def test_no_pod_of_a_gang_leaves_for_what_another_move_does_not_make_room_for() 
     assert world.rehearsals == []
 
 
-def test_a_gang_of_which_one_pod_stays_ends_the_run_and_the_room_is_given_up() -> None:
+def test_a_gang_of_which_one_pod_stays_ends_the_run_and_the_room_is_given_up():
     world = World(
         waiting={WAITS: ("default/big", 1e9)}, answers={"b": [AnswerKind.BLOCKED] * 10_000}
     )
@@ -128,13 +128,13 @@ def test_a_gang_of_which_one_pod_stays_ends_the_run_and_the_room_is_given_up() -
     assert marks.stood[-1][1] == ()
 
 
-def test_one_that_is_gone_already_leaves_its_room() -> None:
+def test_one_that_is_gone_already_leaves_its_room():
     world = World(waiting={WAITS: ("default/big", 5.0)}, answers={"b": [AnswerKind.GONE]})
     done = execute(world, [making("b"), making("c")], marks=RecordedMarks(world))
     assert statuses(done) == [Status.GONE, Status.EVICTED]
 
 
-def test_a_feed_knows_whether_a_pod_waits_still() -> None:
+def test_a_feed_knows_whether_a_pod_waits_still():
     feed = PodFeed(
         controllers={}, known=frozenset(), waiting={"uid-big": "default/big", "uid-x": "default/x"}
     )
@@ -147,7 +147,7 @@ def test_a_feed_knows_whether_a_pod_waits_still() -> None:
     assert feed.still_waits("uid-other") is None
 
 
-def test_a_list_that_lacks_the_pod_says_that_it_is_gone() -> None:
+def test_a_list_that_lacks_the_pod_says_that_it_is_gone():
     feed = PodFeed(controllers={}, known=frozenset(), waiting={"uid-big": "default/big"})
     feed.read_all = lambda: True
     feed.list_again()

@@ -5,9 +5,8 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -88,7 +87,7 @@ class Measured:
 
 
 @pytest.fixture
-def hot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
+def hot(monkeypatch):
     """Four busy pods on one node, and another that has just joined."""
     with EmbeddedCluster(timings=FAST) as cluster:
         cluster.add_node("n-a", "a", cpu="4")
@@ -106,7 +105,7 @@ def hot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
 
 
 @pytest.fixture
-def run(hot: Measured, tmp_path: Path) -> Run:
+def run(hot, tmp_path):
     """Run on the cluster with its memory; return the report."""
 
     def once(signal: str = "usage", mode: str = "enforce", **options: Any) -> dict[str, Any]:

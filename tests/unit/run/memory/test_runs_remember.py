@@ -1,9 +1,8 @@
 """Runs on the embedded cluster that remember: what the next plan makes of it, and what a signal leaves."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +28,13 @@ Run = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
-def drifted() -> Iterator[EmbeddedCluster]:
+def drifted():
     with third_zone_joined("web") as cluster:
         yield cluster
 
 
 @pytest.fixture
-def run(drifted: EmbeddedCluster, tmp_path: Path) -> Run:
+def run(drifted, tmp_path):
     """Run on the cluster with its memory; return the exit code and the report."""
     return partial(Runner(drifted, tmp_path), memory=MEMORY)
 
