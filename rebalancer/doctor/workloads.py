@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.kube.client import Client
-from rebalancer.kube.lists import PAGE, Listing, read_pages, restarting
+from rebalancer.kube.lists import list_whole, restarting
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
 from rebalancer.wire.lists import JsonDecoder, decode_raw
@@ -96,12 +96,11 @@ _decoder = JsonDecoder(RolledWorkload)
 
 
 def decode_workloads(
-    objects: Iterable[tuple[str, bytes | Raw | o.Workload]], *, probes_known: bool = True
+    objects: Iterable[tuple[str, bytes | Raw]], *, probes_known: bool = True
 ) -> list[RolledWorkload]:
     """Return the workloads of a snapshot file or of a list, by reference.
 
-    ``objects``: kind and object; one that is decoded already has no probes and hooks.
-    ``probes_known``: whether the others have theirs.
+    ``objects``: kind and object. ``probes_known``: whether they have their probes and hooks.
 
     Raises:
         msgspec.DecodeError: an object is not a workload.
@@ -110,10 +109,7 @@ def decode_workloads(
     return sorted(workloads, key=lambda one: one.ref)
 
 
-def _decode(kind: str, one: bytes | Raw | o.Workload, probes_known: bool) -> RolledWorkload:
-    if isinstance(one, o.Workload):
-        decoded = msgspec.convert(msgspec.to_builtins(one), RolledWorkload)
-        return msgspec.structs.replace(decoded, kind=kind, probes_known=False)
+def _decode(kind: str, one: bytes | Raw, probes_known: bool) -> RolledWorkload:
     try:
         decoded = _decoder.decode_manifest(one)
         return msgspec.structs.replace(decoded, kind=kind, probes_known=probes_known)
@@ -134,14 +130,12 @@ def read_workloads(client: Client) -> list[RolledWorkload]:
         return decode_workloads(
             (kind, one)
             for kind, resource in RESOURCES.items()
-            for page in read_pages(
+            for one in list_whole(
                 client,
-                Listing(resource),
+                resource,
                 lambda response: decode_raw(response.body),
-                page_size=PAGE,
                 may_restart=may_restart,
             )
-            for one in page
         )
 
     return restarting(attempt)

@@ -18,6 +18,7 @@ from rebalancer.kube.deletion_costs import CHANGE_POD
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.eviction_requests import REQUEST_RULES
 from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.lists import list_whole
 from rebalancer.kube.node_pods import READ_DAEMON_SET
 from rebalancer.kube.nodes import CHANGE_CONDITIONS, CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
@@ -251,20 +252,6 @@ def _is_allowed(client: Client, rule: AccessRule) -> bool:
 
 
 _SYSTEM = "kube-system"
-_RULE = AccessRule.of("list", NAMESPACES)
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str
-    uid: str
-
-
-class _Namespace(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-class _Namespaces(msgspec.Struct, frozen=True):
-    items: list[_Namespace] | None
 
 
 def read_cluster_uid(client: Client) -> str:
@@ -276,12 +263,7 @@ def read_cluster_uid(client: Client) -> str:
         ForbiddenError: RBAC denied it; names the rule.
         ClusterReadError: it could not be read.
     """
-    query = {"fieldSelector": f"metadata.name={_SYSTEM}"}
-    response = client.expect(client.get(NAMESPACES.path(), query=query), _RULE)
-    try:
-        found = msgspec.json.decode(response.body, type=_Namespaces).items or ()
-    except msgspec.MsgspecError as error:
-        raise ClusterReadError(f"the namespace {_SYSTEM} cannot be read: {error}") from None
+    found = list_whole(client, NAMESPACES, selector=f"metadata.name={_SYSTEM}")
     uid = next((one.metadata.uid for one in found if one.metadata.name == _SYSTEM), "")
     if not uid:
         raise ClusterReadError(f"the cluster has no namespace {_SYSTEM}")

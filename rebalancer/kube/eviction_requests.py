@@ -11,7 +11,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, explain_refusal
 from rebalancer.kube.failures import NotServedError, TransportError
-from rebalancer.kube.lists import PAGE, Listing, read_pages
+from rebalancer.kube.lists import list_whole
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.requests import REQUESTER, EvictionRequest, request_name
@@ -87,21 +87,14 @@ def list_requests(
     Raises:
         ClusterReadError: they could not be read, or may not be.
     """
-    pages = read_pages(
-        client,
-        Listing(EVICTION_REQUESTS),
-        _decode_page,
-        page_size=PAGE,
-        selector=f"metadata.name={name}" if name else "",
-        namespace=namespace,
-        may_restart=False,
-    )
+    selector = f"metadata.name={name}" if name else ""
     try:
-        return [
-            _fold(one, one.spec.target.pod) for page in pages for one in page if one.spec.target.pod
-        ]
+        found = list_whole(
+            client, EVICTION_REQUESTS, _decode_page, selector=selector, namespace=namespace
+        )
     except NotServedError:
         return None
+    return [_fold(one, one.spec.target.pod) for one in found if one.spec.target.pod]
 
 
 def _decode_page(response: Response) -> tuple[tuple[_Request, ...], ListMeta]:

@@ -127,6 +127,33 @@ def read_pages(
         query["continue"] = meta.continue_
 
 
+def list_whole(
+    client: Client,
+    resource: Resource,
+    decode: Decode[Iterable[Any]] | None = None,
+    *,
+    page_size: int = 500,
+    selector: str = "",
+    namespace: str = "",
+    may_restart: bool = False,
+) -> list[Any]:
+    """Return the objects of all pages of a short list; errors as :func:`read_pages`. ``decode``: else as its kind is declared."""
+
+    def as_declared(response: Response) -> tuple[Iterable[Any], ListMeta]:
+        return lists.decode_objects(resource.kind, response.body)
+
+    pages = read_pages(
+        client,
+        Listing(resource),
+        decode or as_declared,
+        page_size=page_size,
+        selector=selector,
+        namespace=namespace,
+        may_restart=may_restart,
+    )
+    return [one for page in pages for one in page]
+
+
 def restarting(
     read: Callable[[bool], T],
 ) -> T:

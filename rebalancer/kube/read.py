@@ -21,9 +21,9 @@ from rebalancer.kube.lists import (
     STREAMS_SINCE,
     Listing,
     ListOptions,
+    list_whole,
     read_late,
     read_objects,
-    read_pages,
     read_pods,
     restarting,
     scale_out_selector,
@@ -42,7 +42,6 @@ from rebalancer.wire.kinds import (
     METRICS,
     PODS,
 )
-from rebalancer.wire.lists import decode_objects
 from rebalancer.wire.objects import ObjectMeta, PodEvent
 from rebalancer.wire.pods import PodRecord
 
@@ -292,27 +291,18 @@ def read_scale_outs(client: Client, snapshot: Snapshot) -> Mapping[str, str]:
         event
         for namespace in namespaces
         for reason in SCALE_OUT_REASONS
-        for page in restarting(partial(_list_events, client, namespace, reason))
-        for event in page
+        for event in restarting(partial(_list_events, client, namespace, reason))
     )
     uids = {pods.uid[pod] for pod in waiting.tolist()}
     reasons = fold_scale_outs(events)
     return {uid: reasons[uid] for uid in sorted(uids & reasons.keys())}
 
 
-def _list_events(
-    client: Client, namespace: str, reason: str, may_restart: bool
-) -> list[tuple[PodEvent, ...]]:
-    pages = read_pages(
-        client,
-        Listing(EVENTS),
-        lambda response: decode_objects(EVENTS.kind, response.body),
-        page_size=PAGE,
-        selector=scale_out_selector(reason),
-        namespace=namespace,
-        may_restart=may_restart,
+def _list_events(client: Client, namespace: str, reason: str, may_restart: bool) -> list[PodEvent]:
+    selector = scale_out_selector(reason)
+    return list_whole(
+        client, EVENTS, selector=selector, namespace=namespace, may_restart=may_restart
     )
-    return list(pages)
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:

@@ -17,7 +17,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import list_pod_groups
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, NotServedError
-from rebalancer.kube.lists import PAGE, Listing, read_pages
+from rebalancer.kube.lists import list_whole
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.policy.namespace import CONFIG_MAP, KEY, MAX_TEXT
@@ -54,17 +54,9 @@ def list_attachments(client: Client, node: str) -> list[str]:
         ForbiddenError: we may not list them.
         ClusterReadError: they could not be listed.
     """
-    pages = read_pages(
-        client,
-        Listing(VOLUME_ATTACHMENTS),
-        lambda response: _decode_attachment(response.body),
-        page_size=PAGE,
-        may_restart=False,
-    )
     return sorted(
         one.spec.source.persistent_volume_name or one.metadata.name
-        for page in pages
-        for one in page
+        for one in list_whole(client, VOLUME_ATTACHMENTS, _decode_attachments)
         if one.spec.node_name == node
     )
 
@@ -96,8 +88,8 @@ class _Page(msgspec.Struct):
 _pages = JsonDecoder(_Page)
 
 
-def _decode_attachment(body: bytes) -> tuple[tuple[_Attachment, ...], ListMeta]:
-    page = _pages.decode(body)
+def _decode_attachments(response: Response) -> tuple[tuple[_Attachment, ...], ListMeta]:
+    page = _pages.decode(response.body)
     return page.items or (), page.metadata
 
 
@@ -226,7 +218,7 @@ def read_node_claims(
     if POOL not in snapshot.nodes.labels.keys:
         return None, ()
     try:
-        claims, pools = (_list_whole(client, resource) for resource in KARPENTER)
+        claims, pools = (list_whole(client, resource) for resource in KARPENTER)
     except NotServedError:
         return None, ()
     except ClusterReadError as error:
@@ -238,17 +230,6 @@ def read_node_claims(
 def find_karpenter(client: Client) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
     """Return the kinds of Karpenter's as :func:`_find` does."""
     return _find(client, KARPENTER, lambda _: _NO_CLAIMS, together=True)
-
-
-def _list_whole(client: Client, resource: Resource) -> list[Any]:
-    pages = read_pages(
-        client,
-        Listing(resource),
-        lambda response: decode_objects(resource.kind, response.body),
-        page_size=PAGE,
-        may_restart=False,
-    )
-    return [one for page in pages for one in page]
 
 
 DEVICE_RULES = tuple(AccessRule.of("list", one) for one in OF_DEVICES)
@@ -300,7 +281,7 @@ def _list_served(client: Client, resource: Resource) -> list[Any] | None:
         ClusterReadError: they could not be read, or may not be.
     """
     try:
-        return _list_whole(client, resource)
+        return list_whole(client, resource)
     except NotServedError:
         return None
     except ForbiddenError as error:
@@ -353,16 +334,15 @@ def list_namespace_policies(client: Client, namespace: str = "") -> list[ListedP
     Raises:
         ClusterReadError: they could not be read, or may not be.
     """
-    pages = read_pages(
+    found = list_whole(
         client,
-        Listing(CONFIG_MAPS),
+        CONFIG_MAPS,
         _decode_policies,
         page_size=_POLICIES_AT_ONCE,
         selector=f"metadata.name={CONFIG_MAP}",
         namespace=namespace,
-        may_restart=False,
     )
-    return sorted((one for page in pages for one in page), key=lambda one: one.metadata.namespace)
+    return sorted(found, key=lambda one: one.metadata.namespace)
 
 
 _VERSIONS = ("v1beta1", "v1alpha1")

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from rebalancer.kube.client import Client
-from rebalancer.kube.lists import PAGE, Listing, read_pages
+from rebalancer.kube.lists import list_whole
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
 from rebalancer.wire import marks
 from rebalancer.wire.kinds import NODES
-from rebalancer.wire.lists import JsonDecoder
 from rebalancer.wire.marks import EFFECT, Mark, ScaleInRecord, is_mark, parse_mark, scale_in_of
-from rebalancer.wire.objects import ListMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +83,7 @@ def list_marks(client: Client) -> Iterator[NodeMark]:
     Raises:
         ClusterReadError: the nodes could not be listed.
     """
-    pages = read_pages(
-        client,
-        Listing(NODES),
-        lambda response: _decode(response.body),
-        page_size=PAGE,
-        may_restart=False,
-    )
-    for node in (node for page in pages for node in page):
+    for node in list_whole(client, NODES):
         for taint in node.spec.taints or ():
             if is_mark(taint.key, taint.effect):
                 yield NodeMark(node.metadata.name, taint.value)
@@ -110,36 +99,3 @@ def _is_mark(taint: TaintJson) -> bool:
 
 def _value(taint: TaintJson) -> str:
     return str(taint.get("value") or "")
-
-
-class _Taint(msgspec.Struct):
-    key: str
-    effect: str
-    value: str = ""
-
-
-class _Spec(msgspec.Struct):
-    taints: tuple[_Taint, ...] | None = None
-
-
-class _Meta(msgspec.Struct):
-    name: str
-    annotations: dict[str, str] | None = None
-
-
-class _Node(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-class _Page(msgspec.Struct):
-    items: tuple[_Node, ...]
-    metadata: ListMeta = ListMeta()
-
-
-_pages = JsonDecoder(_Page)
-
-
-def _decode(body: bytes) -> tuple[tuple[_Node, ...], ListMeta]:
-    page = _pages.decode(body)
-    return page.items, page.metadata
