@@ -455,7 +455,8 @@ class Settled:
         """Return the snapshot of these objects."""
         finished = None
         if len(self.finished.cls):
-            ended = Settled(self.finished, self._without_metrics(), PodUse(), kept=self.kept)
+            objects = {kind: of for kind, of in self.objects.items() if kind != "NodeMetrics"}
+            ended = Settled(self.finished, objects, PodUse(), kept=self.kept)
             finished = ended.snapshot(captured_at=captured_at, version=version, missing=missing)
         kept, workloads = self.kept, list(self._workloads())
         of_pods = kept.of(_of_pods, kept, self.pods, *workloads)
@@ -545,9 +546,6 @@ class Settled:
             # A cached property, which has been worked out already.
             made.__dict__["class_index"] = index
         return made
-
-    def _without_metrics(self) -> Mapping[str, tuple[Any, ...]]:
-        return {kind: of for kind, of in self.objects.items() if kind != "NodeMetrics"}
 
     def _all(self, kind: str) -> tuple[Any, ...]:
         return self.objects.get(kind, ())

@@ -66,7 +66,8 @@ _ACTIONS = {
 def job_state(job: o.Workload) -> JobState:
     """Return the state of a Job."""
     spec, failed, runs = job.spec, job.status.failed, _count_running(job)
-    action = _of_eviction(spec.pod_failure_policy)
+    # The worst of what the exit code of an evicted pod may lead to.
+    action = max(_of_exit(spec.pod_failure_policy, code) for code in _EXIT_CODES)
     if action is _Action.IGNORE:
         return JobState(runs, failed)
     if action is not _Action.COUNT:
@@ -83,11 +84,6 @@ def _count_running(job: o.Workload) -> int:
     if spec.completions is None:
         return 0 if job.status.succeeded else most
     return max(0, min(most, spec.completions - job.status.succeeded))
-
-
-def _of_eviction(policy: Any) -> _Action:
-    """Return what a podFailurePolicy does with an evicted pod: the worst of what its exit code may lead to."""
-    return max(_of_exit(policy, code) for code in _EXIT_CODES)
 
 
 def _of_exit(policy: Any, code: int) -> _Action:

@@ -112,7 +112,7 @@ def with_restarts(
         if of_class.owner not in closed and not (single and (singles or of_class.restarts)):
             continue
         never = _why_never(snapshot, of_class, owner) if single else never_of[of_class.owner]
-        why = never or _why_not_now(owner)
+        why = never or (f"{owner.ref}: {owner.unsettled}" if owner.unsettled else "")
         late = "" if why or not single or too_late is None else too_late.get(index, "")
         if why or late or of_class.restarts:
             classes[index] = replace(
@@ -170,11 +170,6 @@ def _why_never(snapshot: Snapshot, of_class: PodClass, owner: Owner) -> str:
     if not why and HASH not in of_class.labels:
         why = f"its pods have no label {HASH}"
     return f"{owner.ref}: {why}" if why else next(_volumes_of_one(snapshot, of_class), "")
-
-
-def _why_not_now(owner: Owner) -> str:
-    """Return the change that the Deployment is still making; empty if it has settled."""
-    return f"{owner.ref}: {owner.unsettled}" if owner.unsettled else ""
 
 
 def _volumes_of_one(snapshot: Snapshot, of_class: PodClass) -> Iterator[str]:

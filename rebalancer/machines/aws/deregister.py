@@ -74,7 +74,10 @@ class Deregister:
         self, context: StepContext, leaving: _Leaving, groups: Mapping[str, str]
     ) -> StepOutcome | None:
         """Deregister from all target groups; return None, or the outcome if some remain. Late answers are retried."""
-        left = sorted(groups, key=lambda end: context.instance not in self._members_of(groups[end]))
+        left = sorted(
+            groups,
+            key=lambda end: context.instance not in self._members.get(groups[end], frozenset()),
+        )
         refusals: list[str] = []
         while left:
             again: list[str] = []
@@ -96,9 +99,6 @@ class Deregister:
                     f"{count(len(left), 'target group')} could not be read or changed"
                 )
         return fail_step("; ".join(refusals)) if refusals else None
-
-    def _members_of(self, arn: str) -> frozenset[str]:
-        return self._members.get(arn, frozenset())
 
     def _await_drained(
         self, context: StepContext, balancers: Any, leaving: _Leaving

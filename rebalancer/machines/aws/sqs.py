@@ -409,7 +409,10 @@ class SqsReceiver:
         of_nodes = [
             (event, one) for event in said.events if (one := self._of_node(event)) is not None
         ]
-        interruptions = [one for event, one in of_nodes if self._is_wanted(event)]
+        now, ignored = self._around.unix(), self._params.ignore_kinds
+        interruptions = [
+            one for event, one in of_nodes if event.kind not in ignored and now < event.over
+        ]
         ours = {one.id for one in interruptions}
         # What says nothing to anyone: old messages of our nodes, and kinds that the policy ignores.
         useless = not ours and 0 < len(of_nodes) == len(said.events)
@@ -462,9 +465,6 @@ class SqsReceiver:
         regions = (region_of_node(provider_id) or event.region, "")
         accounts = (*(self._accounts or (event.account,)), "")
         return event.region in regions and event.account in accounts
-
-    def _is_wanted(self, event: Event) -> bool:
-        return event.kind not in self._params.ignore_kinds and self._around.unix() < event.over
 
     def _complain(self, name: str, why: str) -> None:
         """Report a message that cannot be parsed, once; it stays in the queue."""

@@ -296,9 +296,8 @@ def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
     sizes: dict[str, Sizes] = {}
     for group in groups.groups:
         nodes = groups.nodes_of(group)
-        sizes[group.name] = _count_nodes(
-            snapshot, nodes, _count_unregistered(group, len(nodes)), groups.starting
-        )
+        missing = 0 if group.desired is None else max(0, group.desired - len(nodes))
+        sizes[group.name] = _count_nodes(snapshot, nodes, missing, groups.starting)
     return sizes
 
 
@@ -329,7 +328,3 @@ def _count_nodes(
         being_deleted=being_deleted,
         unregistered=unregistered,
     )
-
-
-def _count_unregistered(group: NodeGroup, registered: int) -> int:
-    return 0 if group.desired is None else max(0, group.desired - registered)

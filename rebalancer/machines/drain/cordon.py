@@ -259,7 +259,9 @@ class NodeChoice:
         return [
             name
             for node, name in enumerate(snapshot.nodes.names)
-            if self._match_names(name) and labelled[node] and self._match_outdated(snapshot, node)
+            if (not self.names or name in self.names)
+            and labelled[node]
+            and self._match_outdated(snapshot, node)
         ]
 
     def expect(self, snapshot: Snapshot) -> Snapshot:
@@ -278,9 +280,6 @@ class NodeChoice:
             return False
         below = self.kubelet_below
         return below is None or _is_below(node.name, node.kubelet, below)
-
-    def _match_names(self, name: str) -> bool:
-        return not self.names or name in self.names
 
     def _match_labels(self, snapshot: Snapshot) -> Bools:
         """Return which nodes (N,) match the label selector."""

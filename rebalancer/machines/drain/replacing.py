@@ -306,15 +306,13 @@ class NodeReplacement:
         def may(node: NodeView, before: Stage | None) -> bool:
             return before in after and (phase not in acts or self.is_old(node))
 
-        entered = self.write(name, self._stage_at(name, phase), may)
+        now = self._command.environment.clock.unix()
+        stage = Stage(phase, self._by, now, self.nodes().get(name, ""))
+        entered = self.write(name, stage, may)
         if entered:
             self._command.conditions.show(self._client, name)
             self._command.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
         return entered
-
-    def _stage_at(self, name: str, phase: ReplacePhase) -> Stage:
-        now = self._command.environment.clock.unix()
-        return Stage(phase, self._by, now, self.nodes().get(name, ""))
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
         """Write a stage; return whether it stands on the node now."""

@@ -438,7 +438,9 @@ class PipelineRun:
             return PipelineOutcome(Result.CANCELLED, {})  # it was cancelled before the first step
         outcomes = self.outcomes()
         for planned in reversed(self.pipeline.steps):
-            undoes = self._has_begun(planned) and isinstance(planned.step, Undoing)
+            # Data stored off the node decide, where the step has any.
+            begun = planned.params.keeps or planned.name in self.record.state.steps
+            undoes = begun and isinstance(planned.step, Undoing)
             undone = partial(self._undone, planned)
             if undoes and not (yield from self._again_and_again(undone)):
                 return None
@@ -453,10 +455,6 @@ class PipelineRun:
         why = "has not gone in time, or is back" if self.withdraws else "stays"
         self._announce(f"The machine {why}: what was done was undone")
         return PipelineOutcome(Result.WITHDRAWN if self.withdraws else Result.CANCELLED, outcomes)
-
-    def _has_begun(self, planned: PlannedStep) -> bool:
-        """Return whether a step may have to be undone. Data stored off the node decide, where the step has any."""
-        return planned.params.keeps or planned.name in self.record.state.steps
 
     def _forget(self, client: Client) -> None:
         self.pipeline.kept.forget(client, self.instance)
