@@ -12,7 +12,8 @@ PATH = "/api/v1/namespaces"
 
 
 def listed(*namespaces):
-    return {"items": [{"metadata": {"name": name, "uid": uid}} for name, uid in namespaces]}
+    items = [{"metadata": {"name": name, "uid": uid}} for name, uid in namespaces]
+    return {"metadata": {"resourceVersion": "7"}, "items": items}
 
 
 def test_the_uid_of_the_system_namespace_is_read():
@@ -25,8 +26,8 @@ def test_the_uid_of_the_system_namespace_is_read():
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        ({}, "cannot be read"),
-        ({"items": None}, "no namespace kube-system"),
+        ({}, "the list of namespaces"),
+        ({**listed(), "items": None}, "no namespace kube-system"),
         (listed(), "no namespace kube-system"),
         (listed(("default", "u1")), "no namespace kube-system"),
         (listed(("kube-system", "")), "no namespace kube-system"),
