@@ -160,7 +160,6 @@ def test_it_is_ready_when_it_leads_or_stands_by():
 def test_the_report_is_shown_only_where_that_is_switched_on():
     health = Health(HandClock(1000.0), deadline=120)
     assert set(health.paths()) == {"/healthz", "/readyz", "/metrics"}
-    assert health.folders() == {}
 
 
 def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
