@@ -90,7 +90,7 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     """Say what to change in workloads, with patches for it.
 
     For evictions that are not needed, or that are safe. Looks at Deployments and StatefulSets: rules that spread pods and are missing or only preferred, PodDisruptionBudgets that are missing
-    or allow nothing, readiness probes and preStop hooks, rollouts without room.
+    or allow nothing, readiness probes and preStop hooks, rollouts without room; where the policy reads usage, also requests far from use.
     Each with its reason and a strategic merge patch. Nothing is changed: `kubectl patch` or Kustomize apply what you like.
     """
     options = RunOptions.of(dry_run=True, **flags)

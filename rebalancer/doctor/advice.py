@@ -21,7 +21,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.topology import HOSTNAME, ZONE
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import matches_labels
-from rebalancer.snapshot.model import DisruptionBudget, Snapshot
+from rebalancer.snapshot.model import MEASURED, DisruptionBudget, Snapshot
 from rebalancer.snapshot.state import NodeLoads
 from rebalancer.snapshot.zones import may_use_zone, zones_without_nodes
 from rebalancer.wire import objects as o
@@ -33,8 +33,15 @@ _SLEEP_SINCE = (1, 30)
 _SLEEP = 5
 """Seconds that endpoints and load balancers get to learn that a pod goes."""
 _LEAST_GRACE = 10
+_FAR = 4
+"""A request is far from use from this factor on."""
+_SPARE = 2
+"""What is asked for beside what was used, as a factor."""
+_LEAST = {"cpu": 100, "memory": 128 << 20}
+"""Smaller differences do not count: millicores, bytes."""
 _PODS_OF_SHARE = 4
 """The smallest number of pods whose quarter is at least one."""
+_STEP = {"cpu": 10, "memory": 16 << 20}
 
 
 class Topic(enum.StrEnum):
@@ -49,6 +56,7 @@ class Topic(enum.StrEnum):
     PRE_STOP = "preStop"
     SURGE = "surge"
     UNAVAILABLE = "unavailable"
+    REQUESTS = "requests"
 
 
 Patch = Mapping[str, Any]
@@ -105,6 +113,7 @@ class Adviser:
             *self._budget(workload, classes),
             *self._serving(workload),
             *self._rollout(workload, classes),
+            *self._requests(workload, classes),
         )
 
     def _classes(self, workload: RolledWorkload) -> Int32s:
@@ -412,6 +421,44 @@ class Adviser:
             patch["terminationGracePeriodSeconds"] = _LEAST_GRACE
         return Advice(Topic.PRE_STOP, why, _in_pod(patch))
 
+    # -- requests ------------------------------------------------------------------------------------
+
+    def _requests(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
+        """Yield advice on requests far from what was measured; only of pods of one container, whose use is known."""
+        usage, containers = self._snapshot.usage, workload.pod.containers
+        if usage is None or len(containers) != 1 or workload.pod.init_containers:
+            return
+        limits = (containers[0].resources or o.ResourceRequirements()).limits or {}
+        texts, better = [], {}
+        replaced_by, pods = self._replacements(classes), self._snapshot.pods
+        # Each class by its pods: those of a StatefulSet are classes by themselves.
+        weights = np.bincount(pods.cls[pods.living], minlength=len(self._snapshot.classes))[classes]
+        if not weights.any():
+            return
+        for place, resource in enumerate(MEASURED):
+            row = self._snapshot.resources.index(resource)
+            asked = int(self._snapshot.requests[row, replaced_by].max())
+            used = int(np.average(usage.classes[place, classes], weights=weights))
+            if not usage.measured[place] or not asked or resource in limits:
+                continue
+            far = asked > _FAR * max(used, 1) or used > _SPARE * asked
+            if far and abs(asked - used) >= _LEAST[resource]:
+                wanted = math.ceil(max(_SPARE * used, 1) / _STEP[resource]) * _STEP[resource]
+                better[resource] = _quantity(resource, wanted)
+                texts.append(
+                    f"{resource} {_quantity(resource, asked)}, used {_quantity(resource, used)}"
+                )
+        if not better:
+            return
+        why = f"a pod asks for far more or less than it uses: {'; '.join(texts)} (measured once: look at more)"
+        owner = int(self._owner_of[classes[0]])
+        if any(one.owner == owner for one in self._snapshot.autoscalers or ()):
+            left = "its HorizontalPodAutoscaler may aim at a share of the request: change both"
+            yield Advice(Topic.REQUESTS, why, left=left)
+            return
+        container = {"name": containers[0].name, "resources": {"requests": better}}
+        yield Advice(Topic.REQUESTS, why, _in_pod({"containers": [container]}))
+
     # -- rollouts ------------------------------------------------------------------------------------
 
     def _rollout(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
@@ -546,3 +593,7 @@ def _head(api_version: str, kind: str, namespace: str, name: str) -> dict[str, A
         "kind": kind,
         "metadata": {"name": name, "namespace": namespace},
     }
+
+
+def _quantity(resource: str, amount: int) -> str:
+    return f"{amount}m" if resource == "cpu" else f"{math.ceil(amount / (1 << 20))}Mi"

@@ -24,8 +24,10 @@ from rebalancer.testing.snapshots import (
     apart,
     disruption_budget,
     node,
+    number_pods,
     snapshot_of,
     spread,
+    with_usage,
     workload,
 )
 from rebalancer.wire import objects as o
@@ -78,9 +80,11 @@ def web(nodes=EVEN, spec=HARD, *, container=None, strategy=None, **more):
     return objects
 
 
-def advised(objects, *, version=(1, 36), nodes=NODES):
+def advised(objects, *, usage=None, version=(1, 36), nodes=NODES):
     """Return the advice on the only workload of the objects."""
     snapshot = snapshot_of([*nodes, *objects], version=version)
+    if usage is not None:
+        snapshot = with_usage(snapshot, {"web": usage})
     adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
     kept = [(one["kind"], json.dumps(one).encode()) for one in objects if one["kind"] in RESOURCES]
     (mine,) = decode_workloads(kept)
@@ -267,6 +271,29 @@ def test_a_hook_gets_time_and_an_old_server_a_word():
     (old,) = advised([*hooked, BUDGET, SERVICE], version=(1, 29)).advice
     assert old.patch is None
     assert "has no `sleep`" in old.left
+
+
+def test_requests_are_judged_where_use_was_measured():
+    assert advised([*web(cpu="2", memory="1Gi"), BUDGET]).advice == ()
+    of = advised([*web(cpu="2", memory="1Gi"), BUDGET], usage=(100, 900 << 20))
+    assert pod_patch(of) == {
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]
+    }
+    more = advised([*web(cpu="100m", memory="128Mi"), BUDGET], usage=(900, 100 << 20))
+    assert pod_patch(more)["containers"][0]["resources"] == {"requests": {"cpu": "1800m"}}
+    assert advised([*web(cpu="200m", memory="128Mi"), BUDGET], usage=(110, 128 << 20)).advice == ()
+
+
+def test_requests_that_an_autoscaler_may_count_in_are_for_a_person():
+    scaler = {
+        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "autoscaling/v2",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+    }
+    of = advised([*web(cpu="2", memory="1Gi"), BUDGET, scaler], usage=(100, 900 << 20))
+    assert of.patch is None
+    assert "a share of the request" in of.advice[0].left
 
 
 @pytest.mark.parametrize(
@@ -490,6 +517,19 @@ def test_patches_have_no_anchors(tmp_path):
     texts = [path.read_text() for path in (tmp_path / "advice").iterdir()]
     assert any("topologySpreadConstraints" in text for text in texts)
     assert not any("&id" in text or "*id" in text for text in texts)
+
+
+@pytest.mark.parametrize("used", [(1900, 20), (20, 1900)])
+def test_requests_are_compared_with_the_use_of_all_pods(used):
+    objects = number_pods(workload("web", ["a0", "b0"], kind="StatefulSet", cpu="2", spec=HARD))
+    snapshot = with_usage(snapshot_of([*NODES, *objects]))
+    assert snapshot.usage is not None
+    classes = snapshot.usage.classes.copy()
+    classes[0, snapshot.pods.cls] = used
+    snapshot = replace(snapshot, usage=replace(snapshot.usage, classes=classes))
+    adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
+    (mine,) = decode_workloads([("StatefulSet", json.dumps(objects[0]).encode())])
+    assert Topic.REQUESTS not in {one.topic for one in adviser.judge(mine)}
 
 
 def volume_in(zone):
