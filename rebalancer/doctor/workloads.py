@@ -96,11 +96,12 @@ _decoder = JsonDecoder(RolledWorkload)
 
 
 def decode_workloads(
-    objects: Iterable[tuple[str, bytes | Raw]], *, probes_known: bool = True
+    objects: Iterable[tuple[str, bytes | Raw | o.Workload]], *, probes_known: bool = True
 ) -> list[RolledWorkload]:
     """Return the workloads of a snapshot file or of a list, by reference.
 
-    ``objects``: kind and object. ``probes_known``: whether they have their probes and hooks.
+    ``objects``: kind and object; one that is decoded already has no probes and hooks.
+    ``probes_known``: whether the others have theirs.
 
     Raises:
         msgspec.DecodeError: an object is not a workload.
@@ -109,7 +110,10 @@ def decode_workloads(
     return sorted(workloads, key=lambda one: one.ref)
 
 
-def _decode(kind: str, one: bytes | Raw, probes_known: bool) -> RolledWorkload:
+def _decode(kind: str, one: bytes | Raw | o.Workload, probes_known: bool) -> RolledWorkload:
+    if isinstance(one, o.Workload):
+        decoded = msgspec.convert(msgspec.to_builtins(one), RolledWorkload)
+        return msgspec.structs.replace(decoded, kind=kind, probes_known=False)
     try:
         decoded = _decoder.decode_manifest(one)
         return msgspec.structs.replace(decoded, kind=kind, probes_known=probes_known)

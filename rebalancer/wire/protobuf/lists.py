@@ -60,19 +60,6 @@ def _image(item: bytes) -> o.ContainerImage:
     return to_struct(message("ContainerImage").FromString(item), o.ContainerImage)
 
 
-@lru_cache(4096)
-def _status(item: bytes) -> o.WorkloadStatus:
-    """Decode a workload status; cached, since most settled workloads have one of a few numbers of replicas."""
-    return to_struct(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
-
-
-def _drop_undeclared(of: Any) -> bytes:
-    """Return the bytes of a message without undeclared fields (a status has times in its conditions)."""
-    of.DiscardUnknownFields()
-    written: bytes = of.SerializePartialToString()
-    return written
-
-
 def _node(node: Any) -> o.Node:
     status = node.status
     images = tuple(map(_image, status.images)) or None
@@ -83,20 +70,7 @@ def _node(node: Any) -> o.Node:
     )
 
 
-def _replica_set(item: Any) -> o.Workload:
-    spec = item.spec
-    return o.Workload(
-        metadata=_meta(item.metadata),
-        spec=o.WorkloadSpec(
-            replicas=spec.replicas if spec.HasField("replicas") else None,
-            selector=plain(spec.selector) if spec.HasField("selector") else None,
-            template=_template(spec.template),
-        ),
-        status=_status(_drop_undeclared(item.status)),
-    )
-
-
-def _deployment(item: Any) -> o.Workload:
+def _workload(item: Any) -> o.Workload:
     template = _template(item.spec.template) if item.spec.HasField("template") else None
     item.spec.ClearField("template")
     meta = _meta(item.metadata)
@@ -124,8 +98,8 @@ def _template(template: Any) -> o.PodTemplate:
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "Node": _node,
-    "ReplicaSet": _replica_set,
-    "Deployment": _deployment,
+    "ReplicaSet": _workload,
+    "Deployment": _workload,
 }
 
 KINDS = frozenset(_CONVERSIONS)

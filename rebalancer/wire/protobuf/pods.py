@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
+
+import msgspec
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import (
@@ -26,12 +28,12 @@ from rebalancer.wire.protobuf.schema import (
     as_broken_list,
     message,
     plain,
+    plain_volume,
     share_text,
     text,
     to_struct,
 )
 
-_Disk = TypeVar("_Disk", bound=o.Disk)
 _MEMO = 4096
 """Tolerations and requests repeat from workload to workload; affinity and spread mostly do not."""
 
@@ -115,45 +117,23 @@ def _count_resized(has: Any, of: Any, *, infeasible: bool) -> None:
         has.resources = made.SerializePartialToString(deterministic=True)
 
 
-def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
-    """Return a PodSpec with these volumes as the same struct that JSON yields.
+_EMPTY_IF_UNSET = ("priorityClassName", "schedulerName", "restartPolicy")
+"""Fields that the server also sends empty, where JSON leaves them out."""
+
+
+def scheduling_spec(spec: Any, volumes: Sequence[Any]) -> o.SchedulingSpec:
+    """Return a PodSpec with these volumes as the same struct that JSON yields; its own are cleared.
 
     Raises:
         google.protobuf.message.DecodeError: a part of the spec is damaged.
     """
-    return o.SchedulingSpec(
-        node_selector=strings(spec.nodeSelector) or None,
-        affinity=_affinity(spec.affinity) if spec.HasField("affinity") else None,
-        tolerations=tuple(map(_toleration, spec.tolerations)) or None,
-        topology_spread_constraints=tuple(map(_spread, spec.topologySpreadConstraints)) or None,
-        containers=tuple(map(_container_of_spec, spec.containers)),
-        init_containers=tuple(map(_container_of_spec, spec.initContainers)),
-        overhead=_quantities(spec.overhead) or None,
-        resources=_resources(spec.resources) if spec.HasField("resources") else None,
-        priority=spec.priority if spec.HasField("priority") else None,
-        priority_class_name=text(spec.priorityClassName) or None,
-        scheduler_name=share_text(spec.schedulerName) or o.DEFAULT_SCHEDULER,
-        host_network=spec.hostNetwork,
-        host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
-        scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
-        resource_claims=tuple(map(_resource_claim, spec.resourceClaims)) or None,
-        scheduling_group=to_struct(spec.schedulingGroup, o.SchedulingGroup)
-        if spec.HasField("schedulingGroup")
-        else None,
-        workload_ref=to_struct(spec.workloadRef, o.WorkloadReference)
-        if spec.HasField("workloadRef")
-        else None,
-        volumes=tuple(_volume(volume) for volume in volumes if _volume_key(volume) is not None),
-        termination_grace_period_seconds=spec.terminationGracePeriodSeconds
-        if spec.HasField("terminationGracePeriodSeconds")
-        else None,
-        restart_policy=share_text(spec.restartPolicy) or "Always",
-        os=to_struct(spec.os, o.PodOS) if spec.HasField("os") else None,
-        eviction_responders=tuple(
-            to_struct(one, o.EvictionResponder) for one in spec.evictionResponders
-        )
-        or None,
-    )
+    ours = [plain_volume(volume) for volume in volumes if _volume_key(volume) is not None]
+    spec.ClearField("volumes")
+    fields = plain(spec)
+    for name in _EMPTY_IF_UNSET:
+        if not fields.get(name):
+            fields.pop(name, None)
+    return msgspec.convert({"initContainers": (), **fields, "volumes": ours}, o.SchedulingSpec)
 
 
 def strings(entries: Iterable[bytes]) -> dict[str, str]:
@@ -168,85 +148,9 @@ def _quantities(entries: Iterable[bytes]) -> dict[str, str | int | float]:
     return {text(entry.key): text(entry.value.string) for entry in parsed}
 
 
-def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] | None:
-    return tuple(plain(message(name).FromString(item)) for item in items) or None
-
-
-def _resource_claim(item: bytes) -> o.PodResourceClaim:
-    return to_struct(message("ResourceClaim").FromString(item), o.PodResourceClaim)
-
-
-def _container_of_spec(container: Any) -> o.Container:
-    return o.Container(
-        name=share_text(container.name),
-        image=share_text(container.image),
-        resources=_resources(container.resources) if container.HasField("resources") else None,
-        ports=tuple(map(_port, container.ports)) or None,
-        restart_policy=text(container.restartPolicy)
-        if container.HasField("restartPolicy")
-        else None,
-        restart_policy_rules=tuple(map(_restart_rule, container.restartPolicyRules)) or None,
-    )
-
-
-def _volume(volume: Any) -> o.Volume:
-    source = volume.volumeSource
-    claim, image = source.persistentVolumeClaim, source.image
-    return o.Volume(
-        name=text(volume.name),
-        persistent_volume_claim=o.ClaimSource(
-            claim_name=text(claim.claimName), read_only=claim.readOnly
-        )
-        if source.HasField("persistentVolumeClaim")
-        else None,
-        ephemeral={} if source.HasField("ephemeral") else None,
-        empty_dir=to_struct(source.emptyDir, o.EmptyDir) if source.HasField("emptyDir") else None,
-        host_path={} if source.HasField("hostPath") else None,
-        image=o.ImageVolume(reference=text(image.reference)) if source.HasField("image") else None,
-        gce_persistent_disk=_disk(source, "gcePersistentDisk", o.GCEDisk),
-        aws_elastic_block_store=_disk(source, "awsElasticBlockStore", o.AWSDisk),
-        iscsi=_disk(source, "iscsi", o.ISCSIDisk),
-        rbd=_disk(source, "rbd", o.RBDDisk),
-        azure_disk=_disk(source, "azureDisk", o.AzureDisk),
-        cinder=_disk(source, "cinder", o.CinderDisk),
-        vsphere_volume=_disk(source, "vsphereVolume", o.VsphereDisk),
-        portworx_volume=_disk(source, "portworxVolume", o.PortworxDisk),
-    )
-
-
-def _disk(source: Any, field: str, struct: type[_Disk]) -> _Disk | None:
-    return to_struct(getattr(source, field), struct) if source.HasField(field) else None
-
-
-@lru_cache(_MEMO)
-def _restart_rule(item: bytes) -> o.RestartRule:
-    return to_struct(message("RestartRule").FromString(item), o.RestartRule)
-
-
-@lru_cache(_MEMO)
-def _toleration(item: bytes) -> o.Toleration:
-    return to_struct(message("Toleration").FromString(item), o.Toleration)
-
-
-@lru_cache(_MEMO)
-def _port(item: bytes) -> o.ContainerPort:
-    return to_struct(message("ContainerPort").FromString(item), o.ContainerPort)
-
-
 @lru_cache(_MEMO)
 def _resources(item: bytes) -> o.ResourceRequirements:
     return to_struct(message("ResourceRequirements").FromString(item), o.ResourceRequirements)
-
-
-@lru_cache(_MEMO)
-def _spread(item: bytes) -> o.TopologySpreadConstraint:
-    parsed = message("TopologySpreadConstraint").FromString(item)
-    return to_struct(parsed, o.TopologySpreadConstraint)
-
-
-@lru_cache(_MEMO)
-def _affinity(item: bytes) -> o.Affinity:
-    return to_struct(message("Affinity").FromString(item), o.Affinity)
 
 
 # Copied from the node at binding (see ``rebalancer.wire.pods``): the beginnings of their entries.

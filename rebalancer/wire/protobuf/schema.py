@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from sys import intern
 from typing import Any, TypeVar
@@ -85,6 +85,7 @@ def share_text(value: str | bytes) -> str:
 
 
 T = TypeVar("T")
+_MEMO = 4096
 _Convert = Callable[[Any], Any]
 
 
@@ -149,9 +150,9 @@ def _of_bytes(field: Any) -> _Convert:
         return lambda entries: {
             text(entry.key): value(entry) for entry in sorted(map(parse, entries), key=_key)
         }
-    if field.has_presence:
-        return lambda of: plain(parse(of))
-    return lambda items: [plain(parse(item)) for item in items]
+    # Tolerations, affinities and requests repeat from workload to workload.
+    one = lru_cache(_MEMO)(lambda item: plain(parse(item)))
+    return one if field.has_presence else lambda items: list(map(one, items))
 
 
 def _key(entry: Any) -> str:
@@ -190,7 +191,7 @@ HELD_AS_BYTES = {
 is read."""
 
 
-def _volume(volume: Any) -> dict[str, Any]:
+def plain_volume(volume: Any) -> dict[str, Any]:
     """Return a Volume with its source inlined, as in JSON."""
     return {"name": text(volume.name), **plain(volume.volumeSource)}
 
@@ -216,6 +217,6 @@ def time_text(of: Any) -> str | None:
 _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
     message("Quantity").DESCRIPTOR.full_name: lambda quantity: share_text(quantity.string),
-    message("Volume").DESCRIPTOR.full_name: _volume,
+    message("Volume").DESCRIPTOR.full_name: plain_volume,
     message("IntOrString").DESCRIPTOR.full_name: _int_or_string,
 }

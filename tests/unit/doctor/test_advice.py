@@ -332,6 +332,8 @@ def test_of_a_workload_without_its_probes_they_are_not_judged():
     objects = [*web(container={}), BUDGET, SERVICE]
     snapshot = snapshot_of([*NODES, *objects])
     plain = next(one for one in objects if one["kind"] == "Deployment")
+    (mine,) = decode_workloads([("Deployment", o.Workload())])
+    assert not mine.probes_known
     (whole,) = decode_workloads([("Deployment", json.dumps(plain).encode())])
     adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
     assert {one.topic for one in adviser.judge(whole)} == {Topic.READINESS, Topic.PRE_STOP}

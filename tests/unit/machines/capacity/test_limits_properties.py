@@ -62,7 +62,7 @@ def _cluster(case, *, pending):
                 objects += workload(f"on-{one}", [one], cpu=f"{case.load}m", memory="64Mi")
         groups.append(group(name, *nodes, high=20, desired=count + way))
         templates[name] = NodeTemplate(
-            {},
+            {"hourly": f"{cpu / 10}"},
             (),
             {"cpu": f"{1000 * cpu - 80}m", "memory": f"{gib - 1}Gi", "pods": "110"},
             {"cpu": str(cpu), "memory": f"{gib}Gi"},
@@ -85,7 +85,7 @@ def test_no_increase_passes_a_maximum_of_the_cluster(tmp_path_factory, case):
     objects, groups, templates = _cluster(case, pending=True)
     nodes, cores, gib = case.bounds
     policy = (
-        f"capacity: {{expander: {case.expander}, maxNodes: {nodes}, "
+        f"prices: {{label: hourly}}\ncapacity: {{expander: {case.expander}, maxNodes: {nodes}, "
         f"total: {{cpu: {{max: {cores}}}, memory: {{max: {gib}Gi}}}}}}\n"
     )
     upcoming = {one.name: way for one, (*_, way) in zip(groups, case.groups, strict=True) if way}

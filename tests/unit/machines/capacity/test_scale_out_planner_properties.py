@@ -67,7 +67,9 @@ def _planned(machines, case, upcoming, triggered=NO_INPUTS.triggered):
         objects += workload(name, [""] * replicas, cpu=f"{cpu}m", memory=f"{memory}Mi", spec=spec)
     templates = {
         name: NodeTemplate(
-            {"group": name}, (), {"cpu": str(cpu), "memory": f"{gib}Gi", "pods": "110"}
+            {"group": name, "hourly": f"{cpu / 10}"},
+            (),
+            {"cpu": str(cpu), "memory": f"{gib}Gi", "pods": "110"},
         )
         for name, cpu, gib, *_ in case.groups
     }
@@ -76,7 +78,7 @@ def _planned(machines, case, upcoming, triggered=NO_INPUTS.triggered):
         for name, _, _, desired, high, _ in case.groups
     ]
     inputs = ScaleOutInputs(upcoming=upcoming, triggered=triggered)
-    policy = f"capacity: {{expander: {case.expander}}}"
+    policy = f"prices: {{label: hourly}}\ncapacity: {{expander: {case.expander}}}"
     return machines.scale_out(objects, groups, policy, templates, inputs), groups
 
 
