@@ -279,11 +279,12 @@ class Partners:
         stays = ~np.isin(codes, list(self._stuck))
         keys = draft.view.rank_equals()[others], draft.problem.costs[others]
         order = np.lexsort((*keys, gain[pods.node[others]], stays))
-        turn, places = _number_equals(codes[order]), others[order]
+        places, is_first = others[order], np.zeros(len(others), bool)
+        is_first[np.unique(codes[order], return_index=True)[1]] = True
         enough = self._leaves(first, places, draft.snapshot.requests[:, pods.cls[places]])
-        alone = places[enough & (turn == 0)].tolist()
+        alone = places[enough & is_first].tolist()
         yield from ((pod,) for pod in alone if self._may_leave(first, pod))
-        yield from self._pairs(first, places[~enough & (turn < 2)])  # a pair
+        yield from self._pairs(first, places[~enough])
 
     def _pairs(self, first: int, places: Int32s) -> Iterator[tuple[int, ...]]:
         """Yield pairs on one node, of those that leave too little room by themselves; few of each node, in the order of ``places``."""
@@ -337,17 +338,6 @@ class Partners:
         if not (self._may_go(*pair) and draft.scheduler.static_mask(replacement)[there[0]]):
             return False
         return bool(np.isfinite(self._judge.on_nodes(pod, pair[1], there)[0, 0]))
-
-
-def _number_equals(codes: Ints) -> Ints:
-    """Return of each code (K,) how many equal ones are before it."""
-    order = np.argsort(codes, kind="stable")
-    ordered, at = codes[order], np.arange(len(codes))
-    begins = np.ones(len(codes), bool)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    numbers = np.empty(len(codes), np.int64)
-    numbers[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    return numbers
 
 
 def _fits(asked: Ints, room: Ints) -> Bools:
