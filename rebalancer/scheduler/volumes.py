@@ -227,6 +227,8 @@ class VolumeRulebook:
     def _make(self, cls: int) -> VolumeRules | None:
         of_class = self._snapshot.classes[cls]
         volumes = of_class.spec.volumes or ()
+        if not volumes:
+            return None
         rules = VolumeRules()
         if any(volume.ephemeral is not None for volume in volumes):
             # The claim is named after the pod, whose name is not known before it exists.
