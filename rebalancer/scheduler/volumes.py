@@ -16,13 +16,14 @@ VolumeAttachments; this model reads the nodes' status, which needs no further ri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.core.filters import AttachCounts, AttachLimit
 from rebalancer.core.views import view_of
@@ -226,6 +227,8 @@ class VolumeRulebook:
     def _make(self, cls: int) -> VolumeRules | None:
         of_class = self._snapshot.classes[cls]
         volumes = of_class.spec.volumes or ()
+        if not volumes:
+            return None
         rules = VolumeRules()
         if any(volume.ephemeral is not None for volume in volumes):
             # The claim is named after the pod, whose name is not known before it exists.
@@ -361,7 +364,7 @@ class AttachLimits:
         self._snapshot = snapshot
         self._limits = snapshot.nodes.attach_limits
         self._handles = Interner()
-        self._drivers: dict[str, tuple[Mapping[int, int], tuple[Any, ...]]] = {}
+        self._drivers: dict[str, tuple[Mapping[int, int], Callable[..., AttachLimit]]] = {}
         self._counts = AttachCounts(len(snapshot.nodes))
 
     def of(self, cls: int) -> Iterator[AttachLimit]:
@@ -369,12 +372,12 @@ class AttachLimits:
         for driver in self._drivers_of(cls):
             if driver not in self._drivers:
                 self._drivers[driver] = self._collect(driver)
-            number, arrays = self._drivers[driver]
+            number, make = self._drivers[driver]
             shared = self._classes.get(cls, {}).get(driver, [])
             mine = np.zeros(len(number), bool)
             mine[[number[volume] for volume in shared]] = True
             wanted = len(shared) + self._own.get(cls, {}).get(driver, 0)
-            yield AttachLimit(*arrays, view_of(mine), wanted, self._counts)
+            yield make(view_of(mine), wanted, self._counts)
 
     def rivals(self, cls: int) -> Int32s | None:
         """Return the classes that use the same drivers as a class; None if no limit applies to it."""
@@ -388,8 +391,8 @@ class AttachLimits:
     def _drivers_of(self, cls: int) -> list[str]:
         return sorted(self._classes.get(cls, {}).keys() | self._own.get(cls, {}).keys())
 
-    def _collect(self, driver: str) -> tuple[Mapping[int, int], tuple[Any, ...]]:
-        """Return volume -> its place among the V of a driver, and the arrays of ``AttachLimit`` that all classes share."""
+    def _collect(self, driver: str) -> tuple[Mapping[int, int], Callable[..., AttachLimit]]:
+        """Return volume -> its place among the V of a driver, and what makes its limit of what a class adds to that."""
         users = {
             (volume, cls)
             for cls, drivers in self._classes.items()
@@ -398,14 +401,14 @@ class AttachLimits:
         left = self._left[driver]
         number = {volume: n for n, volume in enumerate(sorted({v for v, _ in users | left}))}
         own = {cls: drivers[driver] for cls, drivers in self._own.items() if driver in drivers}
-        arrays = (
+        arrays: list[NDArray[Any]] = [
             *_group({(number[volume], cls) for volume, cls in users}, len(number)),
             *_group({(number[volume], node) for volume, node in left}, len(number)),
             np.array(list(own), np.int32),
             np.array(list(own.values()), np.int64),
             np.ascontiguousarray(self._limits[driver], np.int64),
-        )
-        return number, tuple(map(view_of, arrays))
+        ]
+        return number, partial(AttachLimit, *map(view_of, arrays))
 
     @cached_property
     def _classes(self) -> dict[int, dict[str, list[int]]]:
