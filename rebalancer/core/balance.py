@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.core.rules import PodMove, Rule
@@ -23,82 +24,60 @@ _PODS = -2
 _INFINITE = math.inf
 
 
+@dataclass(eq=False, repr=False)
 class Amounts:
     """What the pods on nodes hold once all that terminates is gone; it changes with the cluster's state."""
 
-    def __init__(
-        self, requested: memoryview, used: memoryview, pods: memoryview, changes: memoryview
-    ) -> None:
-        self.requested = requested
-        """(R, N)"""
-        self.used = used
-        """(M, N) of the resources whose use is measured."""
-        self.pods = pods
-        """(N,) how many there are."""
-        self.changes = changes
-        """(N + 1,) the number of the newest change on each node, and of all."""
+    requested: memoryview
+    """(R, N)"""
+    used: memoryview
+    """(M, N) of the resources whose use is measured."""
+    pods: memoryview
+    """(N,) how many there are."""
+    changes: memoryview
+    """(N + 1,) the number of the newest change on each node, and of all."""
 
 
+@dataclass(eq=False, repr=False)
 class Thresholds:
     """What is asked of Q resources of N nodes."""
 
-    def __init__(
-        self,
-        rows: memoryview,
-        capacity: memoryview[float],
-        counts: memoryview,
-        over: memoryview[float],
-        under: memoryview[float],
-        mean: memoryview[float],
-        gap: float,
-        usable: memoryview,
-    ) -> None:
-        self.rows = rows
-        """(Q,) the row of each resource in ``Amounts.requested``; -1: no node has it; -2: the number of pods."""
-        self.capacity = capacity
-        """(Q, N)"""
-        self.counts = counts
-        """(Q, N) whether the resource of the node counts."""
-        self.over = over
-        """(Q,) above this share a node is over-used."""
-        self.under = under
-        """(Q,) up to these shares a node is under-used."""
-        self.mean = mean
-        """(Q,) the mean share at first."""
-        self.gap = gap
-        """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
-        self.usable = usable
-        """(N,) nodes that may be asked to take pods."""
+    rows: memoryview
+    """(Q,) the row of each resource in ``Amounts.requested``; -1: no node has it; -2: the number of pods."""
+    capacity: memoryview[float]
+    """(Q, N)"""
+    counts: memoryview
+    """(Q, N) whether the resource of the node counts."""
+    over: memoryview[float]
+    """(Q,) above this share a node is over-used."""
+    under: memoryview[float]
+    """(Q,) up to these shares a node is under-used."""
+    mean: memoryview[float]
+    """(Q,) the mean share at first."""
+    gap: float
+    """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+    usable: memoryview
+    """(N,) nodes that may be asked to take pods."""
 
 
+@dataclass(eq=False, repr=False)
 class Measurement:
     """What is measured of the use of nodes, and how it counts."""
 
-    def __init__(
-        self,
-        rows: memoryview,
-        demands: memoryview[float],
-        known: memoryview,
-        judged: memoryview,
-        lasts: memoryview,
-        by_request: memoryview,
-        *,
-        larger: bool,
-    ) -> None:
-        self.rows = rows
-        """(Q,) the row of each resource in ``Amounts.used``; -1: it counts by requests."""
-        self.demands = demands
-        """(Q, C) what a pod of each class uses."""
-        self.known = known
-        """(N,) nodes that were measured; others count by requests."""
-        self.judged = judged
-        """(N,) nodes that may be over-used."""
-        self.lasts = lasts
-        """(N,) nodes that may give pods by what they use."""
-        self.by_request = by_request
-        """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
-        self.larger = larger
-        """Whether the larger of requests and use counts."""
+    rows: memoryview
+    """(Q,) the row of each resource in ``Amounts.used``; -1: it counts by requests."""
+    demands: memoryview[float]
+    """(Q, C) what a pod of each class uses."""
+    known: memoryview
+    """(N,) nodes that were measured; others count by requests."""
+    judged: memoryview
+    """(N,) nodes that may be over-used."""
+    lasts: memoryview
+    """(N,) nodes that may give pods by what they use."""
+    by_request: memoryview
+    """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
+    larger: bool
+    """Whether the larger of requests and use counts."""
 
 
 class BalanceRule(Rule):

@@ -7,8 +7,9 @@ cdef int _GOOD, _OTHER_SYSTEM, _LEAVING, _AVOIDED, _BACK, _NO_GAIN
 cdef int _BREAKS, _RARELY, _OFTEN, _LITTLE, _NOTHING
 
 cdef class Terms:
-    cdef public const long long[::1] entry, strategy
+    cdef public const long long[::1] entry
     cdef public const double[::1] weight
+    cdef public const long long[::1] strategy
     cdef public Py_ssize_t strategies
     cdef public list nodes
 

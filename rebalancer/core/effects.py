@@ -6,6 +6,7 @@ weighted sum of some rules.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.core.rules import PodMove, Rule, moves_for, write_changes, write_gains
@@ -48,38 +49,31 @@ _GOOD, _OTHER_SYSTEM, _LEAVING, _AVOIDED, _BACK, _NO_GAIN = 0, 1, 2, 3, 4, 5
 _BREAKS, _RARELY, _OFTEN, _LITTLE, _NOTHING = 6, 7, 8, 9, 10
 
 
+@dataclass(eq=False, repr=False)
 class Terms:
     """The T terms of all strategies."""
 
-    def __init__(
-        self,
-        entry: memoryview,
-        weight: memoryview[float],
-        strategy: memoryview,
-        strategies: int,
-        nodes: list[memoryview | None],
-    ) -> None:
-        self.entry = entry
-        """(T,) the entry of the cost to which each adds."""
-        self.weight = weight
-        """(T,)"""
-        self.strategy = strategy
-        """(T,) the number of its strategy."""
-        self.strategies = strategies
-        """How many strategies there are."""
-        self.nodes = nodes
-        """Of each term the nodes (N,) whose pods its strategy may move; None: all."""
+    entry: memoryview
+    """(T,) the entry of the cost to which each adds."""
+    weight: memoryview[float]
+    """(T,)"""
+    strategy: memoryview
+    """(T,) the number of its strategy."""
+    strategies: int
+    """How many strategies there are."""
+    nodes: list[memoryview | None]
+    """Of each term the nodes (N,) whose pods its strategy may move; None: all."""
 
 
+@dataclass(eq=False, repr=False)
 class RulesOfMove:
     """The rules that a move between two classes may change, term by term."""
 
-    def __init__(self, rules: list[Rule], term: memoryview, weight: memoryview[float]) -> None:
-        self.rules = rules
-        self.term = term
-        """(G,) the term of each, ascending."""
-        self.weight = weight
-        """(G,) the weight of each in its term."""
+    rules: list[Rule]
+    term: memoryview
+    """(G,) the term of each, ascending."""
+    weight: memoryview[float]
+    """(G,) the weight of each in its term."""
 
 
 class MoveEffect:
@@ -114,33 +108,24 @@ class MoveEffect:
         """(T,) whether the strategy of each term may move the pod."""
 
 
+@dataclass(eq=False, repr=False)
 class Demands:
     """What the policy asks of a move."""
 
-    def __init__(
-        self,
-        better: float,
-        worse: float,
-        harmless: float,
-        pods: float,
-        imbalance: float,
-        leaving: memoryview,
-        avoided: memoryview,
-    ) -> None:
-        self.better = better
-        """The least probability that the cost gets better."""
-        self.worse = worse
-        """The greatest that it gets worse."""
-        self.harmless = harmless
-        """The least that it gets better, if it never gets worse."""
-        self.pods = pods
-        """The least gain per cost in hard or soft rules."""
-        self.imbalance = imbalance
-        """The same in balance."""
-        self.leaving = leaving
-        """(N,) nodes about to go."""
-        self.avoided = avoided
-        """(N,) nodes that the policy leaves out."""
+    better: float
+    """The least probability that the cost gets better."""
+    worse: float
+    """The greatest that it gets worse."""
+    harmless: float
+    """The least that it gets better, if it never gets worse."""
+    pods: float
+    """The least gain per cost in hard or soft rules."""
+    imbalance: float
+    """The same in balance."""
+    leaving: memoryview
+    """(N,) nodes about to go."""
+    avoided: memoryview
+    """(N,) nodes that the policy leaves out."""
 
 
 def find_effect(

@@ -4,11 +4,14 @@ cdef class LimitLists:
     cdef public const long long[::1] start, limit, amount
 
 cdef class LimitArrays:
-    cdef public long long[::1] used, most, spared
+    cdef public long long[::1] used
     cdef public Py_ssize_t owners
-    cdef public const long long[::1] counter, strategy
+    cdef public const long long[::1] counter
+    cdef public long long[::1] most
+    cdef public const long long[::1] strategy
     cdef public const unsigned char[::1] of_ready, of_open, closed
     cdef public LimitLists of_class, of_node
+    cdef public long long[::1] spared
 
 cpdef Py_ssize_t find_full(
     LimitArrays limits,

@@ -6,61 +6,50 @@ a move of its pods is under.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 _IN_FLIGHT = 0
 """The counter of all moves in flight; those of the owners follow."""
 _PARTS = 2
 """A move is under the limits of its class, and of its node."""
 
 
+@dataclass(eq=False, repr=False)
 class LimitLists:
     """The limits of each of X classes or nodes, ascending."""
 
-    def __init__(self, start: memoryview, limit: memoryview, amount: memoryview) -> None:
-        self.start = start
-        """(X + 1,) where the list of each begins."""
-        self.limit = limit
-        """(E,) the numbers of the limits."""
-        self.amount = amount
-        """(E,) what one move adds to the counter of each."""
+    start: memoryview
+    """(X + 1,) where the list of each begins."""
+    limit: memoryview
+    """(E,) the numbers of the limits."""
+    amount: memoryview
+    """(E,) what one move adds to the counter of each."""
 
 
+@dataclass(eq=False, repr=False)
 class LimitArrays:
     """L limits on C counters, numbered in the order in which they are named."""
 
-    def __init__(
-        self,
-        used: memoryview,
-        owners: int,
-        counter: memoryview,
-        most: memoryview,
-        strategy: memoryview,
-        of_ready: memoryview,
-        of_open: memoryview,
-        closed: memoryview,
-        of_class: LimitLists,
-        of_node: LimitLists,
-        spared: memoryview,
-    ) -> None:
-        self.used = used
-        """(C,) the counters."""
-        self.owners = owners
-        """How many counters after the first are of owners."""
-        self.counter = counter
-        """(L,) the counter of each limit."""
-        self.most = most
-        """(L,) the largest number that it allows."""
-        self.strategy = strategy
-        """(L,) the number of the strategy whose moves it is about; 0: all."""
-        self.of_ready = of_ready
-        """(L,) 1: it is about pods that are Ready alone."""
-        self.of_open = of_open
-        """(L,) 1: it is not about pods on nodes of closed zones."""
-        self.closed = closed
-        """(N,) 1: a node of a closed zone."""
-        self.of_class = of_class
-        self.of_node = of_node
-        self.spared = spared
-        """(C,) so many moves in flight do not count for moves of each class that make room for pods that wait."""
+    used: memoryview
+    """(C,) the counters."""
+    owners: int
+    """How many counters after the first are of owners."""
+    counter: memoryview
+    """(L,) the counter of each limit."""
+    most: memoryview
+    """(L,) the largest number that it allows."""
+    strategy: memoryview
+    """(L,) the number of the strategy whose moves it is about; 0: all."""
+    of_ready: memoryview
+    """(L,) 1: it is about pods that are Ready alone."""
+    of_open: memoryview
+    """(L,) 1: it is not about pods on nodes of closed zones."""
+    closed: memoryview
+    """(N,) 1: a node of a closed zone."""
+    of_class: LimitLists
+    of_node: LimitLists
+    spared: memoryview
+    """(C,) so many moves in flight do not count for moves of each class that make room for pods that wait."""
 
 
 def find_full(

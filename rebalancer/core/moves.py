@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rebalancer.core.effects import (
@@ -27,40 +28,29 @@ _SOFT = 2
 """The entries of the cost that stand for rules."""
 
 
+@dataclass(eq=False, repr=False)
 class Mover:
     """A class of pods that may move, and all that is the same for each of them."""
 
-    def __init__(
-        self,
-        cls: int,
-        replacement: int,
-        rules: RulesOfMove,
-        guards: RulesOfMove,
-        mine: memoryview,
-        foreign: memoryview | None,
-        *,
-        leaves: bool,
-        gone: bool,
-    ) -> None:
-        self.cls = cls
-        self.replacement = replacement
-        """The class of the replacement."""
-        self.rules = rules
-        """What its moves may change."""
-        self.guards = guards
-        """The hard rules that its moves must not violate."""
-        self.mine = mine
-        """(T,) the terms whose strategy may move the class."""
-        self.foreign = foreign
-        """(N,) nodes of another operating system; None: there are none."""
-        self.leaves = leaves
-        """Whether a pod leaves before its replacement is scheduled; with a restart it does not."""
-        self.gone = gone
-        """Whether it is gone by then; else it terminates."""
-        self.pod: Any = None
-        """The replacement (``PodArrays``), once :class:`MoveCallbacks` has lowered it."""
-        self.cluster: Any = None
-        """The nodes where it may land (``ClusterArrays``)."""
+    cls: int
+    replacement: int
+    """The class of the replacement."""
+    rules: RulesOfMove
+    """What its moves may change."""
+    guards: RulesOfMove
+    """The hard rules that its moves must not violate."""
+    mine: memoryview
+    """(T,) the terms whose strategy may move the class."""
+    foreign: memoryview | None
+    """(N,) nodes of another operating system; None: there are none."""
+    leaves: bool
+    """Whether a pod leaves before its replacement is scheduled; with a restart it does not."""
+    gone: bool
+    """Whether it is gone by then; else it terminates."""
+    pod: Any = field(init=False, default=None)
+    """The replacement (``PodArrays``), once :class:`MoveCallbacks` has lowered it."""
+    cluster: Any = field(init=False, default=None)
+    """The nodes where it may land (``ClusterArrays``)."""
 
 
 class MoveCallbacks(Protocol):

@@ -2,8 +2,9 @@ from rebalancer.core.balance cimport Amounts
 from rebalancer.core.rules cimport PodMove, Rule
 
 cdef class Capacity:
-    cdef public const long long[:, ::1] allocatable, requests
+    cdef public const long long[:, ::1] allocatable
     cdef public const long long[::1] max_pods
+    cdef public const long long[:, ::1] requests
 
 cdef class RoomRule(Rule):
     cdef public Amounts amounts

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rebalancer.core.balance import Amounts
 from rebalancer.core.rules import PodMove, Rule
 from rebalancer.core.views import ints
 
 
+@dataclass(eq=False, repr=False)
 class Capacity:
     """What the nodes offer, and what a pod of each class takes of it, beside its place."""
 
-    def __init__(self, allocatable: memoryview, max_pods: memoryview, requests: memoryview) -> None:
-        self.allocatable = allocatable
-        """(R, N)"""
-        self.max_pods = max_pods
-        """(N,)"""
-        self.requests = requests
-        """(R, C)"""
+    allocatable: memoryview
+    """(R, N)"""
+    max_pods: memoryview
+    """(N,)"""
+    requests: memoryview
+    """(R, C)"""
 
 
 class RoomRule(Rule):

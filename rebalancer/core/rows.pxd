@@ -3,10 +3,12 @@ from rebalancer.core.numbers cimport truncate
 cdef double _STEPS, _CLEARLY, _MANY_TIMES
 
 cdef class Rows:
-    cdef public const long long[::1] start, end
-    cdef public const int[::1] cls, node, pods, rank
+    cdef public const long long[::1] start
+    cdef public const int[::1] cls, node, pods
     cdef public long long[::1] next_pod
+    cdef public const long long[::1] end
     cdef public const double[::1] cost
+    cdef public const int[::1] rank
 
 cdef class Book:
     cdef public Rows rows

@@ -6,6 +6,8 @@ negative: the smallest key goes first. Of each class the best open row is known,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rebalancer.core.numbers import truncate
 from rebalancer.core.views import flags, ints, minus_ones, reals
 
@@ -17,36 +19,26 @@ _CLEARLY = 0.05
 _MANY_TIMES = 5.0
 
 
+@dataclass(eq=False, repr=False)
 class Rows:
     """R rows of C classes; the rows of a class are consecutive."""
 
-    def __init__(
-        self,
-        start: memoryview,
-        cls: memoryview,
-        node: memoryview,
-        pods: memoryview,
-        next_pod: memoryview,
-        end: memoryview,
-        cost: memoryview,
-        rank: memoryview,
-    ) -> None:
-        self.start = start
-        """(C + 1,) where the rows of each class begin."""
-        self.cls = cls
-        """(R,) the class of each row."""
-        self.node = node
-        """(R,) its node."""
-        self.pods = pods
-        """(M,) the pods that may move, row by row, in the order in which they go."""
-        self.next_pod = next_pod
-        """(R,) the place of the next one in ``pods``."""
-        self.end = end
-        """(R,) where the pods of each row end."""
-        self.cost = cost
-        """(P,) what evicting each pod costs when candidates are compared."""
-        self.rank = rank
-        """(P,) the order of pods whose keys are equal."""
+    start: memoryview
+    """(C + 1,) where the rows of each class begin."""
+    cls: memoryview
+    """(R,) the class of each row."""
+    node: memoryview
+    """(R,) its node."""
+    pods: memoryview
+    """(M,) the pods that may move, row by row, in the order in which they go."""
+    next_pod: memoryview
+    """(R,) the place of the next one in ``pods``."""
+    end: memoryview
+    """(R,) where the pods of each row end."""
+    cost: memoryview
+    """(P,) what evicting each pod costs when candidates are compared."""
+    rank: memoryview
+    """(P,) the order of pods whose keys are equal."""
 
 
 class Book:

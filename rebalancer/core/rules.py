@@ -7,6 +7,7 @@ answers are those of the rule that was read last.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.core.counts import PodNodes
@@ -25,18 +26,18 @@ from rebalancer.core.tallies import (
 _ROLES = 4
 
 
+@dataclass(eq=False, repr=False)
 class PodMove:
     """One pod that leaves its node, and the nodes where its replacement may land."""
 
-    def __init__(self, pod: int, cls: int, replacement: int, node: int, nodes: memoryview) -> None:
-        self.pod = pod
-        self.cls = cls
-        self.replacement = replacement
-        """The class of the replacement."""
-        self.node = node
-        """The node that is left."""
-        self.nodes = nodes
-        """(K,)"""
+    pod: int
+    cls: int
+    replacement: int
+    """The class of the replacement."""
+    node: int
+    """The node that is left."""
+    nodes: memoryview
+    """(K,)"""
 
 
 class Rule:

@@ -17,8 +17,10 @@ cdef double _ROUNDING
 
 cdef class CandidateArrays:
     cdef public const double[::1] cost
-    cdef public const unsigned char[::1] ready, reviewed, in_place, for_room
-    cdef public const long long[::1] limits_of, of_owner
+    cdef public const unsigned char[::1] ready, reviewed, in_place
+    cdef public const long long[::1] limits_of
+    cdef public const unsigned char[::1] for_room
+    cdef public const long long[::1] of_owner
 
 cdef class Search:
     cdef public Book book

@@ -6,6 +6,7 @@ It ends early where marks may choose another landing, or a pod is exempt from a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.core.effects import gains_less, is_gamble
@@ -36,33 +37,24 @@ _GOOD_MOVE, _LIMITED = 0, 12
 _ROUNDING = 2e-9
 
 
+@dataclass(eq=False, repr=False)
 class CandidateArrays:
     """What is known of the pods and of the T terms, before any is looked at."""
 
-    def __init__(
-        self,
-        cost: memoryview[float],
-        ready: memoryview,
-        reviewed: memoryview,
-        in_place: memoryview,
-        limits_of: memoryview,
-        for_room: memoryview,
-        of_owner: memoryview,
-    ) -> None:
-        self.cost = cost
-        """(P,) what evicting each pod costs."""
-        self.ready = ready
-        """(P,) whether each is Ready."""
-        self.reviewed = reviewed
-        """(P,) whether Python has the last word on each."""
-        self.in_place = in_place
-        """(P,) whether a replacement on the same node will do for each."""
-        self.limits_of = limits_of
-        """(T,) the number of the strategy of each term among those with limits of their own; 0: it has none."""
-        self.for_room = for_room
-        """(T,) whether its strategy makes room for pods that wait."""
-        self.of_owner = of_owner
-        """(C,) the limit on pods in flight of the owner of each class; -1: there is none."""
+    cost: memoryview[float]
+    """(P,) what evicting each pod costs."""
+    ready: memoryview
+    """(P,) whether each is Ready."""
+    reviewed: memoryview
+    """(P,) whether Python has the last word on each."""
+    in_place: memoryview
+    """(P,) whether a replacement on the same node will do for each."""
+    limits_of: memoryview
+    """(T,) the number of the strategy of each term among those with limits of their own; 0: it has none."""
+    for_room: memoryview
+    """(T,) whether its strategy makes room for pods that wait."""
+    of_owner: memoryview
+    """(C,) the limit on pods in flight of the owner of each class; -1: there is none."""
 
 
 class Search:

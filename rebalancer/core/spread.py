@@ -10,6 +10,8 @@ unsatisfiable, its value is the number of moves that bring the counts as near as
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rebalancer.core.counts import PodNodes
 from rebalancer.core.rules import PodMove, Rule
 from rebalancer.core.tallies import ClassSet, DomainMap, Tally, add, clear, count_role, has_class
@@ -28,14 +30,14 @@ _EMPTY = -2
 """An open domain without any pod."""
 
 
+@dataclass(eq=False, repr=False)
 class OpenDomains:
     """Which domains have a node that could take a pod. Rules share it."""
 
-    def __init__(self, flags: memoryview, number: int) -> None:
-        self.flags = flags
-        """(D,)"""
-        self.number = number
-        """How many they are."""
+    flags: memoryview
+    """(D,)"""
+    number: int
+    """How many they are."""
 
 
 class FloorSums:

@@ -5,32 +5,34 @@ Only domains that hold pods are touched, so that a rule of three pods costs the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rebalancer.core.counts import PodNodes
 from rebalancer.core.views import ints
 
 _ROLES = 4
 
 
+@dataclass(eq=False, repr=False)
 class ClassSet:
     """Some classes of pods: a range of numbers, as most sets are, or an array."""
 
-    def __init__(self, first: int, size: int, classes: memoryview | None) -> None:
-        self.first = first
-        """The least of them."""
-        self.size = size
-        """K."""
-        self.classes = classes
-        """(K,) ascending; None: they follow each other."""
+    first: int
+    """The least of them."""
+    size: int
+    """K."""
+    classes: memoryview | None
+    """(K,) ascending; None: they follow each other."""
 
 
+@dataclass(eq=False, repr=False)
 class DomainMap:
     """The domains of the nodes for one topology key. Rules share it."""
 
-    def __init__(self, of_node: memoryview, size: int) -> None:
-        self.of_node = of_node
-        """(N,) the domain of each node; -1: it has none, or does not count."""
-        self.size = size
-        """How many domains there are."""
+    of_node: memoryview
+    """(N,) the domain of each node; -1: it has none, or does not count."""
+    size: int
+    """How many domains there are."""
 
 
 class Tally:

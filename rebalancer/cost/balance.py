@@ -162,15 +162,12 @@ def _lower(view: View, limits: LoadBalance.Limits) -> Thresholds:
 
 
 def _lower_measured(measured: LoadBalance.Measured) -> Measurement:
-    return Measurement(
-        view_of(np.array(measured.rows, np.int64)),
-        _reals(measured.demands),
-        *(
-            view_of(np.ascontiguousarray(some))
-            for some in (measured.known, measured.judged, measured.lasts, measured.by_request)
-        ),
-        larger=measured.larger,
+    known, judged, lasts, by_request = (
+        view_of(np.ascontiguousarray(some))
+        for some in (measured.known, measured.judged, measured.lasts, measured.by_request)
     )
+    rows, demands = view_of(np.array(measured.rows, np.int64)), _reals(measured.demands)
+    return Measurement(rows, demands, known, judged, lasts, by_request, measured.larger)
 
 
 def _reals(values: Floats) -> Any:

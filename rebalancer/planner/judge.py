@@ -1,7 +1,7 @@
 """Judge one possible move: its landing, what it does to the cost, and whether that is sufficient.
 
-The core computes it; here terms are lowered for it, it is answered what it asks back
-(:class:`~rebalancer.core.moves.MoveCallbacks`), and what it finds is told to people.
+The core computes it. This module lowers the terms for the core, answers what it asks back
+(:class:`~rebalancer.core.moves.MoveCallbacks`), and makes verdicts and refusals of what it returns.
 """
 
 from __future__ import annotations
