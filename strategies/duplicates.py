@@ -96,7 +96,10 @@ class _Shares:
         )
 
     def _of(self, owner: int) -> Sequence[_Share]:
-        """Return the shares of an owner, one for pods that could be on the same nodes; none if its pods may share nodes."""
+        """Return the shares of an owner, one per set of pods that could be on the same nodes.
+
+        Empty if its pods may share nodes: it has an excluded kind or one pod, or its pods are bound to their nodes.
+        """
         view = self._view
         crowding, of_owner = view.crowding(), view.classes_of_owner(owner)
         classes = [cls for cls in of_owner.tolist() if not view.snapshot.classes[cls].per_node]

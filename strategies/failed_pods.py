@@ -67,7 +67,10 @@ class FailedPods(Strategy):
         return frozenset(params.phases)
 
     def ended(self, finished: Snapshot, params: FailedPodsParams) -> Ended:
-        """Return the pods to delete: those of controllers that created others, or of finished Jobs."""
+        """Return the finished pods that match the options, oldest first.
+
+        The planner keeps those that their controllers still need.
+        """
         pods = finished.pods
         age = np.floor(finished.captured_at - pods.created)
         asked = pods.where(lambda state: _matches(params, state, finished.captured_at))

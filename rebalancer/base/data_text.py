@@ -116,7 +116,10 @@ def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
 
 
 class _Prefixed:
-    """A stream that first returns ``head``, then the rest. gzip needs no more (stdin cannot seek)."""
+    """A stream that first returns ``head``, then the rest of ``stream``.
+
+    It can only be read: GzipFile asks for no more, and standard input cannot seek.
+    """
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head, self._stream = head, stream

@@ -69,7 +69,7 @@ class Stop:
     def add(self, condition: Callable[[], str | None], *, final: bool = False) -> None:
         """Add a condition: a function that returns why the run must end, or None.
 
-        ``final``: it ends also what :meth:`finishing` lets go on. Example: a lost Lease.
+        ``final``: the condition also ends work that :meth:`finishing` lets continue. Example: a lost Lease.
         """
         self._conditions.append(condition)
         if final:

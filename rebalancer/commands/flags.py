@@ -367,9 +367,10 @@ COMPLETERS: Mapping[str, Complete] = {
 def takes(
     options: type, names: str = "", /, **changes: Mapping[str, Any]
 ) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds flags of ``options`` to a command: those of the fields ``names``, in this order, or of all.
+    """Return a decorator that adds flags of ``options`` to a command.
 
-    ``changes``: name of a field -> what is different of its :class:`Flag` here.
+    ``names``: the fields whose flags are added, in this order; empty: all fields. ``changes``: name of a field -> the
+    attributes of its :class:`Flag` that differ for this command.
     """
     known = dict(_list_flags(options))
     made = [_option(name, known[name], changes.get(name, {})) for name in (names.split() or known)]

@@ -29,8 +29,8 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, unite
 def satisfied(view: View, groups: Sequence[Any]) -> Bools:
     """Return which groups (G,) certainly have a potential of 0 now.
 
-    Only groups with a method ``satisfied`` are judged: by the least and the most pods in a domain it says so, or proves nothing.
-    Thousands of them are counted without a rule being made.
+    False proves nothing. Only groups with a method ``satisfied`` are judged, by the least and the most pods in one of
+    their domains. So thousands of groups can be judged without creating a rule for each.
     """
     holds = np.zeros(len(groups), bool)
     tally, pods = Room.of(view).tally, view.state.living
@@ -164,7 +164,7 @@ class DomainTerm(Term):
         return groups
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """Return the pairs whose move can gain in some group."""
+        """Return the (class, node) pairs whose move may fix something in a group; only of ``classes`` if given."""
         if not self._groups and self._made_later is None:
             return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())

@@ -151,7 +151,7 @@ class PodTerm(Term):
         return np.zeros(len(destinations)) if first is None else self.delta_of(first, destinations)
 
     def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[PodRule, float]]:
-        """Return the rule of these pods, if some are of the class."""
+        """Return the rule of the judged pods, with weight 1, if the move may concern one of them; else nothing."""
         return [(self._rule, 1.0)] if self.concerns(cls, replacement) else ()
 
     def bounds(self) -> Iterable[Bound]:

@@ -240,10 +240,10 @@ class Term(ABC):
         return True
 
     def rules_of_move(self, cls: int, replacement: int) -> Sequence[tuple[Rule, float]]:
-        """Return what a move between these classes may change, with weights: the term is their weighted sum.
+        """Return the (rule, weight) pairs that a move of ``cls`` may change; the term is their weighted sum.
 
-        The same for every state. By default one rule that asks :meth:`delta` and :meth:`candidates`; so of a class that
-        derives from one with rules, and has methods of these names itself.
+        They are the same in every state. By default one rule calls :meth:`delta` and :meth:`candidates`.
+        A subclass of a term with rules gets that one rule, too, if it overrides these methods.
         """
         return [(AskedRule(None, AskedTerm(self)), 1.0)] if self.concerns(cls, replacement) else ()
 

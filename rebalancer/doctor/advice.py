@@ -504,10 +504,10 @@ _NONE: Int32s = np.empty(0, np.int32)
 
 
 def _resolve(key: str, value: int | str | None, workload: RolledWorkload, *, up: bool) -> int:
-    """Return a number or a share of the replicas as a number; 25% where the spec does not say.
+    """Return ``value``, a number or a percentage of the replicas, as a number; 25% if the spec has none.
 
     Raises:
-        PolicyError: it is neither, as no API server has it.
+        PolicyError: it is neither. No API server accepts such a value.
     """
     if isinstance(value, int):
         return value

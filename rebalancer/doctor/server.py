@@ -62,9 +62,9 @@ class Release:
     policy_map: str = ""
     """``namespace/name`` of the ConfigMap with its policy."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """Of that ConfigMap."""
+    """The data of that ConfigMap."""
     flags: PolicyFlags = field(default_factory=PolicyFlags)
-    """Those that its runs have."""
+    """The policy flags of its runs."""
     loaded: LoadedPolicy | None = None
     """Its policy, as its runs have it; None: it is not known, or not valid."""
     findings: tuple[Finding, ...] = ()

@@ -149,7 +149,10 @@ _WITH_PROTECTIONS = (PodDecision.STAYS, PodDecision.ROOM, PodDecision.NOTHING)
 
 
 def breach_words(breach: Breach, *, fixed: bool = False, known: bool = False) -> str:
-    """Return a violated rule with its strategy and gain. ``fixed``: moves of other pods fix it."""
+    """Return a violated rule with its strategy and gain.
+
+    ``fixed``: moves of other pods fix it. ``known``: leave out the text of the rule, because the reader knows it.
+    """
     verb = "adds to imbalance" if breach.entry is Entry.IMBALANCE else "breaks a rule"
     unit = "" if breach.entry is Entry.IMBALANCE else f" {breach.entry.name.lower()}"
     notes = [f"{breach.strategy}, up to {words.number(breach.gain)}{unit}"]

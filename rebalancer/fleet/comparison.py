@@ -203,7 +203,7 @@ class PolicyResult:
 
     name: str
     tasks: int
-    """With a result."""
+    """Number of tasks that have a result."""
     silent: int
     """Tasks that fell silent within the cycles."""
     measures: Mapping[str, PolicySummary]
@@ -220,13 +220,13 @@ class Comparison:
     policies: tuple[PolicyResult, ...]
     verdicts: tuple[PairVerdict, ...]
     snapshots: tuple[str, ...]
-    """Those that all policies were played on in at least one same draw, in the order of time."""
+    """The snapshots with results of all policies for at least one same draw, in the order of time."""
     paired_by: str
-    """What a pair is: ``snapshot``, or ``draw`` where all snapshots say the same."""
+    """What a pair is: ``snapshot``, or ``draw`` if all snapshots have the same state."""
     states: int
     """How many of the snapshots say something of their own: pairs, if not paired by draws."""
     hours: float
-    """That the snapshots of known time cover, of all clusters together."""
+    """The hours that the snapshots of known time cover, of all clusters together."""
     rows: tuple[Row, ...]
     failures: tuple[Failure, ...]
 
@@ -243,8 +243,8 @@ def compare_rows(
 ) -> Comparison:
     """Compare policies in all measures. The order of the rows does not matter.
 
-    A draw of a snapshot counts for the verdicts only if all policies have a row for it. Otherwise one policy would be
-    judged on easier clusters than the others.
+    Each snapshot is simulated several times, each time with other random landings: its draws. A draw counts for the
+    verdicts only if all policies have a row for it. Otherwise one policy would be judged on easier clusters.
     """
     rows = sorted(rows, key=lambda row: row.number)
     of_policy = {name: [row for row in rows if row.policy == name] for name in policies}
@@ -505,8 +505,8 @@ def list_snapshots(named: Sequence[str]) -> list[str]:
     """Return the snapshots in the ``named`` files and directories, each once, in order.
 
     A file that is named in several ways counts once, by its first name; hidden files and folders do not count. A file
-    that is named itself is read once, so that a wrong one is reported before anything is played. Those of a directory
-    are not: one torn file is no reason to stop.
+    that is named itself is read once, so that a wrong one is reported before the first simulation. Those of a
+    directory are not: one torn file is no reason to stop.
 
     Raises:
         PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.

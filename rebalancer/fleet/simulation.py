@@ -50,7 +50,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class TaskSetting(msgspec.Struct, frozen=True):
-    """How all tasks of a comparison are played."""
+    """The settings of all simulations of a comparison."""
 
     judge: Rules
     """By whose rules the end of every simulation is scored."""
@@ -70,14 +70,14 @@ class Task(msgspec.Struct, frozen=True):
     source: str
     """Where a worker reads it, whatever its working directory."""
     draw: int
-    """From 0."""
+    """Number of the repetition, from 0: each one draws its landings anew."""
     seed: tuple[int, ...]
-    """Of the landings; the same for all policies of a snapshot and draw."""
+    """Seed of the random landings; the same for all policies of a snapshot and draw."""
     setting: TaskSetting
 
 
 class LeftByRule(msgspec.Struct, frozen=True):
-    """The cost that is left at the end by one rule of the judging policy, per entry."""
+    """What one strategy of the judging policy still counts at the end of a simulation, per entry of the cost."""
 
     hard: float
     soft: float

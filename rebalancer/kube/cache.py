@@ -141,7 +141,10 @@ class Reflector:
             return True
 
     def _drop(self, watch: Watch[Any]) -> bool:
-        """End ``watch``; return False if another thread has. If it has opened, earlier trouble is over."""
+        """End ``watch``; return False if another thread has done so already.
+
+        If the watch had opened, the failure before it is forgotten.
+        """
         watch.close()
         with self._store.lock:
             if self.watch is not watch:

@@ -116,7 +116,7 @@ def _serving_owners(snapshot: Snapshot) -> Int32s:
 
 
 def find_starting(snapshot: Snapshot) -> Bools:
-    """Return the pods (P,) that count as moves in flight because they are young and not Ready, but for those of rollouts."""
+    """Return the pods (P,) that count as moves in flight because they are young and not Ready, except in rollouts."""
     pods, owner_of = snapshot.pods, _serving_owners(snapshot)
     young = snapshot.captured_at - pods.created < STARTING_SECONDS
     settling = (pods.flags & (PodFlag.TERMINATING | PodFlag.READY)) == 0

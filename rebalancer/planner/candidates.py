@@ -193,9 +193,9 @@ class CandidateRows:
         self.book.moves += 1
 
     def move(self, cls: int, nodes: Sequence[int], reopened: set[int] | None = None) -> Int32s:
-        """Note that a pod of a class has moved between ``nodes``; return the classes whose rules that concerns.
+        """Note that a pod of a class has moved between ``nodes``; return the classes whose rules the move affects.
 
-        Rows of them that were refused are opened, but for ``reopened`` classes.
+        Refused rows of these classes are opened again, except rows of the classes ``reopened``.
         """
         self.land()
         self._turns[cls] += 1

@@ -145,7 +145,10 @@ class Draft:
         return bool((self._bits_of(pods) == LEFT_OUT).any())
 
     def _count_kept(self, of: Contribution, pods: Int32s) -> Counter[str]:
-        """Return reason -> number of ``pods`` that it keeps in place (``View.kept_by``); equal pods are judged once."""
+        """Return reason -> number of ``pods`` that may not move for the strategy of ``of``, see ``View.kept_by``.
+
+        Equal pods are judged once.
+        """
         mine = self.problem.selected if of.selected is None else of.selected.pods(self.snapshot)
         columns = (self.snapshot.pods.cls, self.problem.protected, self.lifted, mine)
         alike = np.stack([column[pods] for column in columns])

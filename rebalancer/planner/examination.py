@@ -38,7 +38,7 @@ _BY_LANDING = (
 
 
 class Examination:
-    """What keeps candidates back: has the last word where marks may help, and keeps the reasons of all.
+    """Why candidates are not moved: decides where marks may help, and stores the reason of each refusal.
 
     It leaves the draft's state unchanged.
     """
@@ -107,13 +107,13 @@ class Examination:
         np.asarray(self.search.held).fill(-1)
 
     def note_starting(self, pairs: Iterable[Pair]) -> None:
-        """Tell the core of which pairs a pod that is not Ready counts as in flight itself."""
+        """Tell the core for which ``pairs`` a pod is starting: not Ready, and itself counted as a move in flight."""
         for pair in pairs:
             if (row := self._candidates.row_of(pair)) >= 0:
                 self.search.starting[row] = self._allowance.starting[pair] > 0
 
     def review(self, promise: Promise, *, steered: bool) -> tuple[int, Verdict]:
-        """Have the last word on the first row, which the core has judged; return how its loop ends then, and the verdict.
+        """Decide finally on the first row, which the core has judged; return how the core's loop ends, and the verdict.
 
         ``steered``: if the scheduler's own choice is not good enough, marks may enforce another landing.
         """

@@ -374,7 +374,10 @@ class _Search:
         return float(self.weights[list(nodes)].sum())
 
     def _least_weight(self, place: int, used: Sequence[int]) -> float:
-        """Return what ``used`` nodes weigh with those that the items from ``place`` on need at least."""
+        """Return a lower bound of the weight of all nodes that a placement uses.
+
+        It is the weight of the ``used`` nodes and of the lightest others, as many as the items from ``place`` on need.
+        """
         others = np.sort([self.weights[node] for node in self.held if node not in used])
         return self._weigh(used) + float(others[: self._at_least(place, used)].sum())
 

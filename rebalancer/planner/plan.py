@@ -187,7 +187,7 @@ def _unmatched(draft: Draft) -> str | None:
 
 
 def _scoped_rooms(draft: Draft, skips: Sequence[Skip]) -> Sequence[Skip]:
-    """Return the skips of pods that wait, of which the plan speaks."""
+    """Return the skips of pending pods in the scope of the plan."""
     if (scoped := draft.problem.scoped) is None:
         return skips
     snapshot = draft.snapshot
@@ -239,7 +239,7 @@ def _backlog(
 
 
 def size_of(problem: Problem) -> dict[str, int]:
-    """Return the number of pods of which the plan speaks, and of movable ones."""
+    """Return the number of pods in the scope of the plan, and of movable pods."""
     movable, scoped = int(np.count_nonzero(problem.movable)), problem.scoped
     pods = len(problem.snapshot.pods) if scoped is None else int(np.count_nonzero(scoped.pods))
     return {"pods": pods, "movable": movable}
@@ -248,7 +248,10 @@ def size_of(problem: Problem) -> dict[str, int]:
 def _funnel(
     draft: Draft, before: _Before, result: SearchResult, skips: Sequence[Skip], removals: Removals
 ) -> dict[str, int]:
-    """Return the stages. What is concerned and what a protection keeps is of the cluster, whatever the plan."""
+    """Return stage -> number of pods, see ``Explanation.funnel``.
+
+    Pods with unmet rules, and those of them that are free to move, are counted before the moves of the plan.
+    """
     codes = Counter(skip.code.value for skip in skips)
     ended = len(removals.moves) + len(removals.skips)
     moved = np.zeros(len(draft.snapshot.pods), bool)

@@ -150,7 +150,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Scoped:
-    """The pods of which a plan speaks, where flags of the command (-n, -l, --select) leave pods out."""
+    """The scope of a plan: the pods that are left if flags of the command (-n, -l, --select) leave others out."""
 
     words: str
     """The flags: ``-n shop and -l``."""

@@ -85,7 +85,7 @@ def expect_landings(
 
 
 class MoveLimits:
-    """Which of the moves that still pay may go. These let all go."""
+    """Decides which of the moves that still gain enough are made. This class allows all of them."""
 
     def are_about(self, move: Move) -> bool:  # noqa: ARG002
         """Return whether ``move`` goes next, within what the budgets allow now."""
@@ -95,7 +95,10 @@ class MoveLimits:
         """Note that the moves of the next planned wave follow."""
 
     def admit(self, move: Move, pod: int, shares: Mapping[str, float]) -> Move | Refusal:  # noqa: ARG002
-        """Return the move as it may go, and count it; or why it may not. ``shares``: of strategies, in its gain."""
+        """Return the move as it may be made, and count it; or why it may not.
+
+        ``shares``: strategy -> its part of the gain.
+        """
         return move
 
 

@@ -359,7 +359,7 @@ NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would 
 
 
 def find_emptier(policy: Policy, registry: Registry, name: str) -> Strategy | None:
-    """Return the strategy behind ``name`` if it empties nodes, which are marked then; else None."""
+    """Return the strategy that the policy has as ``name`` if it empties nodes (and marks them); else None."""
     strategy = registry.strategy(policy.strategy_of(name))
     params = policy.strategies[name].params
     return strategy if strategy.marks_last(params) is not None else None

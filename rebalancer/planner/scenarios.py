@@ -49,14 +49,17 @@ class PredictedMove:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether its landings are so few that those of earlier moves change them by much."""
+        """Whether it has so few possible landings that their probabilities depend much on where earlier moves land.
+
+        False for a pod of a gang: it is predicted together with the others.
+        """
         return not self.gang and 0 < len(self.prediction.nodes) < SHOWN_LANDINGS
 
 
 def with_scenarios(draft: Draft, chosen: Sequence[Chosen], effort: Effort) -> list[Chosen]:
     """Return the moves of a plan, which are in ``draft``, with the landings that are to be expected of them.
 
-    Where room is made for pods that wait, each move goes with its marks once the one before has its node: nothing is played.
+    Where room is made for pending pods, each move waits until the one before it has landed. So nothing is simulated.
     """
     if any(one.room is not None for one in chosen):
         return list(chosen)

@@ -207,7 +207,7 @@ class _Pass:
         return False
 
     def _moves_of(self, wave: Wave) -> list[Chosen]:
-        """Return the moves of a wave, from the first rungs of the ladder that find more than a few."""
+        """Return the moves of a wave, from the first rungs that find enough; else those of a chain or an exchange."""
         before = self._gained.copy()
         # After a wave that brought little only chains are left to try: they may fix what no single move does.
         of_wave = [] if self._little else self._climb(wave, before)
@@ -264,7 +264,7 @@ class _Pass:
         return chosen
 
     def _begin_rung(self, rung: Rung) -> None:
-        """Open the rows, and forget what other rungs have found."""
+        """Open the rows that this rung may try, and clear the refusals that earlier rungs have counted."""
         search = self.examination.search
         self.examination.steer.standing = ()
         self.examination.note_starting(self._allowance.starting)

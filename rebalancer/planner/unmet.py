@@ -51,12 +51,12 @@ def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
 
 
 def scores_of(draft: Draft) -> dict[str, Score]:
-    """Return strategy -> score in the draft's state, of the pods of which the plan speaks."""
+    """Return strategy -> score in the draft's state, for the pods in the scope of the plan."""
     return {of.strategy: _score(draft, of) for of in draft.problem.contributions}
 
 
 def rules_elsewhere(draft: Draft) -> str:
-    """Return how many unmet rules the plan does not speak of, as one line; empty if it speaks of all."""
+    """Return one line with the number of unmet rules outside the scope of the plan; empty if there are none."""
     problem = draft.problem
     if (scoped := problem.scoped) is None:
         return ""
@@ -167,7 +167,7 @@ def explained(
 
 
 def _scoped_rules(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
-    """Yield what :func:`_rules_of` yields of the pods of which the plan speaks."""
+    """Yield those results of :func:`_rules_of` that have pods in the scope of the plan."""
     scoped = draft.problem.scoped
     for unmet, rules in _rules_of(draft, weighted):
         if scoped is None or scoped.classes[unmet.classes].any():

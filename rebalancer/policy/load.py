@@ -67,9 +67,9 @@ class LoadedPolicy:
     policy_hash: str
     """See ``policy_hash`` in rebalancer.policy.forms: comments, layout and spelled-out defaults do not change it."""
     warnings: tuple[str, ...]
-    """What is to be known of it, but for its strategies."""
+    """Warnings on the policy, except those on its strategies."""
     of_strategies: tuple[str, ...] = ()
-    """The same of its strategies."""
+    """Warnings on its strategies."""
     documents: tuple[tuple[KeyPath, KeyPath, YamlDocument], ...] = ()
     """Which document says which part of the policy: (path of the part, its path in the document, document). Outer parts come first."""
     changed_by: str = ""

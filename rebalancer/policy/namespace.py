@@ -145,7 +145,10 @@ def read_namespace_policy(
 def _find_unknown(
     data: Mapping[str, Any], document: YamlDocument, strategies: Collection[str]
 ) -> Iterator[FileProblem]:
-    """Yield a problem for each unknown strategy. The rest holds: a strategy that the cluster gives up unprotects no pod."""
+    """Yield a problem for each unknown strategy.
+
+    The rest of the policy stays in force. So its protections still hold if the cluster's policy drops a strategy.
+    """
     named = data.get("strategies")
     for name in named if isinstance(named, dict) else ():
         if name not in strategies:

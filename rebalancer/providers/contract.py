@@ -42,7 +42,7 @@ class NodeTemplate:
     labels: Mapping[str, str]
     """Labels of a new node, without its host name and its zone: these are different for each node."""
     taints: tuple[Taint, ...]
-    """Those that stay; not those that go once the node is ready."""
+    """The taints that a new node keeps; not start-up taints, which are removed once the node is ready."""
     allocatable: Mapping[str, str]
     """Resource -> quantity as the API has it; cpu, memory and pods at least."""
     capacity: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class NodeGroup:
     note: str = ""
     """What a replacement of its machines has written on it; empty where none is under way."""
     meddling: tuple[str, ...] = ()
-    """The provider's processes that are at work on it and end machines, or set sizes, by themselves."""
+    """The provider's processes that are active on it, and terminate machines or set sizes without a request."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Machine -> why the provider cannot end just this one now, in words; those that it can end are left out."""
 
@@ -209,7 +209,7 @@ class ReplacingMachines(Machines, Protocol):
         """
 
     def resume(self, group: NodeGroup, processes: Sequence[str]) -> None:
-        """Resume processes of a group that were suspended; those that are at work stay so.
+        """Resume those ``processes`` of a group that are suspended; those that are running are not changed.
 
         Raises:
             ProviderError: see :meth:`Machines.set_size`.

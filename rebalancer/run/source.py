@@ -312,7 +312,7 @@ def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSo
 def require_rights(
     run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
 ) -> None:
-    """Check all rights of a run that acts, and those in ``also``, but for those known as granted.
+    """Check all rights of a run that acts, and those in ``also``, except those known as granted.
 
     Raises:
         ForbiddenError: rights are missing; the message names all of them.

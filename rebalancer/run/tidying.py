@@ -30,10 +30,10 @@ def conditions_of(run: RunContext) -> NodeConditions:
 
 
 def tidy_nodes(run: RunContext, client: Client, snapshot: Snapshot) -> None:
-    """Take back the labels of drains that are over, and bring the conditions to what the records on nodes say.
+    """Remove the labels of drains that are over, and set the conditions of nodes to what their records say.
 
-    A process may have been killed between a record and the conditions; and people may have uncordoned a node since.
-    A failure is a note, and ends nothing.
+    A process may have been killed after it wrote a record and before it set the conditions. People may have uncordoned
+    a node since. A failure adds a note to the report; the run continues.
     """
     nodes, conditions = snapshot.nodes, conditions_of(run)
     for node, notices in sorted(nodes.notices.items()):

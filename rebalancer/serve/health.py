@@ -216,7 +216,10 @@ _SPARE = 120.0
 
 @dataclass(slots=True)
 class Health:
-    """The main thread writes it and never reads it; threads that answer requests read it."""
+    """The state of a serving process, for its probes, metrics and pages.
+
+    The main thread writes it and never reads it; threads that answer requests read it.
+    """
 
     clock: Clock
     deadline: float

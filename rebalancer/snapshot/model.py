@@ -711,8 +711,8 @@ class Snapshot:
     def goes_alone(self, cls: PodClass) -> bool:
         """Return whether pods of ``cls`` move one by one, whatever gang they name.
 
-        So they do where its PodGroup lets them, and where one pod of it is enough: the scheduler lets in a single one then, and
-        Volcano takes any pod of such a gang as a victim (preemptableFn in pkg/scheduler/plugins/gang/gang.go).
+        They do if the PodGroup allows it, or if one pod of the gang is enough. Then the scheduler lets in a single pod,
+        and Volcano takes any pod of such a gang as a victim (preemptableFn in pkg/scheduler/plugins/gang/gang.go).
         """
         group, least = self.group_of(cls), self._least_of(cls)
         if group is not None and (group.alone or group.together):

@@ -159,7 +159,7 @@ def _is_public(name: str) -> bool:
 
 
 class Redactor:
-    """Redacts objects with one key."""
+    """Replaces the names in objects by pseudonyms, which it makes with one secret key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

@@ -225,8 +225,9 @@ class _TaintJudge:
     def is_set_later(self, key: str, tainted: Bools) -> bool:
         """Return whether the pods on the nodes ``tainted`` (N,) came before the taint with this key.
 
-        So it is if those that do not tolerate it are more than the others on most of the nodes in use. Where pods of the cluster tolerate
-        the key by name it is a pool's all the same.
+        That is taken to be so if most pods do not tolerate it, on most of these nodes that have pods. A key that pods
+        tolerate by name belongs to a node pool: then the result is False. One namespace alone decides neither,
+        unless it has at least half of all pods.
         """
         pods = self._snapshot.pods
         if self._is_of_several(pods.living & self._tolerate({key})):
@@ -298,7 +299,7 @@ def owners_to_refill(snapshot: Snapshot) -> Bools:
 
 
 def closed_zones(snapshot: Snapshot) -> str:
-    """Return a sentence on the zones that are closed while pods are there; empty if there are none."""
+    """Return a sentence that names the zones in the state ``ZoneState.CLOSED``; empty if there are none."""
     closed = [str(zone) for zone in snapshot.once(_judge_zones) if zone.state is ZoneState.CLOSED]
     if not closed:
         return ""

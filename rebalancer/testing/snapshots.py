@@ -256,7 +256,10 @@ def spread(
 def apart(
     name: str, key: str = ZONE, *, weight: int | None = None, namespaces: Sequence[str] = ()
 ) -> Manifest:
-    """Return a pod spec with anti-affinity to pods labelled ``app: <name>``: required without a weight."""
+    """Return a pod spec with anti-affinity to pods labelled ``app: <name>``.
+
+    It is preferred if a ``weight`` is given, else required.
+    """
     term: Manifest = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": name}}}
     if namespaces:
         term["namespaces"] = list(namespaces)

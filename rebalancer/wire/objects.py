@@ -520,7 +520,7 @@ class NodePoolStatus(_Wire, frozen=True):
 
 
 class NodePool(_Wire, frozen=True):
-    """A pool of Karpenter's, with what it may do to its nodes."""
+    """A NodePool of Karpenter. Of its spec only ``replicas`` and ``disruption`` are read."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodePoolSpec = NodePoolSpec()

@@ -277,7 +277,7 @@ _LOOK_AGAIN = 60.0
 
 
 class Agent:
-    """Keeps the annotation of one Node equal to the metadata, until ``stop``."""
+    """Keeps the notice annotation of one Node equal to what the instance metadata says, until ``stop``."""
 
     def __init__(
         self, node: str, imds: Imds, client: Client, stop: Stop, say: Callable[[str], None]

@@ -33,7 +33,7 @@ _IDS = 100
 
 
 def meddling(group: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which of :data:`MEDDLING` are at work on a group of DescribeAutoScalingGroups."""
+    """Return which processes of :data:`MEDDLING` are not suspended, for a group of DescribeAutoScalingGroups."""
     suspended = {one["ProcessName"] for one in group.get("SuspendedProcesses", ())}
     return tuple(one for one in MEDDLING if one not in suspended)
 

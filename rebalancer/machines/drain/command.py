@@ -130,13 +130,16 @@ def ordered_policy(
 
 
 class OrderedProtections:
-    """The protections of a drain: all pods except those that the order allows to evict, now or ever."""
+    """The protections of a drain: on its nodes, all pods except those that its flags (``orders``) allow it to evict."""
 
     def __init__(self, nodes: Sequence[str], orders: Orders) -> None:
         self._nodes, self._orders = nodes, orders
 
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-        """Return the protections (P,) as bits; pods on other nodes are protected as in any run, but for gangs that go."""
+        """Return the protections (P,) as bits.
+
+        Pods on other nodes are protected as in any run, except those that leave with a rollout or a gang.
+        """
         bits = protect(snapshot, rules, scope).copy()
         # A rollout replaces all pods whatever the order says.
         with_gangs = BY_ROLLOUT if self._orders.evict_gangs else BY_UNIT

@@ -74,7 +74,7 @@ class PodCheck:
     method: Method = Method.EVICT
     """How it would leave."""
     fellows: tuple[Move, ...] = ()
-    """The moves of the pods on nodes that stay which go with it: by the same restart of a rollout, or with their gang."""
+    """Moves of pods on nodes that stay, which leave with it: by the same restart of a rollout, or as a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,12 @@ def check(
     together: Bools | None = None,
     fellows: Sequence[Triaged] = (),
 ) -> list[NodeCheck]:
-    """Return one check per node of ``names``, given the fates of the ``pods`` on them.
+    """Return one check per node of ``names``, given what is decided on the ``pods`` there.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state after the earlier
-    ones. ``without_landing``: pods without a landing in that plan may leave anyway, but for those that only leave ``together``
-    (P,) with the others of their gang. ``fellows``: the fates of pods on other nodes that go with some of ``pods``.
+    ones. ``without_landing``: pods without a landing in that plan may leave anyway, except those that leave only
+    ``together`` (P,) with the others of their gang. ``fellows``: what is decided on the pods on other nodes that leave
+    together with some of ``pods``.
     """
     look = _Check(
         snapshot, names, room, without_landing=without_landing, together=together, fellows=fellows
@@ -249,7 +250,7 @@ class _Check:
     def _of_others(
         self, pod: int, of_class: PodClass, move: Move | None
     ) -> Iterator[tuple[DrainVerdict, str, str]]:
-        """Yield what keeps a pod since others would go with it, of its rollout or its gang."""
+        """Yield what keeps a pod in place because others of its rollout or its gang would leave with it."""
         for other in self._fellows_of(of_class):
             if other.fate is Fate.REFUSE:
                 ref = self._snapshot.pod_ref(other.pod)

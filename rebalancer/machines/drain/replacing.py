@@ -481,7 +481,7 @@ def _rest_of(pace: ReplacementPace, removed: Collection[str]) -> ReplacementPace
 
 
 def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
-    """Return the nodes that some process has started, most advanced first."""
+    """Return up to ``most`` nodes whose replacement has begun, by any process; the most advanced first."""
     busy = [(name, stage) for name, stage in stages.items() if stage and stage.phase in BUSY]
     busy.sort(key=lambda pair: (-_ORDER.index(pair[1].phase), pair[0]))
     return [name for name, _ in busy[:most]]

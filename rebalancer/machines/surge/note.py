@@ -51,7 +51,7 @@ class GroupNote:
     suspended: tuple[str, ...] = ()
     """Processes of the group that it has suspended, and resumes."""
     by: str = ""
-    """The process that is at work, see :func:`author`."""
+    """The process that replaces the machines, see :func:`author`."""
     seen: int = 0
     """Unix seconds of its last sign of life."""
     back: str = ""
@@ -214,7 +214,7 @@ class HeldNote:
             thread.join()
 
     def why_lost(self) -> str | None:
-        """Return why another process may be at work on the group; None if it is ours."""
+        """Return why another process may have taken the group over; None if it is still ours."""
         since = self._elapsed() - self._lived
         if self.group is None or since > _MAX_SILENCE:
             return f"that this process lives could not be noted for {since:.0f} s: another may be at work"

@@ -83,7 +83,10 @@ class SurgeReplacement(NodeReplacement):
         return super().is_old(node) and self._surge.is_old(node.name, node.provider_id)
 
     def leave_out(self, name: str, why: str) -> None:
-        """Give back a node that is not replaced."""
+        """Release a node that is not replaced, and report ``why``.
+
+        Its record is removed. It is uncordoned unless somebody else wants it closed.
+        """
         uid = self.nodes().get(name, "")
         if self._surge.forget(name) and self._surge.give_back(name, uid):
             self.note_left_out(name, why)

@@ -184,7 +184,7 @@ class Surge:
         self._command, self._machines, self._notes = command, choice.machines, choice.group_notes
         self._outdated, self._startup_taints = choice.outdated, choice.settings.startup_taints
         self._most = options.surge or 1
-        """Most machines above the size of a group, but for zones: see :meth:`_grow_again`."""
+        """Most machines above the size of a group, except those added for zones: see :meth:`_grow_again`."""
         self._ready_within = timedelta(seconds=options.ready_within)
         """Within which a new machine must be useful."""
         self._by = author(instance(command.environment))
@@ -208,7 +208,7 @@ class Surge:
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
         self._seen: dict[tuple[str, str], int] = {}
-        """(group, another process at work on it) -> the first sign of life of it that was read."""
+        """(group, another process that replaces it) -> the first sign of life of that process that was read."""
         self.reason: str | None = None
         """Why everything is taken back."""
         self.trouble: str | None = None
@@ -250,7 +250,7 @@ class Surge:
         self._closed.add(name)
 
     def is_ready(self, name: str) -> bool:
-        """Return whether a node is useful, or only closed."""
+        """Return whether a node could take pods now, or could if it were not cordoned."""
         machine = None if self._at is None else self._at.view.machine_of(name)
         return machine is not None and machine.lacks in ("", CORDONED)
 
@@ -350,7 +350,10 @@ class Surge:
         return self._restore(at, busy)
 
     def _wait_for_other(self, name: str, note: GroupNote) -> str | None:
-        """Wait for the process that is at work on a group; where nothing of it is ours, only until that is known to live."""
+        """Wait for another process that replaces a group.
+
+        If none of the group's nodes is ours, wait only until that process is known to be alive.
+        """
         lives = self._seen.setdefault((name, note.by), note.seen) != note.seen
         if lives and not self._groups.nodes(name):
             self._say("other", f"other    {name}: {note.by} is at work on it")
@@ -443,7 +446,10 @@ class Surge:
             self._machines.suspend(at.group, running)
 
     def _give_back(self, name: str) -> bool:
-        """Open the old nodes that are closed, but for those whose machines may be ending; return whether there were any."""
+        """Uncordon the old nodes that a replacement has closed, except those whose machines may be terminating.
+
+        Return whether there were any.
+        """
         nodes = self._groups.nodes(name)
         given = [node for node, uid in nodes.items() if self.give_back(node, uid)]
         for node in given:
@@ -621,9 +627,9 @@ class Surge:
     # -- machines and notes ------------------------------------------------------------------------
 
     def end(self, name: str, may: Callable[[], str | None]) -> str | None:
-        """Have the machine of an empty node ended, and its group smaller by one; return why that failed, or None.
+        """Terminate the machine of an empty node, and make its group smaller by one; return why that failed, or None.
 
-        ``may`` is asked last, and returns why the request must not be sent, or None.
+        ``may`` is called right before the request; it returns why the request must not be sent, or None.
         """
         at = self._at
         if at is None:

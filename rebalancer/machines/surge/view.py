@@ -255,7 +255,7 @@ class Newcomers:
 
 
 class OldGroups:
-    """The groups whose turn is still to come, the first one at work, and their old nodes."""
+    """The groups that are still to be replaced, with their old nodes; the first group is being replaced now."""
 
     def __init__(
         self, old: Mapping[str, Mapping[str, str]], under_way: Collection[str] = ()

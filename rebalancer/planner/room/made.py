@@ -28,7 +28,7 @@ class RoomStep:
 
 @dataclass(frozen=True, slots=True)
 class RoomEntry:
-    """A request that has its room: the pod on its node, or the room that is kept free there."""
+    """A request for room that is fulfilled on ``node``: its pod is bound there, or the room is kept free there."""
 
     ask: Ask
     node: int
@@ -74,7 +74,7 @@ class MadeRooms:
 
     @property
     def ends_with_gang(self) -> bool:
-        """Whether the last wave is that of a gang, in which nothing else goes."""
+        """Whether the last wave moves a gang; such a wave has no other moves."""
         return bool(self.steps) and bool(self.steps[-1].chosen.gang)
 
     def open_rooms(self) -> set[int]:

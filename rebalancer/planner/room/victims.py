@@ -188,7 +188,10 @@ class Victims:
                     yield [pods[place] for place in combo], not passes
 
     def _passes_without(self, pods: Sequence[int], item: Item, node: int) -> tuple[bool, bool]:
-        """Return whether ``node`` passes the rules of ``item`` without ``pods``, and whether it does but for topology spread."""
+        """Return whether ``node`` passes the rules of ``item`` without ``pods``.
+
+        The second value says whether it passes all of them except topology spread.
+        """
         trial = self._trial
         with ExitStack() as stack:
             for pod in pods:

@@ -149,7 +149,11 @@ class RoomWalk:
             self.steps[place] = replace(step, chosen=chosen)
 
     def _unit_of(self, ask: Ask, root: int) -> str:
-        """Return the name of the moves for one ask, or for those of a gang: its pod's uid, the gang, or what is to be free and where."""
+        """Return the name of the unit of moves that make room for ``ask``.
+
+        It is the gang if the request is of one, else the uid of the waiting pod. For room without a pod it says what is
+        to be free, and on which node.
+        """
         if (gang := gang_of(self._draft, ask)) is not None:
             return unit_of(gang)
         if ask.pod >= 0:

@@ -179,7 +179,7 @@ class Executor:
         return tuple(self._outcomes.values())
 
     def _withdraw_open(self) -> None:
-        """Withdraw the requests for pods that do not end yet: after a signal nothing is to go on for this run."""
+        """Withdraw the EvictionRequests of pods that do not terminate yet, so that nothing continues after a signal."""
         for outcome in list(self._outcomes.values()):
             if outcome.may_be_asked_for and not self._is_ending(outcome.move):
                 self._note(self._withdraw(outcome, self._stop.reason() or "", in_vain=False))
@@ -445,7 +445,7 @@ class Executor:
         return None if why is None else Outcome(move, Status.DROPPED, why)
 
     def _unmark(self) -> None:
-        """Remove the marks of a wave whose replacements have their nodes, but for what is being made free still."""
+        """Remove the marks of a wave whose replacements have landed, except on nodes where room is still being made."""
         coming = {move.unit for move in self._left if move.room is not None}
         newest = {
             outcome.move.unit: outcome.move.room or ()

@@ -540,7 +540,10 @@ def _judge_terms(document: Document, judges: Mapping[str, _Judge]) -> Document:
 def _with_hopes(
     document: Document, streaks: Mapping[str, Streaks], outcomes: Iterable[Outcome]
 ) -> Document:
-    """Return the document with the nodes that received pods and were not over-used before."""
+    """Return the document with the nodes where replacements landed and that were not over-used then.
+
+    They are ``TermMemory.hopes``: later runs look whether these nodes have become over-used.
+    """
     owners = dict(document.owners)
     for outcome in outcomes:
         move, landed = outcome.move, outcome.landed
