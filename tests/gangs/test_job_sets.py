@@ -5,8 +5,7 @@ import time
 import pytest
 
 from rebalancer.kube.access import DRAIN_RULES
-from tests.e2e.product import Product, grant, rebalancer
-from tests.e2e.test_gangs import RULES
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 from tests.gangs.ground import job_set
 
 TAINTS = """
@@ -20,7 +19,7 @@ DRAIN = ("--ignore-daemonsets", "--evict-batch", "--wait-batch=0s", "-o", "json"
 
 
 def drain(ground, *flags):
-    kubeconfig = grant(ground.plane, (*RULES, *DRAIN_RULES))
+    kubeconfig = grant(ground.plane, (*RUN_RULES, *DRAIN_RULES))
     return rebalancer("drain", f"--kubeconfig={kubeconfig}", *DRAIN, *flags)
 
 

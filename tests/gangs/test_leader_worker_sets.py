@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.kube.access import DRAIN_RULES, MARK_RULES, POD_GROUP_RULES, SCALE_OUT_RULES
 from tests.controlplane import objects
-from tests.e2e.product import Product, grant, rebalancer
-from tests.e2e.test_gangs import RULES
+from tests.e2e.product import RUN_RULES, Product, grant, rebalancer
 from tests.gangs.ground import Lives, lws
 
 TAINTS = """
@@ -134,7 +133,7 @@ def test_a_group_with_a_rack_to_itself_follows_its_leader_into_another(ground, t
     ground.make(lws("serve", 2, cpu="3", topology="rack"), 2)
     ground.nodes(["n2", "n3"], cpu="4", labels={"rack": "b"})
     assert set(ground.where("serve").values()) == {"n0", "n1"}
-    kubeconfig = grant(ground.plane, (*RULES, *DRAIN_RULES))
+    kubeconfig = grant(ground.plane, (*RUN_RULES, *DRAIN_RULES))
     flags = ("--ignore-daemonsets", f"--kubeconfig={kubeconfig}", "-o", "json")
     # With one node of its rack left the leader may stay in it, where its worker has no room.
     unsure = rebalancer("drain", "n1", *flags)
@@ -151,7 +150,7 @@ def run_room(ground, folder):
     """Run make-room once."""
     policy = folder / "policy.yaml"
     policy.write_text(ROOM)
-    kubeconfig = grant(ground.plane, (*RULES, *MARK_RULES, *SCALE_OUT_RULES))
+    kubeconfig = grant(ground.plane, (*RUN_RULES, *MARK_RULES, *SCALE_OUT_RULES))
     return rebalancer(
         "run", "--yes", f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json"
     )
