@@ -37,7 +37,7 @@ def pending(ground):
         ("groups: {pool: {max: 3}}", []),
         # A machine has two cores.
         ("total: {cpu: {max: 7}}", [LIMITED]),
-        ("expander: price, total: {cpu: {max: 8}}", [PLUS_ONE]),
+        ("expander: [price, least-waste, random], total: {cpu: {max: 8}}", [PLUS_ONE]),
     ],
 )
 def test_limits_of_the_policy_hold_at_the_provider(cloud, tmp_path, capacity, acts):
