@@ -215,8 +215,8 @@ class GroupStore:
             self._warn(f"ConfigMap {self.where}: {flaw}; back-offs of groups start again")
         return groups
 
-    def keep(self, groups: Mapping[str, GroupState], *, always: bool = False) -> None:
-        """Store the states.
+    def keep(self, groups: Mapping[str, GroupState], *, always: bool = False) -> str:
+        """Store the states; return the uid of the ConfigMap.
 
         ``always``: also if nothing changes; what cannot be written before an act could not be written after it.
 
@@ -224,7 +224,7 @@ class GroupStore:
             ClusterReadError: it could not be written.
         """
         text = encode(groups)
-        self._store.update(lambda data: {**data, KEY: text}, always=always)
+        return self._store.update(lambda data: {**data, KEY: text}, always=always).uid
 
 
 _BEHIND = 10.0
