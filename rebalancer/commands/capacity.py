@@ -35,7 +35,7 @@ from rebalancer.snapshot.zones import closed_zones
     epilog=examples(
         "rebalancer capacity",
         "rebalancer capacity --snapshot cluster.zip -o json",
-        "rebalancer capacity --set capacity.under=70% --set capacity.maxNodes=40",
+        "rebalancer capacity --set capacity.under=70% --set capacity.expander=most-pods",
     ),
 )
 @takes(

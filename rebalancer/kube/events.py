@@ -155,9 +155,11 @@ class EventWriter:
         if owner is not None:
             self._add(owner, f"pod {pod.name}: {note}", pod)
 
-    def announce(self, subject: Subject, note: str, *, reason: str, action: str) -> None:
+    def announce(
+        self, subject: Subject, note: str, *, reason: str, action: str, warning: bool = False
+    ) -> None:
         """Queue an event that does not belong to a move."""
-        self._add(subject, note, None, reason=reason, action=action)
+        self._add(subject, note, None, reason=reason, action=action, warning=warning)
 
     def close(self) -> str | None:
         """Wait briefly for queued events; return None, or a message about dropped ones."""
@@ -179,12 +181,13 @@ class EventWriter:
         *,
         reason: str = REASON,
         action: str = ACTION,
+        warning: bool = False,
     ) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="events", daemon=True)
             self._thread.start()
         body = event_of(subject, note, now=self._clock(), instance=self._instance, related=related)
-        body |= {"reason": reason, "action": action}
+        body |= {"reason": reason, "action": action, "type": "Warning" if warning else "Normal"}
         self._asked += 1
         self._queue.put((subject, msgspec.json.encode(body)))
 

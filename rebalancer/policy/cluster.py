@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PlainSerializer,
     PrivateAttr,
     Tag,
     model_validator,
@@ -383,8 +384,49 @@ class Expander(enum.StrEnum):
 
     LEAST_WASTE = "least-waste"
     """The one whose new nodes have the smallest share of cpu and memory left over."""
+    MOST_PODS = "most-pods"
+    """The one that takes the most pods."""
+    PRIORITY = "priority"
+    """The one whose name matches the earliest pattern of ``priorities``; without a match it is not increased."""
     PRICE = "price"
     """The one whose new nodes cost the least for each pod that they take, by ``prices``; those without a price come last."""
+    LEAST_NODES = "least-nodes"
+    """The one that adds the fewest nodes."""
+    RANDOM = "random"
+    """One by lot: another one in each run, the same one for the same snapshot. Only as the last one."""
+
+
+def _as_expanders(value: Any) -> Any:
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, list | tuple):
+        return value
+    known = {one.value: one for one in Expander}
+    return tuple(known.get(one, one) if isinstance(one, str) else one for one in value)
+
+
+def _chain(expanders: tuple[Expander, ...]) -> tuple[Expander, ...]:
+    if not expanders:
+        raise ValueError("name at least one expander")
+    if len(set(expanders)) < len(expanders):
+        raise ValueError("an expander that stands twice changes nothing the second time")
+    if Expander.RANDOM in expanders[:-1]:
+        raise ValueError("random leaves one group: nothing may come after it")
+    return expanders
+
+
+def _write_expanders(expanders: tuple[Expander, ...]) -> str | list[str]:
+    names = [one.value for one in expanders]
+    return names[0] if len(names) == 1 else names
+
+
+Expanders = Annotated[
+    tuple[Expander, ...],
+    AfterValidator(_chain),
+    BeforeValidator(_as_expanders, json_schema_input_type=Expander | tuple[Expander, ...]),
+    PlainSerializer(_write_expanders, when_used="json"),
+]
+"""One expander, or several: each chooses among what the one before it finds equally good."""
 
 
 class Beside(enum.StrEnum):
@@ -493,10 +535,16 @@ class CapacitySettings(Section):
         default=0.5,
         description="Only nodes of whose cpu and memory less than this is requested can be removed; of nodes with GPUs, of these alone. 0 keeps all nodes.",
     )
-    expander: Expander = Field(
-        default=Expander.LEAST_WASTE,
-        description="Which group is increased where several would help: least-waste or price.",
+    expander: Expanders = Field(
+        default=(Expander.LEAST_WASTE,),
+        description="Which group is increased where several would help: least-waste, most-pods, least-nodes, priority, price or random; or a"
+        " list, of which each chooses among what the one before it finds equally good.",
     )
+    priorities: tuple[Pattern, ...] = Field(
+        default=(),
+        description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others are not increased.",
+    )
+
     startup_taints: tuple[LabelKey, ...] = Field(
         default=STARTUP_TAINTS,
         description="Keys of taints that a node has until its agents are ready: until then it is an upcoming machine. Those that begin with"
@@ -528,3 +576,9 @@ class CapacitySettings(Section):
         default=Beside.ADVISE,
         description="What scale-in and scale-out do where Cluster Autoscaler or Karpenter is seen: advise, or act (it looks after other machines).",
     )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> CapacitySettings:
+        if (Expander.PRIORITY in self.expander) != bool(self.priorities):
+            raise ValueError("expander: priority and priorities go together")
+        return self

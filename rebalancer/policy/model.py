@@ -418,7 +418,7 @@ class Policy(Section):
 
     @model_validator(mode="after")
     def _knows_prices(self) -> Policy:
-        if self.capacity.expander is Expander.PRICE and not self.prices.given:
+        if Expander.PRICE in self.capacity.expander and not self.prices.given:
             raise ValueError(
                 "capacity.expander: price needs prices: give prices.label or prices.table"
             )

@@ -69,6 +69,8 @@ class NodeGroup:
     """What a replacement of its machines has written on it; empty where none is under way."""
     meddling: tuple[str, ...] = ()
     """The provider's processes that are active on it, and terminate machines or set sizes without a request."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What it says of its own scaling, by the names of Cluster Autoscaler's options, such as ``scaledownunneededtime``."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Machine -> why the provider cannot end just this one now, in words; those that it can end are left out."""
 

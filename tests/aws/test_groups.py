@@ -393,3 +393,18 @@ def test_a_suspended_launch_is_named_with_its_reason():
     )
     other = {**suspended, "ProcessName": "AZRebalance"}
     assert as_group({**described, "SuspendedProcesses": [other]}).suspended == ""
+
+
+def test_options_of_one_group_are_its_tags():
+    prefix = "k8s.io/cluster-autoscaler/node-template/"
+    described = {
+        "AutoScalingGroupName": "pool",
+        "MinSize": 0,
+        "MaxSize": 3,
+        "DesiredCapacity": 1,
+        "Tags": [
+            {"Key": f"{prefix}autoscaling-options/scaledownunneededtime", "Value": "1h"},
+            {"Key": f"{prefix}label/pool", "Value": "a"},
+        ],
+    }
+    assert as_group(described).options == {"scaledownunneededtime": "1h"}

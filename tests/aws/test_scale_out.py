@@ -37,7 +37,7 @@ def pending(ground):
         ("groups: {pool: {max: 3}}", []),
         # A machine has two cores.
         ("total: {cpu: {max: 7}}", [LIMITED]),
-        ("expander: price, total: {cpu: {max: 8}}", [PLUS_ONE]),
+        ("expander: [price, least-waste, random], total: {cpu: {max: 8}}", [PLUS_ONE]),
     ],
 )
 def test_limits_of_the_policy_hold_at_the_provider(cloud, tmp_path, capacity, acts):
@@ -105,7 +105,13 @@ def test_events_are_written_once_for_a_change(pending):
         for pod in pending.cluster.objects("Pod")
         if not pod["spec"].get("nodeName")
     ]
-    assert pending.events() == [("Pod", pod, "TriggeredScaleUp")]
+    of_nodes = pending.events("NoScaleDown")
+    assert sorted({*pending.events()} - {*of_nodes}) == [
+        ("ConfigMap", "machines", "ScaledUpGroup"),
+        ("Pod", pod, "TriggeredScaleUp"),
+    ]
+    # Three nodes could be removed, or had no place for a pod, while there was one pod only; now they are full.
+    assert len(of_nodes) == len(set(of_nodes)) == 3
 
 
 def test_a_lost_zone_holds_back_moves_but_not_machines(ground):
@@ -183,6 +189,7 @@ def test_machines_that_do_not_register_are_upcoming_until_another_group_is_incre
     assert pending.fleet.sizes == {"pool": sizes["pool"], "other": 1}
     pool = pending.groups["pool"]
     assert (pool.failures, pool.code) == (1, TIMEOUT)
+    assert pending.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
 
 
 def test_machines_that_aws_has_not_are_given_up_after_the_provision_time(pending):
@@ -200,6 +207,7 @@ def test_machines_that_aws_has_not_are_given_up_after_the_provision_time(pending
     ]
     assert pending.fleet.sizes == {"pool": 3, "other": 1}
     assert pending.fleet.machines("pool") == machines
+    assert len(pending.events("DecreasedTargetSize")) == 1
     # It is in the back-off still, and is not increased although AWS has machines again.
     pending.cloud.exhausted.clear()
     pending.pass_time(120)
@@ -245,6 +253,7 @@ def test_a_launch_that_fails_is_seen_at_the_next_look(pending):
     assert (second["group"], second["code"]) == ("other", "ScaledUpGroup")
     pool = pending.groups["pool"]
     assert (pool.code, pool.why) == (NOT_LAUNCHED, _EMPTY)
+    assert pending.events("ScaleUpFailed") == [("ConfigMap", "machines", "ScaleUpFailed")]
 
 
 def test_launches_are_asked_about_only_while_machines_are_missing(pending):
@@ -320,6 +329,7 @@ def test_a_suspended_group_keeps_its_size_and_its_machines_have_their_time_once_
         pending.pass_time(480)
         assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
     assert pending.fleet.sizes == {"pool": 4}
+    assert pending.events("ScaleUpSuspended") == [("ConfigMap", "machines", "ScaleUpSuspended")]
     assert pending.groups["pool"].suspended == "its process Launch is suspended"
     # What failed while it was suspended is not asked about.
     assert "autoscaling:DescribeScalingActivities" not in pending.cloud.ours
@@ -388,6 +398,7 @@ def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(pending):
     (act,) = report["machines"]
     assert (code, act["code"], act["status"]) == (4, "FailedToScaleUpGroup", "failed")
     assert "autoscaling:SetDesiredCapacity: Injected: by the test" in act["message"]
+    assert pending.events("FailedToScaleUpGroup")
     pending.cloud.refuses.clear()
     pending.pass_time(120)
     assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]

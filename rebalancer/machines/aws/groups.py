@@ -418,6 +418,7 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
         suspended=_explain_suspension(group),
         note=tags.get(TAG, ""),
         meddling=meddling(group),
+        options=dict(_below(tags, "autoscaling-options/")),
     )
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from rebalancer.base.durations import parse_go_duration
 from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
 from rebalancer.scheduler.placement import tolerates
@@ -24,6 +27,76 @@ from rebalancer.snapshot.nodes import STARTUP, STATE_TAINTS, AddedNode, fold_amo
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import SCALE_IN, is_mark
 from rebalancer.wire.quantity import parse_resource
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+"""What Go's ``strconv.ParseBool`` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """What a group says of its own scaling, in the place of the policy; None: as the policy says.
+
+    The names and forms of the options are Cluster Autoscaler's (``config/const.go``; ``aws_manager.go: GetAsgOptions``,
+    ``clusterapi_nodegroup.go: GetOptions``): what cannot be read does not count, and is warned of.
+    """
+
+    threshold: float | None = None
+    """Share from which on a node stays if as much of it is requested; with 0 all nodes stay."""
+    gpu_threshold: float | None = None
+    """The same of nodes with GPUs."""
+    unneeded_for: timedelta | None = None
+    unready_for: timedelta | None = None
+    provision_time: timedelta | None = None
+    ignores_daemons: bool = False
+    """Whether what pods of DaemonSets request counts neither as requested nor as allocatable."""
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share < float("inf"):
+        raise ValueError(f"{text!r} is no share; write for example 0.5")
+    return share
+
+
+def _span(text: str) -> timedelta:
+    span = parse_go_duration(text)
+    if span < timedelta(0):
+        raise ValueError(f"{text!r} is negative")
+    return span
+
+
+def _truth(text: str) -> bool:
+    if text not in _TRUE | _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text in _TRUE
+
+
+_READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "scaledownutilizationthreshold": ("threshold", _share),
+    "scaledowngpuutilizationthreshold": ("gpu_threshold", _share),
+    "scaledownunneededtime": ("unneeded_for", _span),
+    "scaledownunreadytime": ("unready_for", _span),
+    "maxnodeprovisiontime": ("provision_time", _span),
+    "ignoredaemonsetsutilization": ("ignores_daemons", _truth),
+}
+
+
+def read_options(group: NodeGroup) -> tuple[GroupOptions, tuple[str, ...]]:
+    """Return the options of a group, and what of them could not be read, in words."""
+    read: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, text in sorted(group.options.items()):
+        if name not in _READ:
+            problems.append(f"{group.name}: there is no option {name}")
+            continue
+        field, parse = _READ[name]
+        try:
+            read[field] = parse(text)
+        except ValueError as error:
+            problems.append(f"{group.name}: the option {name}: {error}; the policy's counts")
+    return GroupOptions(**read), tuple(problems)
+
 
 _STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
 """The same of taints that come and go on nodes that are ready."""
@@ -77,6 +150,10 @@ class Groups:
         """
         self._snapshot = snapshot
         self.groups = tuple(sorted(groups, key=lambda group: group.name))
+        read = {group.name: read_options(group) for group in self.groups}
+        self._options = {name: options for name, (options, _) in read.items()}
+        self.unread = tuple(text for _, problems in read.values() for text in problems)
+        """What of the groups' own options could not be read, in words."""
         self._startup = frozenset(startup_taints)
         nodes = snapshot.nodes
         of_sets = np.array([any(map(self._is_startup, of)) for of in nodes.taint_sets] or [False])
@@ -100,6 +177,15 @@ class Groups:
         """Return the group of a node; None if it is in none."""
         index = self.of_node.get(node)
         return None if index is None else self.groups[index]
+
+    def options_of(self, node: int) -> GroupOptions:
+        """Return the options of a node's group."""
+        group = self.group_of(node)
+        return GroupOptions() if group is None else self._options[group.name]
+
+    def options_named(self, group: str) -> GroupOptions:
+        """Return the options of the group of this name."""
+        return self._options[group]
 
     def nodes_of(self, group: NodeGroup) -> list[int]:
         """Return the nodes of a group, ascending."""

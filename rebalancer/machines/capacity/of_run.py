@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.machines.capacity.codes import PodCode, RemovalCode
+from rebalancer.machines.capacity.announcements import (
+    Announced,
+    announcements,
+    group_increases,
+)
+from rebalancer.machines.capacity.codes import RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
 from rebalancer.machines.capacity.report import CapacityReport, find_missing
 from rebalancer.machines.capacity.scale_in import NodeScaleIn, ScaleInMemory
-from rebalancer.machines.capacity.scale_out import GroupScaleOut, ScaleOutCode
+from rebalancer.machines.capacity.scale_out import GroupScaleOut
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan, plan_scale_out
 from rebalancer.machines.capacity.scaling import (
     Scaler,
@@ -33,7 +37,7 @@ from rebalancer.machines.capacity.state import (
     GroupStore,
     ScaleOutTimes,
 )
-from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.rules import History, RunRules
@@ -53,8 +57,8 @@ from rebalancer.run.context import RunContext, instance
 from rebalancer.run.source import Reading, Source
 from rebalancer.run.tidying import conditions_of
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.autoscalers import TRIGGERED_SCALE_UP, autoscalers
-from rebalancer.snapshot.buffers import find_chunks, place_chunks, with_buffers
+from rebalancer.snapshot.autoscalers import autoscalers
+from rebalancer.snapshot.buffers import place_chunks, with_buffers
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
@@ -178,8 +182,6 @@ def _find_needed_again(
     }
 
 
-_MAX_EVENTS = 200
-"""Pods of a run that get an Event; the report names all."""
 _SCALERS: Mapping[str, type[Scaler]] = {"in": NodeScaleIn, "out": GroupScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
@@ -210,6 +212,8 @@ class MachineMemory:
     scale_in: ScaleInMemory = field(default_factory=ScaleInMemory)
     groups: Mapping[str, GroupState] | None = None
     """The state of each group; None: what is stored was not read yet."""
+    announced: Announced = field(default_factory=Announced)
+    """What Events were written about."""
 
 
 def judge_machines(
@@ -302,6 +306,7 @@ class _MachinesOfRun:
             self._states = GroupStates(times=_scale_out_times(self._policy), warn=run.notes.append)
             if memory.groups is None:
                 memory.groups = {} if store is None else store.load()
+                memory.announced = Announced(groups=memory.groups)
             self._states.earlier = memory.groups
             assessed = _assess(run, source, reading.snapshot, memory, self._states)
             self._seen, self._machines = assessed
@@ -372,54 +377,29 @@ class _MachinesOfRun:
             self._store.keep(self._states.groups, always=True)
 
     def keep(self, acts: Sequence[MachineAct]) -> bool:
-        """Store the states of groups after a run that acts; return whether they could be stored."""
-        run, client, plan = self._run, self._source.client, self._seen.scale_out
-        increased = {
-            act.group: act.message
-            for act in acts
-            if act.code == ScaleOutCode.SCALED_OUT and act.status is ActStatus.DONE
-        }
-        self._states.note_plan(plan, self._seen.snapshot, increased)
-        self._memory.groups = self._states.groups
-        if self._store is None or client is None or not run.acts:
+        """Store the states of groups after a run that acts, and write its Events; return whether they could be stored."""
+        run, client, store, memory = self._run, self._source.client, self._store, self._memory
+        self._states.note_plan(self._seen.scale_out, self._seen.snapshot, group_increases(acts))
+        earlier, memory.announced = memory.announced, Announced.of(self._seen, self._states.groups)
+        if store is None or client is None or not run.acts:
             return True
+        from rebalancer.kube.events import EventWriter, Subject  # noqa: PLC0415
+
         try:
-            self._store.keep(self._states.groups)
+            uid = store.keep(memory.announced.groups)
         except ClusterReadError as error:
             run.notes.append(f"the state of machines could not be stored: {error}")
             return False
-        if (left := _announce(client, run, self._seen, increased)) is not None:
+        subject = Subject("ConfigMap", *(run.state.machine_state or ("", "")), uid)
+        clock, by = run.environment.clock.unix, instance(run.environment)
+        writer = EventWriter(client, clock=clock, instance=by)
+        for one in announcements(earlier, memory.announced, self._seen, acts, subject):
+            writer.announce(
+                one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
+            )
+        if (left := writer.close()) is not None:
             run.notes.append(left)
         return True
-
-
-def _announce(
-    client: Client, run: RunContext, seen: CapacityReport, increased: Mapping[str, str]
-) -> str | None:
-    """Write an Event on each pod that a requested machine will take: ``make-room`` waits for it then.
-
-    ``increased``: group -> by how much. Returns what could not be written, if anything.
-    """
-    from rebalancer.kube.events import EventWriter, Subject  # noqa: PLC0415
-
-    writer = EventWriter(
-        client, clock=run.environment.clock.unix, instance=instance(run.environment)
-    )
-    pods, chunks = seen.snapshot.pods, find_chunks(seen.snapshot)
-    triggered = (
-        one
-        for one in seen.scale_out.pods
-        if one.code is PodCode.TRIGGERED and one.group in increased and not chunks[one.pod]
-    )
-    for one in islice(triggered, _MAX_EVENTS):
-        namespace = seen.snapshot.classes[int(pods.cls[one.pod])].namespace
-        writer.announce(
-            Subject("Pod", namespace, pods.name[one.pod], pods.uid[one.pod]),
-            f"pod triggered scale-up: {one.group}: {increased[one.group or '']}",
-            reason=TRIGGERED_SCALE_UP,
-            action="ScaleUp",
-        )
-    return writer.close()
 
 
 def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:

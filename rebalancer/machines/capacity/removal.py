@@ -31,7 +31,7 @@ from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Eagerness
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.buffers import find_chunks
-from rebalancer.snapshot.columns import Bools, Floats
+from rebalancer.snapshot.columns import Bools, Floats, Ints, sum_by_node
 from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import find_marked_by_others
 from rebalancer.snapshot.model import Snapshot
@@ -44,20 +44,35 @@ _CLOSE = 1e-9
 """Shares that differ by so much are equal."""
 
 
-def utilisation_of(draft: Draft) -> dict[str, Floats]:
+def utilisation_of(draft: Draft, groups: Groups) -> dict[str, Floats]:
     """Return resource -> share (N,) that living pods request; -1 if a node has none of the resource.
 
-    Pods of DaemonSets and static pods count; terminating ones do not.
+    Pods of DaemonSets and static pods count; terminating ones do not. Where the group ignores DaemonSets, what their pods
+    request is taken off both sides (``simulator/utilization/info.go``).
     """
     snapshot: Snapshot = draft.snapshot
+    daemons = _sum_ignored_daemons(draft, groups)
     shares: dict[str, Floats] = {}
     for name in (*_WEIGHED, *GPUS):
         if name in snapshot.resources:
             row = snapshot.resources.index(name)
             room = snapshot.nodes.allocatable[row]
-            share = draft.state.lasting[row] / np.maximum(1, room)
+            asked = draft.state.lasting[row] - daemons[row]
+            share = asked / np.maximum(1, room - daemons[row])
             shares[name] = np.where(room > 0, share, -1.0)
     return shares
+
+
+def _sum_ignored_daemons(draft: Draft, groups: Groups) -> Ints:
+    """Return what pods of DaemonSets request (R, N) on nodes whose group ignores it; 0 on others."""
+    snapshot, here = draft.snapshot, draft.state.unmoved()
+    ignoring = np.array(
+        [groups.options_of(node).ignores_daemons for node in range(len(snapshot.nodes))], bool
+    )
+    of_class = np.array([cls.controller_kind == "DaemonSet" for cls in snapshot.classes], bool)
+    cls, node = snapshot.pods.cls[here], snapshot.pods.node[here]
+    counted = of_class[cls] & ignoring[node]
+    return sum_by_node(snapshot.requests, cls[counted], node[counted], len(snapshot.nodes))
 
 
 def relevant_shares(utilisation: Mapping[str, Floats], node: int) -> dict[str, float]:
@@ -154,18 +169,35 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> dict[int, str]:
     }
 
 
+def _find_thresholds(groups: Groups, size: int, under: float) -> tuple[Floats, Floats]:
+    """Return the share from which on each node (N,) stays, and the same if it has GPUs.
+
+    Source: ``core/scaledown/eligibility: isNodeBelowUtilizationThreshold``. So 0 keeps all nodes.
+    """
+    plain, gpus = np.full(size, under), np.full(size, under)
+    for node in range(size):
+        options = groups.options_of(node)
+        for thresholds, own in ((plain, options.threshold), (gpus, options.gpu_threshold)):
+            if own is not None:
+                thresholds[node] = own
+    return plain, gpus
+
+
 def _exclude_utilised(
-    snapshot: Snapshot, utilisation: Mapping[str, Floats], under: float
+    snapshot: Snapshot, groups: Groups, utilisation: Mapping[str, Floats], under: float
 ) -> Iterator[_Rule]:
     size = len(snapshot.nodes)
+    thresholds = _find_thresholds(groups, size, under)
     of_gpus = np.zeros(size, bool)
     for name in GPUS:
         of_gpus |= utilisation.get(name, np.full(size, -1.0)) >= 0
     for name, share in utilisation.items():
+        least = thresholds[name in GPUS]
         counts = (share >= 0) & (of_gpus if name in GPUS else ~of_gpus)
-        full = counts & (share >= under - _CLOSE)
+        full = counts & (share >= least - _CLOSE)
         texts = {
-            node: f"{share[node]:.0%} of its {name} is requested, and nodes stay from {under:.0%} on"
+            node: f"{share[node]:.0%} of its {name} is requested, and nodes"
+            f"{'' if least[node] == under else ' of its group'} stay from {least[node]:.0%} on"
             for node in np.flatnonzero(full).tolist()
         }
         yield full, RemovalCode.TOO_FULL, texts
@@ -239,7 +271,7 @@ def removals(
     """
     snapshot, none = problem.snapshot, np.zeros(len(problem.snapshot.nodes), bool)
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
-    utilisation = utilisation_of(draft)
+    utilisation = utilisation_of(draft, groups)
     others = none if candidates is None else ~candidates
     floor = Floor(snapshot, capacity)
     limited = {n: why for n in range(len(none)) if (why := floor.why_not(n)) is not None}
@@ -249,7 +281,7 @@ def removals(
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
         (_mask(limited, len(none)), RemovalCode.MIN_TOTAL, limited),
-        *_exclude_utilised(snapshot, utilisation, capacity.under),
+        *_exclude_utilised(snapshot, groups, utilisation, capacity.under),
         _exclude_needed(snapshot, needed),
         (free, RemovalCode.NEEDED, KEPT_FREE),
     )

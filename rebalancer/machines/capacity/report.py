@@ -216,6 +216,7 @@ def _group_data(report: CapacityReport, group: NodeGroup) -> dict[str, Any]:
         "nodes": len(report.groups.nodes_of(group)),
         "removable": report.removable(group),
         "increase": report.scale_out.increase_of(group.name),
+        "options": dict(sorted(group.options.items())),
     }
 
 

@@ -137,9 +137,11 @@ class ScaleInNodes:
         return removal.removable or removal.code is RemovalCode.NO_GROUP
 
     def unneeded_time(self, node: int) -> timedelta:
-        """Return for how long a node must be unneeded before it is removed."""
-        ready = self.snapshot.nodes.ready[node]
-        return self.options.unneeded_for if ready else self.options.unready_for
+        """Return for how long a node must be unneeded before it is removed; its group may say it itself."""
+        own, options = self.context.report.groups.options_of(node), self.options
+        if self.snapshot.nodes.ready[node]:
+            return options.unneeded_for if own.unneeded_for is None else own.unneeded_for
+        return options.unready_for if own.unready_for is None else own.unready_for
 
     def is_past(self, since: str, time: timedelta) -> bool:
         """Return whether ``time`` has passed since ``since``."""

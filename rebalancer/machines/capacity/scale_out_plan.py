@@ -1,6 +1,6 @@
 """Plan a scale-out: the increase of each group, and the result for each pending pod.
 
-Upcoming machines are filled first. Then, round after round, pods are packed on each group separately, the expander
+Upcoming machines are filled first. Then, round after round, pods are packed on each group separately, an expander
 chooses one group, and the pods placed on it are done. Cluster Autoscaler does the same in several of its loops
 ("What are Expanders?" in its FAQ). Similar groups share the new nodes of one, as with its
 ``--balance-similar-node-groups`` (``processors/nodegroupset``: basic and AWS's comparator). At the end, new nodes whose pods fit
@@ -9,7 +9,9 @@ on other nodes are dropped: a group scaled up for some pods may have room for ot
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +81,8 @@ class ScaleOutInputs:
     """(P,) pods that may trigger a scale-out; None: all."""
     triggered: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod -> the group that was scaled out for it: while its machines are upcoming, no other one is."""
+    seed: str = ""
+    """What the expander ``random`` draws from."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod in ``triggered`` -> the zone in which a machine was wanted for it."""
     scaled_out_at: Mapping[str, float] = field(default_factory=dict)
@@ -306,20 +310,43 @@ Option = tuple[str, Packed]
 
 
 def choose(
-    options: Sequence[Option], settings: CapacitySettings, hourly: Mapping[str, float]
+    options: Sequence[Option], settings: CapacitySettings, hourly: Mapping[str, float], seed: str
 ) -> Option | None:
-    """Return the option that the expander prefers, then the least waste, the most pods, the name; None without options.
+    """Return the option that the expanders prefer; None if there is no option.
 
-    ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known.
+    Each expander narrows what the one before it has left, as in Cluster Autoscaler (``expander/factory/chain.go``). Where
+    that draws lots among the rest, the least waste counts here, then the most pods, then the name.
+
+    ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known. ``seed``: what the expander
+    ``random`` draws from.
     """
 
-    def rate(option: Option) -> tuple[float, float, int, str]:
-        name, packed = option
-        nodes, pods = len(packed.nodes), len(packed.pods)
-        price = hourly[name] * nodes / pods if settings.expander is Expander.PRICE else 0.0
-        return round(price, 9), round(packed.waste, 9), -pods, name
+    def rate(expander: Expander, name: str, packed: Packed) -> float | bytes:
+        match expander:
+            case Expander.LEAST_WASTE:
+                return round(packed.waste, 9)
+            case Expander.MOST_PODS:
+                return -len(packed.pods)
+            case Expander.LEAST_NODES:
+                return len(packed.nodes)
+            case Expander.PRIORITY:
+                return priority(name, settings)
+            case Expander.PRICE:
+                return round(hourly[name] * len(packed.nodes) / len(packed.pods), 9)
+            case Expander.RANDOM:
+                return hashlib.sha256(f"{seed}\0{name}".encode()).digest()
 
-    return min(options, key=rate, default=None)
+    named = Expander.PRIORITY in settings.expander
+    allowed = [one for one in options if not named or priority(one[0], settings) >= 0]
+    order = (*settings.expander, Expander.LEAST_WASTE, Expander.MOST_PODS)
+    # The least by the first, then by the second: what narrowing leaves in the end.
+    return min(allowed, key=lambda one: (*(rate(by, *one) for by in order), one[0]), default=None)
+
+
+def priority(group: str, settings: CapacitySettings) -> int:
+    """Return the index of the first pattern that matches a group's name; -1 if none does."""
+    matching = (i for i, pattern in enumerate(settings.priorities) if re.search(pattern, group))
+    return next(matching, -1)
 
 
 _CLOSE = 0.05
@@ -560,7 +587,7 @@ class _Planner:
                 for group in self._groups.groups
                 if (option := self._option(group, left)) is not None
             ]
-            chosen = choose(options, self._settings, self._hourly)
+            chosen = choose(options, self._settings, self._hourly, self._inputs.seed)
             if chosen is None:
                 break
             self.decisions.add(self._balance(*chosen, left))
@@ -625,15 +652,17 @@ class _Planner:
             return False
         if not {chosen, other.name}.isdisjoint(self.unhelped.no_help):
             return False
-        by_price = self._settings.expander is Expander.PRICE
-        if by_price and self._hourly[chosen] != self._hourly[other.name]:
-            return False
-        return similar(ours, theirs, self._settings.balance)
+        by_price = Expander.PRICE in self._settings.expander
+        ranks = {
+            (priority(name, self._settings), self._hourly[name] if by_price else 0.0)
+            for name in (chosen, other.name)
+        }
+        return len(ranks) == 1 and similar(ours, theirs, self._settings.balance)
 
     def drop_redundant(self) -> bool:
         """Drop new nodes whose pods fit on other nodes; return whether any was dropped.
 
-        The emptiest go first. Of a group with several
+        Nodes of the groups last in ``priorities`` go first, the emptiest of them first. Of a group with several
         zones only its last node may be dropped, because the provider chooses the zones in its own order.
         """
         decisions, dropped, stays = self.decisions, set[str](), set[str]()
@@ -645,9 +674,11 @@ class _Planner:
         used = {one.node.name: packing.share_used(row[one.node.name]) for one in new}
         zoned = {group.name for group in self._groups.groups if len(self._groups.zones(group)) > 1}
 
-        def order(one: NewNode) -> tuple[bool, float, int]:
-            name, in_turn = one.node.name, one.template.group in zoned
-            return in_turn, 0.0 if in_turn else used[name], -row[name]
+        def order(one: NewNode) -> tuple[bool, int, float, int]:
+            group, name = one.template.group, one.node.name
+            in_turn = group in zoned
+            rank = -priority(group, self._settings)
+            return in_turn, rank, 0.0 if in_turn else used[name], -row[name]
 
         for one in sorted(new, key=order):
             group = one.template.group

@@ -17,7 +17,7 @@ import msgspec
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.machines.capacity.codes import GroupCode, PodCode
-from rebalancer.machines.capacity.groups import Groups, Sizes, sizes_of
+from rebalancer.machines.capacity.groups import GroupOptions, Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import (
     GroupRefusal,
@@ -215,8 +215,8 @@ class GroupStore:
             self._warn(f"ConfigMap {self.where}: {flaw}; back-offs of groups start again")
         return groups
 
-    def keep(self, groups: Mapping[str, GroupState], *, always: bool = False) -> None:
-        """Store the states.
+    def keep(self, groups: Mapping[str, GroupState], *, always: bool = False) -> str:
+        """Store the states; return the uid of the ConfigMap.
 
         ``always``: also if nothing changes; what cannot be written before an act could not be written after it.
 
@@ -224,7 +224,7 @@ class GroupStore:
             ClusterReadError: it could not be written.
         """
         text = encode(groups)
-        self._store.update(lambda data: {**data, KEY: text}, always=always)
+        return self._store.update(lambda data: {**data, KEY: text}, always=always).uid
 
 
 _BEHIND = 10.0
@@ -238,6 +238,11 @@ class ScaleOutTimes:
     new_pod_delay: float = 0.0
     provision_time: float = 900.0
     cool_down: float = 0.0
+
+    def of_group(self, options: GroupOptions) -> float:
+        """Return the time within which a group's machines have to be ready."""
+        own = options.provision_time
+        return self.provision_time if own is None else own.total_seconds()
 
     @classmethod
     def of(cls, params: Any) -> ScaleOutTimes:
@@ -278,6 +283,8 @@ class GroupStates:
 
     def inputs(self, snapshot: Snapshot, groups: Groups, machines: Machines) -> ScaleOutInputs:
         """Return the inputs of scale-out, after updating the states from the groups' machines."""
+        for text in groups.unread:
+            self.warn(text)
         now, sizes = snapshot.captured_at, sizes_of(snapshot, groups)
         times = self.times or ScaleOutTimes()
         self.groups = {
@@ -287,7 +294,7 @@ class GroupStates:
                     self.groups.get(group.name, self._of_earlier(group.name)),
                     sizes[group.name],
                     now,
-                    times.provision_time,
+                    times.of_group(groups.options_named(group.name)),
                     group.on_hold,
                 ),
                 now,
@@ -310,6 +317,7 @@ class GroupStates:
             zones={uid: zone for of in self.earlier.values() for uid, zone in of.pods.items()},
             scaled_out_at={name: state.scaled_out_at for name, state in self.groups.items()},
             no_help={name: of.no_help for name, of in self.earlier.items() if of.no_help},
+            seed=rfc3339(now),
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
             ),

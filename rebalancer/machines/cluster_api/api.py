@@ -30,6 +30,8 @@ VERSIONS = ("v1beta2", "v1beta1")
 MIN_SIZE = f"{GROUP}/cluster-api-autoscaler-node-group-min-size"
 MAX_SIZE = f"{GROUP}/cluster-api-autoscaler-node-group-max-size"
 """Cluster Autoscaler's annotations: what carries both is a node group."""
+OPTIONS = f"{GROUP}/autoscaling-options-"
+"""How its annotations begin for options of one group."""
 DELETE = f"{GROUP}/delete-machine"
 """Of a Machine that the next decrease of its MachineSet ends first."""
 PAUSED = f"{GROUP}/paused"
@@ -143,6 +145,15 @@ class Scalable(ApiObject):
             return None
         low, high = map(int, texts)
         return (low, high) if low <= high else None
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Cluster Autoscaler's annotations for options of this group alone: option -> text."""
+        return {
+            key.removeprefix(OPTIONS): text
+            for key, text in sorted(self.annotations.items())
+            if key.startswith(OPTIONS)
+        }
 
     @property
     def replicas(self) -> int | None:

@@ -93,6 +93,7 @@ class ScalableGroup:
             desired=self.owner.replicas,
             suspended=frozen or self._why_not_created(),
             note=self.owner.annotations.get(NOTE, ""),
+            options=self.owner.options,
             held={name: held[name] for name in sorted(held)},
         )
 

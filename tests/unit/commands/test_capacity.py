@@ -60,6 +60,8 @@ def test_the_threshold_is_the_policy_s():
         ("provider: {azure: {}}", "policy.yaml:3: provider.azure: unknown provider"),
         ("provider: {none: {tags: []}}", "policy.yaml:3: provider.none.tags: unknown key"),
         ("provider: {none: {}, other: {}}", "policy.yaml:3: provider"),
+        ("capacity: {expander: priority}", "expander: priority and priorities go together"),
+        ("capacity: {expander: priority, priorities: ['(']}", "is no regular expression"),
     ],
 )
 def test_a_policy_that_is_wrong_names_file_line_and_key(tmp_path, policy, text):

@@ -28,6 +28,16 @@ def _web(ground, replicas, **more):
     ground.cluster.settle()
 
 
+@pytest.mark.parametrize(
+    ("option", "ticks"),
+    [({}, 6), ({"scaledownunneededtime": "4m"}, 3), ({"scaledownunneededtime": "20m"}, 11)],
+)
+def test_a_group_says_for_how_long_its_nodes_must_be_unneeded(ground, option, ticks):
+    """A tick is two minutes, the policy's time ten."""
+    ground.pool.group = replace(ground.pool.group, options=option)
+    assert tick_until(ground, "DrainStarted", "n2") == ticks
+
+
 def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(ground):
     assert ground.tick() == [("Unneeded", "n2", "done")]
     for _ in range(4):

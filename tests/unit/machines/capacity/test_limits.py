@@ -108,7 +108,7 @@ def test_another_group_whose_machines_are_smaller_helps_instead(machines):
     objects = [*_full("a", cpu="8"), *workload("web", [""], cpu="1")]
     templates = {"small": NodeTemplate({}, (), {"cpu": "2", "memory": "16Gi", "pods": "110"})}
     groups = [group("large", "a"), group("small")]
-    policy = "capacity: {total: {cpu: {max: 10}}}\n"
+    policy = "capacity: {expander: most-pods, total: {cpu: {max: 10}}}\n"
     assert machines.scale_out(objects, groups, policy, templates).by == {"small": 1}
 
 

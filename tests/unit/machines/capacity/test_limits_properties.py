@@ -44,7 +44,7 @@ def cases(draw):
         groups,
         tuple(draw(st.lists(_POD, min_size=1, max_size=3))),
         draw(st.sampled_from([0, 100, 1900])),
-        draw(st.sampled_from(["least-waste", "price"])),
+        draw(st.sampled_from(["least-waste", "price", "most-pods", "[least-nodes, random]"])),
         (draw(st.integers(1, 16)), draw(st.integers(1, 60)), draw(st.integers(1, 200))),
     )
 

@@ -203,6 +203,9 @@ def test_daemonsets_take_their_share_of_new_nodes(machines):
     ("policy", "pods", "chosen"),
     [
         ("", 2, "small"),
+        ("capacity: {expander: most-pods}", 3, "large"),
+        ("capacity: {expander: priority, priorities: [^lar, small]}", 2, "large"),
+        ("capacity: {expander: priority, priorities: [^sm]}", 3, "small"),
         (_at_prices("small: 0.5, large: 1.2"), 2, "small"),
         (_at_prices("small: 0.5, large: 0.9"), 2, "large"),
         # 0.5 for a pod, and 0.4 for each of three.
@@ -220,6 +223,69 @@ def test_the_expander_chooses_between_groups(machines, policy, pods, chosen):
     }
     planned = machines.scale_out(objects, groups, policy, templates)
     assert planned.scale_out.increases[0].group == chosen
+
+
+@pytest.mark.parametrize(
+    ("chain", "chosen"),
+    [
+        # a: 2 nodes of 2 cores, all used. b, c: 1 node of 8 cores, half used; c costs less than b.
+        ("least-waste", "a"),
+        ("least-nodes", "b"),
+        ("[least-nodes, price]", "c"),
+        ("[most-pods, least-nodes, price]", "c"),
+        ("[most-pods, least-nodes]", "b"),
+        ("[most-pods, least-waste, least-nodes]", "a"),
+        ("[price]", "a"),
+        ("[priority, price]", "c"),
+        ("[priority, least-waste]", "b"),
+    ],
+)
+def test_each_expander_narrows_what_the_one_before_it_leaves(machines, chain, chosen):
+    """Four pods of a core, and groups of two sizes."""
+    objects = [*_full("old"), *_pending_pods(4, cpu="1", memory="1Gi")]
+    groups = [group(name) for name in "abc"]
+    templates = {
+        "a": _template("2", "2Gi", {INSTANCE_TYPE: "a", "hourly": "0.1"}),
+        "b": _template("8", "8Gi", {INSTANCE_TYPE: "b", "hourly": "0.9"}),
+        "c": _template("8", "8Gi", {INSTANCE_TYPE: "c", "hourly": "0.8"}),
+    }
+    named = ", priorities: [b|c]" if "priority" in chain else ""
+    policy = f"prices: {{label: hourly}}\ncapacity: {{expander: {chain}{named}}}"
+    planned = machines.scale_out(objects, groups, policy, templates)
+    assert planned.scale_out.increases[0].group == chosen
+
+
+def test_lots_are_drawn_among_equals_from_the_seed(machines):
+    objects = [*_full("old"), *_pending_pods(1, cpu="1")]
+    groups = [group(name) for name in "abcd"]
+    templates = {
+        name: _template("4" if name != "d" else "32", labels={"of": name}) for name in "abcd"
+    }
+
+    def drawn(seed):
+        inputs = ScaleOutInputs(seed=str(seed))
+        policy = "capacity: {expander: [least-waste, random]}"
+        planned = machines.scale_out(objects, groups, policy, templates, inputs)
+        return planned.scale_out.increases[0].group
+
+    chosen = [drawn(seed) for seed in range(24)]
+    assert set(chosen) == {"a", "b", "c"}
+    assert chosen == [drawn(seed) for seed in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("chain", "text"),
+    [
+        ("[price, least-waste, price]", "stands twice"),
+        ("[random, price]", "nothing may come after it"),
+        ("[]", "at least one"),
+        ("[least-wast]", "least-waste"),
+        ("least-wast", "least-waste"),
+    ],
+)
+def test_chains_that_choose_nothing_are_refused(machines, chain, text):
+    with pytest.raises(Exception, match=text):
+        machines.rules(f"capacity: {{expander: {chain}}}")
 
 
 @pytest.mark.parametrize(("other", "by"), [("0.1", {"one": 1, "two": 1}), ("0.2", {"one": 2})])
@@ -266,7 +332,7 @@ def test_groups_of_different_machines_share_by_a_label_where_that_takes_as_few_n
         "large": _template("8", labels={"pool": "a"}),
         "small": _template("4", labels={"pool": "a"}),
     }
-    policy = "capacity: {balance: {labels: [pool]}}"
+    policy = "capacity: {expander: least-nodes, balance: {labels: [pool]}}"
     groups = [group("large"), group("small")]
 
     def by(cpu):
@@ -280,6 +346,12 @@ def test_groups_of_different_machines_share_by_a_label_where_that_takes_as_few_n
 def test_labels_and_labels_to_ignore_exclude_each_other(machines):
     with pytest.raises(Exception, match="leave out ignoreLabels"):
         machines.rules("capacity: {balance: {labels: [pool], ignoreLabels: [rack]}}")
+
+
+def test_with_priorities_a_group_without_a_match_does_not_grow(machines):
+    policy = "capacity: {expander: priority, priorities: [other]}"
+    planned = machines.scale_out([*_full("a"), *_pending_pods(1)], [group("pool", "a")], policy)
+    assert planned.by == {}
 
 
 @pytest.mark.parametrize(

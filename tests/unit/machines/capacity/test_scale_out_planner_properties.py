@@ -56,7 +56,8 @@ def cases(draw):
             )
         )
     )
-    return Case(groups, classes, draw(st.sampled_from(["least-waste", "price"])))
+    chains = ["least-waste", "price", "most-pods", "[least-nodes, random]"]
+    return Case(groups, classes, draw(st.sampled_from(chains)))
 
 
 def _planned(machines, case, upcoming, triggered=NO_INPUTS.triggered):

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.machines.cluster_api.api import NO_CREATION, PAUSED, TOPOLOGY, ClusterApi
+from rebalancer.machines.cluster_api.api import NO_CREATION, OPTIONS, PAUSED, TOPOLOGY, ClusterApi
 from rebalancer.machines.cluster_api.groups import (
     ClusterApiParams,
     ClusterApiProvider,
@@ -445,3 +445,12 @@ def test_a_file_has_no_cluster_api():
         ClusterApiProvider().open(params, {})
     with pytest.raises(ValueError, match="cluster"):
         ClusterApiParams(cluster="work")
+
+
+def test_options_of_one_group_are_its_annotations(world):
+    world.deployment("pool", annotations={f"{OPTIONS}scaledownunneededtime": "1h"})
+    world.deployment("other")
+    assert {name: dict(one.options) for name, one in read(world).items()} == {
+        "other": {},
+        "pool": {"scaledownunneededtime": "1h"},
+    }
