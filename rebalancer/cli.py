@@ -92,6 +92,9 @@ _COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.it
 
 _ALSO = {
     ("policy", "validate"): ("policy", "check"),
+    ("policy", "schema"): ("schema", "policy"),
+    ("report", "schema"): ("schema", "report"),
+    ("strategies",): ("policy", "strategies"),
     ("version",): ("--version",),
 }
 """What others call a command -> its name here."""

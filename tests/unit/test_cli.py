@@ -77,6 +77,9 @@ def test_help_lists_commands_below_what_they_are_for():
         (["help", "policy", "check"], ["policy", "check", "--help"]),
         (["version"], ["--version"]),
         (["policy", "validate", "--help"], ["policy", "check", "--help"]),
+        (["policy", "schema", "--help"], ["schema", "policy", "--help"]),
+        (["report", "schema", "--help"], ["schema", "report", "--help"]),
+        (["strategies", "--help"], ["policy", "strategies", "--help"]),
     ],
 )
 def test_what_other_programs_call_a_command_does_the_same_without_a_word(others, ours):

@@ -158,8 +158,8 @@ MENDS: tuple[Mend, ...] = (
         "M12",
         [
             (
-                "        return event.kind not in self._params.ignore_kinds and self._around.unix() < event.over",
-                "        return self._around.unix() < event.over",
+                "one for event, one in of_nodes if event.kind not in ignored and now < event.over",
+                "one for event, one in of_nodes if now < event.over",
             )
         ],
         [24],
@@ -295,7 +295,10 @@ MENDS: tuple[Mend, ...] = (
         "M23",
         [
             (
-                "        left = sorted(groups, key=lambda end: context.instance not in self._members_of(groups[end]))\n",
+                (
+                    "        left = sorted(\n            groups,\n"
+                    "            key=lambda end: context.instance not in self._members.get(groups[end], frozenset()),\n        )\n"
+                ),
                 (
                     "        for arn in groups.values():\n            _targets(leaving._balancers, arn)\n"
                     "        left = sorted(groups)\n"
