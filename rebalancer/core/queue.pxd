@@ -2,7 +2,7 @@ from rebalancer.core.counts cimport add_pod, remove_pod
 from rebalancer.core.prediction cimport ClusterArrays, PodArrays, find_feasible, predict
 from rebalancer.core.resources cimport fits, hold
 
-cdef Py_ssize_t _MAX_TAKERS
+cdef Py_ssize_t _MAX_TAKERS, _ROOM
 cdef unsigned char _OUT, _QUEUED, _REFUSED
 
 cdef class Queue:

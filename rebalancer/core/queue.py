@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rebalancer.core.counts import add_pod, remove_pod
-from rebalancer.core.prediction import ClusterArrays, PodArrays, find_feasible, predict
+from rebalancer.core.prediction import FILTERS, ClusterArrays, PodArrays, find_feasible, predict
 from rebalancer.core.resources import fits, hold
 from rebalancer.core.views import flags, ints, minus_ones
 
 _MAX_TAKERS = 64
 """So many pods at most are looked for behind one move."""
+_ROOM = FILTERS.index("NodeResourcesFit")
 _OUT, _QUEUED, _REFUSED = 0, 1, 2
 """What ``Queue.place`` says of a class: it is not concerned, it is in the queue, or it waits for a change."""
 
@@ -116,8 +117,11 @@ def _find_affected(queue: Queue, cls: int) -> None:
 
 
 def _has_room(cluster: ClusterArrays, pod: PodArrays) -> bool:
+    """Return whether some node has room for a class; while no filter asks for room, all that it may go to have."""
     for node in range(len(pod.alone)):
-        if _is_on(cluster, pod, node):
+        if pod.alone[node] and (
+            not cluster.checks[_ROOM] or fits(cluster.loads, pod.requests, node)
+        ):
             return True
     return False
 

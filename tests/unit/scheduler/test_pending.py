@@ -235,6 +235,20 @@ def test_a_replacement_may_make_room_under_a_spread():
     assert foreseen(world, "v") == ({"c": 1.0}, [("w", "a")])
 
 
+@pytest.mark.parametrize("off", [frozenset(), frozenset({"NodeResourcesFit"})])
+def test_without_the_filter_on_room_a_pod_waits_for_its_rival_whatever_it_requests(off):
+    world = World(
+        [node("a", cpu="3"), node("b")],
+        [
+            standing("big", "a", "2"),
+            standing("rival", "a", "1", labels={"app": "r"}, **AT_ONCE),
+            waiting("w", "3", **ON_A, **near("podAntiAffinity", "r")),
+        ],
+        profile={"off": off},
+    )
+    assert foreseen(world, "rival")[1] == ([("w", "a")] if off else [])
+
+
 def test_victims_that_terminate_on_the_node_count_as_gone_by_then():
     world = World(
         [node("a"), node("b")],
