@@ -143,21 +143,23 @@ def take(queue: Queue) -> int:
         queue.place[number] = _QUEUED if queue.concerned[number] else _OUT
         queue.next[number] = queue.start[number]
     count = 0
-    number = _find_first(queue)
-    while number >= 0 and count < _MAX_TAKERS:
-        node = _land(queue.clusters[number], queue.lowered[number])
-        if node < 0:
-            # The others of its class fit nowhere either.
-            queue.place[number] = _REFUSED
-        else:
-            queue.takers[0, count] = queue.pods[queue.next[number]]
-            queue.takers[1, count], queue.takers[2, count] = number, node
-            _put(queue, queue.clusters[number], count, 1)
-            count += 1
-            _retry(queue, queue.classes[number])
+    try:
         number = _find_first(queue)
-    for index in range(count):
-        _put(queue, queue.clusters[0], count - 1 - index, -1)
+        while number >= 0 and count < _MAX_TAKERS:
+            node = _land(queue.clusters[number], queue.lowered[number])
+            if node < 0:
+                # The others of its class fit nowhere either.
+                queue.place[number] = _REFUSED
+            else:
+                queue.takers[0, count] = queue.pods[queue.next[number]]
+                queue.takers[1, count], queue.takers[2, count] = number, node
+                _put(queue, queue.clusters[number], count, 1)
+                count += 1
+                _retry(queue, queue.classes[number])
+            number = _find_first(queue)
+    finally:
+        for index in range(count):
+            _put(queue, queue.clusters[0], count - 1 - index, -1)
     return count
 
 

@@ -411,3 +411,18 @@ def test_what_is_assumed_of_nodes_decides_who_waits_whatever_was_asked_before(ki
     with getattr(made.model, kind)(made.rows(["b"])):
         assert takes() is (kind == "removing")
     assert not takes()
+
+
+def test_an_error_while_pods_take_room_leaves_the_state_as_it_was(monkeypatch):
+    world = World([node("a")], [waiting("first", "5"), waiting("then", "1", priority=-1, **ON_A)])
+    lower, other = world.model.lower, world.cls("then")
+
+    def lower_one(state: ClusterState, cls: int) -> tuple[Any, Any]:
+        pod, cluster = lower(state, cls)
+        return (object() if cls == other else pod), cluster
+
+    monkeypatch.setattr(world.model, "lower", lower_one)
+    before = everything(world.state)
+    with pytest.raises((TypeError, AttributeError)):
+        world.model.pending.takers(world.state)
+    assert everything(world.state) == before
