@@ -20,8 +20,6 @@ from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 
-"""What is said of such a PodDisruptionBudget."""
-
 
 @dataclass(frozen=True, slots=True)
 class Findings:

@@ -129,3 +129,31 @@ def test_limits_are_named_by_what_they_limit():
         for name in vague.findall((ROOT / path).read_text(encoding="utf-8"))
     }
     assert not named, "MAX_..., POLL_INTERVAL, TIMEOUT, JOIN_TIMEOUT"
+
+
+def is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def texts_alone(module: ast.Module) -> Iterator[int]:
+    """Yield the lines of texts that are no docstrings, and that follow no assignment which they describe."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(module):
+        for _, body in ast.iter_fields(node):
+            before = None if isinstance(node, documented) else node
+            for statement in body if isinstance(body, list) else ():
+                described = before is None or isinstance(before, ast.Assign | ast.AnnAssign)
+                if is_text(statement) and not described:
+                    yield statement.lineno
+                before = statement
+
+
+def test_each_text_between_statements_describes_the_assignment_before_it():
+    alone = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for root in ("rebalancer", "strategies")
+        for path in (ROOT / root).rglob("*.py")
+        for line in texts_alone(parsed(path))
+    ]
+    assert alone == []
