@@ -30,7 +30,7 @@ from rebalancer.core.prediction import (
     predict,
     score_each,
 )
-from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring, is_short
+from rebalancer.core.resources import STRATEGIES, Loads, Requests, Scoring
 from rebalancer.core.scores import (
     NORMALISED,
     Board,
@@ -208,11 +208,11 @@ class Lowering:
         places = np.asarray(loads.pod_count) < np.asarray(loads.max_pods)
         yield FilterCheck(NODE_RESOURCES_FIT, "Too many pods", places)
         for row in requests.checked:
-            enough = [not is_short(loads, requests, node, row) for node in range(len(places))]
+            free = np.asarray(loads.allocatable)[row] - np.asarray(loads.used)[row]
             of_devices = devices is not None and row in devices.rows
             name = DYNAMIC_RESOURCES if of_devices else NODE_RESOURCES_FIT
             words = "cannot allocate all claims" if of_devices else f"Insufficient {names[row]}"
-            yield FilterCheck(name, words, np.array(enough, bool))
+            yield FilterCheck(name, words, requests.amounts[row] <= free)
 
     def score_each(self, state: ClusterState, cls: int, nodes: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (K,), of those that score the class; the nodes are scored together."""
