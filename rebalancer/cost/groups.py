@@ -61,8 +61,9 @@ class Domains:
     def nodes(view: View) -> Domains:
         """Return domains of one node each; always the same object."""
         names = view.snapshot.nodes.names
-        of_node = np.arange(len(names), dtype=np.int32)
-        return view.once("nodes as domains", lambda: Domains(of_node, names))
+        return view.once(
+            "nodes as domains", lambda: Domains(np.arange(len(names), dtype=np.int32), names)
+        )
 
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
         """Return the sums per domain (D,) of a count per node (N,)."""
