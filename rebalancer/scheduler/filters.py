@@ -6,14 +6,19 @@ Sources: ``apis/config/v1/default_plugins.go`` for the order; ``plugins/nodeport
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
-from rebalancer.scheduler.profile import DYNAMIC_RESOURCES, NODE_AFFINITY, SchedulerProfile
+from rebalancer.scheduler.profile import (
+    DYNAMIC_RESOURCES,
+    NODE_AFFINITY,
+    NODE_RESOURCES_FIT,
+    SchedulerProfile,
+)
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.topology import ArrayCache
@@ -166,10 +171,14 @@ class FilterCheck(NamedTuple):
 
     filter: str
     """One of ``FILTERS``."""
-    words: str
-    """What the scheduler says of a node that does not pass."""
+    words: str | Mapping[int, str]
+    """What the scheduler says of nodes that do not pass; or of each of them."""
     passes: Bools
     """(N,)"""
+
+    def say(self, node: int) -> str:
+        """Return what the scheduler says of a node that does not pass."""
+        return self.words if isinstance(self.words, str) else self.words[node]
 
 
 class Filters:
@@ -220,7 +229,9 @@ class Filters:
         rejected = self.find_rejection(cls)
         if rejected is not None and self.checks(rejected[0]):
             return np.zeros(self._size, bool)
-        mask = self._readable & self.resources.fits_empty(cls)
+        mask = self._readable
+        if self.checks(NODE_RESOURCES_FIT):
+            mask = mask & self.resources.fits_empty(cls)
         for check in self._check_alone(cls, lasting=lasting):
             if self.checks(check.filter):
                 mask = mask & check.passes
@@ -284,11 +295,10 @@ class Filters:
     def list_checks(self, cls: int, of_core: Iterable[FilterCheck]) -> Sequence[FilterCheck]:
         """Return what a class is asked, in the scheduler's order; ``of_core``: what depends on other pods."""
         rejected, nodes = self.find_rejection(cls), self._snapshot.nodes
-        if rejected is not None:
+        if rejected is not None and self.checks(rejected[0]):
             return [FilterCheck(*rejected, np.zeros(self._size, bool))]
         checks = [*self._check_alone(cls), *of_core]
-        for node, why in nodes.unreadable.items():
-            checks.append(FilterCheck("Unreadable", why, np.arange(self._size) != node))
+        checks.append(FilterCheck("Unreadable", nodes.unreadable, self._readable))
         checks.sort(key=lambda check: self._order.index(check.filter))
         if (named := self._placement.listed_names(cls)) is not None:
             # The scheduler looks at no other node, so no earlier filter can refuse it first.

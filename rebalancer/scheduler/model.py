@@ -112,7 +112,7 @@ class Evaluation:
     def reasons(self, node: int) -> tuple[str, ...]:
         """Return what the first filter that a node fails says of it; nothing of a feasible node."""
         name = FILTERS[self.filtered_by[node]]
-        failed = (of.words for of in self.checks if of.filter == name and not of.passes[node])
+        failed = (of.say(node) for of in self.checks if of.filter == name and not of.passes[node])
         return tuple(failed) if name in _SAY_ALL else tuple(islice(failed, 1))
 
 

@@ -50,6 +50,18 @@ def test_an_illegal_allocatable_makes_the_node_unreadable(text):
     assert not world.model.static_mask(world.cls("p"))[world.snapshot.nodes.index["a"]]
 
 
+def test_each_unreadable_node_has_its_own_reason_beside_one_mask():
+    nodes = [node(name, cpu=text) for name, text in (("a", "many"), ("b", "1"), ("c", "few"))]
+    world = World(nodes, [pod("p")], profile={"off": frozenset({"NodeResourcesFit"})})
+    evaluation = world.evaluate("p")
+    whys = world.snapshot.nodes.unreadable
+    assert {row: evaluation.reasons(row) for row in range(3)} == {
+        row: (whys[row],) if row in whys else () for row in range(3)
+    }
+    unreadable = [check for check in evaluation.checks if check.filter == "Unreadable"]
+    assert [check.passes.tolist() for check in unreadable] == [[False, True, False]]
+
+
 def test_a_pod_on_a_lost_node_is_not_counted_and_still_predicted():
     anti = {
         "podAntiAffinity": {
