@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rebalancer.scheduler.explain import explain_pod
+from rebalancer.scheduler.filters import FILTERS
+from tests.unit.scheduler import random_worlds
 from tests.unit.scheduler.worlds import HOSTNAME, ZONE, Json, World, node, pod, spread
 
 
@@ -140,3 +145,82 @@ def test_a_pod_without_a_grace_period_is_gone_before_its_replacement_comes(grace
     world = World([node("a")], [full])
     assert [one["node"] for one in explained(world, "p")["landings"]] == landings
     assert world.snapshot.waits(world.cls("p")) is (grace == 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("SchedulingGates", {"schedulingGates": [{"name": "later"}]}),
+        ("NodeResourcesFit", {"requests": {"cpu": "20"}}),
+        ("TaintToleration", {}),
+    ],
+)
+@pytest.mark.parametrize("off", [True, False])
+def test_a_filter_that_is_off_refuses_nothing(name, spec, off):
+    taint = {"key": "k", "value": "", "effect": "NoSchedule"}
+    tainted = [taint] if name == "TaintToleration" else []
+    profile = {"off": frozenset({name} if off else ())}
+    world = World([node("a", taints=tainted)], [pod("p", **spec)], profile=profile)
+    assert world.filters("p") == {"a": "" if off else name}
+    assert world.feasible("p") == (["a"] if off else [])
+
+
+# -- random clusters ---------------------------------------------------------------------------------------
+
+MODES = st.sampled_from(("ReadWriteOnce", "ReadWriteOncePod"))
+
+
+@st.composite
+def equipped(draw: st.DrawFn) -> World:
+    """Return a cluster whose pods may also use host ports, disks, and claims, with a profile that lacks filters."""
+    nodes, standing, new = draw(random_worlds.clusters(1, 5))
+    for one in (*standing, new):
+        used = draw(st.sets(st.sampled_from("xyz"), max_size=2))
+        volumes: list[Json] = [
+            {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in sorted(used)
+        ]
+        if draw(st.booleans()):
+            volumes.append(
+                {"name": "disk", "gcePersistentDisk": {"pdName": draw(st.sampled_from("de"))}}
+            )
+        one["spec"]["volumes"] = volumes
+        if draw(st.booleans()):
+            one["spec"]["containers"][0]["ports"] = [{"hostPort": draw(st.integers(80, 81))}]
+    driver = {"name": "d", "allocatable": {"count": draw(st.integers(0, 2))}}
+    places = [("default", name) for name in "xyz"] + [("other", name) for name in "xyz"]
+    return World(
+        nodes,
+        [*standing, new],
+        profile={"off": draw(st.frozensets(st.sampled_from(FILTERS[1:-1]), max_size=2))},
+        namespaces=random_worlds.namespaces(),
+        claims=[
+            {
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"volumeName": f"{namespace}-{name}", "accessModes": [draw(MODES)]},
+            }
+            for namespace, name in places
+        ],
+        volumes=[
+            {
+                "metadata": {"name": f"{namespace}-{name}"},
+                "spec": {"csi": {"driver": "d", "volumeHandle": f"{namespace}-{name}"}},
+            }
+            for namespace, name in places
+        ],
+        csi_nodes=[
+            {"metadata": {"name": one["metadata"]["name"]}, "spec": {"drivers": [driver]}}
+            for one in nodes[::2]
+        ],
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(equipped(), st.integers(0, 4))
+def test_a_filter_says_no_of_each_node_that_predictions_refuse_and_of_no_other(world, removed):
+    model, state, count = world.model, world.state, len(world.snapshot.nodes)
+    with model.removing(np.array([removed % count], np.int32)):
+        for cls in range(len(world.snapshot.classes)):
+            evaluation = model.evaluate(state, cls)
+            assert evaluation.feasible.tolist() == model.feasible(state, cls).tolist()
+            said = [bool(evaluation.reasons(row)) for row in range(count)]
+            assert said == (~evaluation.feasible).tolist()
