@@ -269,3 +269,42 @@ def test_what_is_taken_back_does_not_count():
     draft.begin_again()
     assert not draft.allowance.full()
     assert draft.allowance.left("duplicates") == allowance.per_run
+
+
+def test_a_draft_that_begins_again_has_neither_stopped_nor_moved():
+    """Earlier runs use up the wave, which is said only before the first move."""
+    slow = starting("slow", 2, 60)
+    draft = draft_of([*map(node, NODES), *workload("web", NODES), *slow], settings=TWO)
+    allowance, pods = draft.allowance, draft.snapshot.pods
+    filled = allowance.filled_before()
+    assert filled is not None
+    allowance.spend(int(pods.cls[0]), int(pods.node[0]), "duplicates")
+    allowance.stop("enough")
+    assert (allowance.stopped, allowance.filled_before()) == ("enough", None)
+    draft.begin_again()
+    assert (allowance.stopped, allowance.filled_before()) == (None, filled)
+    assert allowance.left("duplicates") == allowance.per_run
+
+
+def test_pods_that_were_to_end_start_again_once_their_moves_are_taken_back():
+    """What one namespace starts leaves half of the limit to others, as many moves as before."""
+    slow = starting("slow", 4, 60, namespace="tenant")
+    draft = draft_of([*map(node, NODES), *workload("web", [*NODES] * 2), *slow], settings=TWO)
+    allowance, pods, classes = draft.allowance, draft.snapshot.pods, draft.snapshot.classes
+    of_tenant = np.array([classes[cls].namespace == "tenant" for cls in pods.cls.tolist()])
+
+    def spend(rows, *, ready):
+        """Spend moves of pods until one waits; how many that are."""
+        for count, pod in enumerate(rows.tolist()):
+            of_pod = int(pods.cls[pod]), int(pods.node[pod]), "duplicates"
+            if ready and allowance.waits(*of_pod) is not None:
+                return count
+            allowance.spend(*of_pod, ready=ready)
+        return len(rows)
+
+    others = np.flatnonzero(~of_tenant)
+    before = spend(others, ready=True)
+    draft.begin_again()
+    spend(np.flatnonzero(of_tenant), ready=False)
+    draft.begin_again()
+    assert 0 < before == spend(others, ready=True) < len(others)

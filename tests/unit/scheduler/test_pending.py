@@ -426,3 +426,58 @@ def test_an_error_while_pods_take_room_leaves_the_state_as_it_was(monkeypatch):
     with pytest.raises((TypeError, AttributeError)):
         world.model.pending.takers(world.state)
     assert everything(world.state) == before
+
+
+def takers_in(world: World, state: ClusterState) -> list[tuple[str, str]]:
+    """Return (pending pod, node) in order, of those that get a node in a state."""
+    pods, nodes = world.snapshot.pods.name, world.snapshot.nodes.names
+    return [(pods[one.pod], nodes[one.node]) for one in world.model.pending.takers(state)]
+
+
+def test_the_queue_of_one_state_says_nothing_of_another():
+    world = World([node("a")], [standing("v", "a", "8"), waiting("w", "5")])
+    other = ClusterState(world.snapshot)
+    other.evict(world.row("v"))
+    other.reap()
+    for _ in range(2):
+        assert takers_in(world, world.state) == []
+        assert takers_in(world, other) == [("w", "a")]
+
+
+def test_those_that_wait_follow_the_rules_without_nodes_that_are_absent():
+    rule = spread(1, ZONE, "DoNotSchedule", {"matchLabels": {"app": "api"}})
+    api: Json = {"labels": {"app": "api"}}
+    zoned = [node("a", labels={ZONE: "east"}), node("b", labels={ZONE: "west"}, cpu="1")]
+    world = World(zoned, [standing("u", "a", "2", **api), waiting("w", "2", **api, **rule)])
+    assert takers_in(world, world.state) == []
+    world.model.without(np.array([False, True]))
+    assert takers_in(world, world.state) == [("w", "a")]
+
+
+@pytest.mark.parametrize(("nodes", "taken"), [("ab", []), ("a", [("w", "a")])])
+def test_a_pod_that_the_scheduler_fails_to_score_waits_wherever_there_is_a_choice(nodes, taken):
+    broken = {"key": "generation", "operator": "Gt", "values": ["new"]}
+    term = {"weight": 1, "preference": {"matchExpressions": [broken]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world = World([node(name) for name in nodes], [waiting("w", "5", affinity=affinity)])
+    assert takers_in(world, world.state) == taken
+
+
+def test_a_pod_may_wait_for_what_only_the_replacement_has():
+    """The victim is of an older template, without the label that the pending pod's affinity asks for."""
+    of_set = {"app": "cache", "pod-template-hash": "2"}
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"labels": of_set}, "spec": {"containers": [container]}}
+    replica_set = {
+        "kind": "ReplicaSet",
+        "metadata": {"name": "cache", "namespace": "default", "uid": "cache"},
+        "spec": {"replicas": 1, "template": template},
+    }
+    old = standing("v", "a", "1", owner=("ReplicaSet", "cache", "cache"))
+    world = World(
+        [node("a", unschedulable=True), node("b")],
+        [old, waiting("w", "1", **near("podAffinity", "cache"))],
+        replica_sets=[replica_set],
+    )
+    assert world.filters("w")["b"] == "InterPodAffinity"
+    assert foreseen(world, "v") == ({"b": 1.0}, [("w", "b")])

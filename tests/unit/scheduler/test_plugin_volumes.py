@@ -190,6 +190,23 @@ def test_a_read_write_once_pod_claim_is_exclusive_until_its_pod_is_gone():
     assert world.feasible("p") == ["a", "b"]
 
 
+@pytest.mark.parametrize("beside", [[], [{"name": "d", "gcePersistentDisk": {"pdName": "d"}}]])
+def test_a_claim_in_use_is_named_as_such_whether_or_not_the_pod_has_a_disk(beside):
+    mode = "ReadWriteOncePod"
+    wanted = using("p", "c")
+    wanted["spec"]["volumes"] += beside
+    world = World(
+        [node("a"), node("b")],
+        [using("old", "c", on="a", labels={"x": "y"}), wanted],
+        claims=[claim("c", "v", mode)],
+        volumes=[volume("v", accessModes=[mode])],
+    )
+    evaluation = world.evaluate("p")
+    for row in range(2):
+        [why] = evaluation.reasons(row)
+        assert "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use" in why
+
+
 def attached(limit: int, standing: dict[str, str], wanted: list[str]) -> World:
     """Return a cluster of a and b, with claims on nodes, and a pod that wants claims."""
     names = sorted({*standing, *wanted})
