@@ -326,6 +326,8 @@ class _ReplicaSet:
                 rules.append(_Rule(domain, counts, one.max_skew, too_few, is_hard))
         for term, group in self._groups:
             domains = group.domains
+            if not domains.names:  # no node has the key
+                continue
             counts = state.counts_by(group.members, domains.of_node, len(domains.names))
             of_node = domains.of_node[nodes].astype(np.int64)
             is_hard = term.entry is Entry.HARD

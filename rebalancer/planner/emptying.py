@@ -147,16 +147,24 @@ class EmptyingTrial:
         """Whether the limit of judgements is reached."""
         return self._left <= 0
 
-    def failing(self, nodes: Sequence[int]) -> Refusal | None:
-        """Return the first pod without a landing while all of ``nodes`` are marked, and why; None if all have one.
+    def failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> Mapping[int, Refusal]:
+        """Return node -> why, for each node whose pods have no landings while all of ``nodes`` are marked.
 
-        Nodes are tried in order, with the pods of earlier nodes placed where they would land.
+        Nodes are tried in order, with the pods of earlier nodes placed where they would land. ``one_will_do``: stop
+        at the first such node.
         """
         marked = np.array(sorted(nodes), np.int32)
         closed = np.union1d(marked, self._others).astype(np.int32)
+        failing: dict[int, Refusal] = {}
         with self._keeping_off(marked[~self._marked[marked]]), Trial(self._draft.state) as trial:
-            leaving = (self._leave(trial, node, closed) for node in nodes)
-            return next(filter(None, leaving), None)
+            for node in nodes:
+                before = trial.here()
+                if (why := self._leave(trial, node, closed)) is not None:
+                    trial.undo(before)
+                    failing[node] = why
+                    if one_will_do:
+                        break
+        return failing
 
     def _leave(self, trial: Trial, node: int, closed: Int32s) -> Refusal | None:
         """Move all pods of ``node`` in the state; return the first one without a landing and why, or None."""
@@ -244,6 +252,7 @@ class Emptier:
         self._removes = removes
         # A node has one mark of that key: what another release has marked cannot be marked as to be empty.
         self._taken = find_marked_by_others(draft.snapshot, PINS) & (not removes)
+        self._most_pods = Effort.of(len(draft.snapshot.nodes)).emptied_pods
         self._why: dict[int, NodeVerdict] = {}
 
     @property
@@ -267,7 +276,7 @@ class Emptier:
                 self._keep(node, why)
             else:
                 able.append(node)
-        return self._choice(self._grow([], able), begun)
+        return self._choice(self._fitting(able), begun)
 
     def able(self, nodes: Sequence[int]) -> list[int]:
         """Return which of ``nodes`` are worth it, and can be emptied together, once what ends by itself is over."""
@@ -280,7 +289,7 @@ class Emptier:
             and self._too_cheap(node) is None
             and (worth[node] >= least or not len(self._pods.on(node)))
         ]
-        return self._grow([], worthy)
+        return self._fitting(worthy)
 
     def waiting(self, begun: Bools) -> EmptyingChoice:
         """Return a choice of exactly the nodes ``begun`` (N,): other moves come before new nodes."""
@@ -293,18 +302,22 @@ class Emptier:
     def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
         """Return the nodes to empty: those in ``begun`` (N,) and as many others as possible.
 
-        Those worth most come first, or those whose pods need the least room, with prices the dearest: whatever saves
-        more. ``first`` (N,): these before all others.
+        Those worth most come first, or those whose pods need the least room, or with prices the dearest: whatever
+        saves more. ``first`` (N,): these before all others.
         """
         kept, prices = np.flatnonzero(begun).tolist(), self._emptiable.prices
-        candidates = list(self._candidates(begun))
-        orders = [np.zeros(len(begun)), self._pods.load if prices is None else -prices.known]
+        candidates = _in_turn(list(self._candidates(begun)), first)
+        by_load = sorted(candidates, key=lambda node: self._pods.load[node])
+        turns = [candidates, _in_turn(by_load, first)]
         needed = max(1, self._emptiable.needed)
         most = int(np.count_nonzero(self._emptiable.counted)) - needed
         tried = []
-        for by in orders:
-            turn = sorted(candidates, key=lambda n: (first is not None and not first[n], by[n]))
-            tried.append(self._grow(kept, turn, most))
+        if prices is not None:  # what is dear comes first, while judgements last
+            dear = sorted(candidates, key=lambda node: (-prices.known[node], node))
+            tried.append(self._grow(kept, _in_turn(dear, first), most))
+        tried += [self._choose(kept, turn, most) for turn in turns]
+        if prices is None:
+            tried += [self._grow(kept, turn, most) for turn in turns]
         best = max(tried, key=lambda of: (self._sum_savings(of), -self._pods.costs[of].sum()))
         if prices is not None and not self._removes:
             best = self._exchange(kept, best, candidates, prices.known)
@@ -320,26 +333,39 @@ class Emptier:
         # Sums of the same prices in another order are the same.
         return round(float(prices.known[list(nodes)].sum()), 9)
 
-    def _grow(
-        self, kept: Sequence[int], candidates: Sequence[int], most: int | None = None
-    ) -> list[int]:
-        """Return ``kept`` and, one after the other, each of ``candidates`` that can be emptied beside those before it.
+    def _choose(self, kept: Sequence[int], candidates: Sequence[int], most: int) -> list[int]:
+        """Return ``kept`` and as many of ``candidates`` as can be emptied as well: all at once without those that fail, then one by one.
 
-        ``most``: nodes in all; None: nodes that were begun are finished, however many pods they have.
+        ``most``: nodes in all. Of many nodes that takes few judgements; :meth:`_grow` lets no node fail for the sake of later ones.
         """
-        chosen, start, step = list(kept), 0, 1 if most else len(candidates)
-        left = len(candidates) if most is None else max(0, most - len(kept))
-        while start < len(candidates) and left:
-            more = candidates[start : start + min(step, left)]
-            failing = self._failing([*chosen, *more], limited=most is not None)
-            if failing is None:
-                chosen, start, step = [*chosen, *more], start + len(more), 2 * step
-                left -= len(more)
+        together = self._few_enough(candidates[: max(0, most - len(kept))])
+        chosen = self._fitting([*kept, *together], fixed=len(kept))
+        others = [node for node in candidates if node not in chosen]
+        return self._grow(chosen, others, most, one_by_one=True)
+
+    def _grow(
+        self,
+        kept: Sequence[int],
+        candidates: Sequence[int],
+        most: int,
+        *,
+        one_by_one: bool = False,
+    ) -> list[int]:
+        """Return ``kept`` and, in order, each of ``candidates`` that can be emptied beside those before it.
+
+        ``most``: nodes in all. ``one_by_one``: most of them fail, so that more at once are not worth a try.
+        """
+        chosen, start, step = list(kept), 0, 1
+        while start < len(candidates) and len(chosen) < most and not self._trial.exhausted:
+            more = candidates[start : start + min(step, most - len(chosen))]
+            trial = [*chosen, *more]
+            if not self._too_many(more[0], trial) and not self._failing(trial, one_will_do=True):
+                chosen, start = trial, start + len(more)
+                step = 1 if one_by_one else 2 * step
             elif len(more) > 1:
                 step = len(more) // 2
             else:
                 start += 1
-                self._keep(more[0], failing)
         return chosen
 
     def _exchange(
@@ -363,7 +389,7 @@ class Emptier:
                 if saved <= 0 or worth[dear] * saved < least or self._trial.exhausted:
                     break
                 trial = [*(node for node in chosen if node != cheap), dear]
-                if self._failing(trial, limited=True) is None:
+                if not self._too_many(dear, trial) and not self._failing(trial, one_will_do=True):
                     chosen = trial
                     self._keep(
                         cheap,
@@ -455,15 +481,45 @@ class Emptier:
         worth: Floats = saved / share
         return worth
 
-    def _failing(self, nodes: Sequence[int], *, limited: bool) -> NodeVerdict | None:
-        """Return why not all of ``nodes`` can be emptied together; None if they can. ``limited``: only so many pods leave for one choice."""
-        most = Effort().emptied_pods
-        if limited and len(nodes) > 1 and sum(len(self._pods.on(n)) for n in nodes) > most:
-            return NodeVerdict(NodeCode.NO_PLACE, f"a choice is of nodes with {most} pods at most")
-        why = self._trial.failing(nodes)
-        if why is None:
-            return None
-        return NodeVerdict(NodeCode.NO_PLACE, why.text(self._draft.snapshot))
+    # -- whether it can be done ------------------------------------------------------------------------
+
+    def _few_enough(self, nodes: Sequence[int]) -> Sequence[int]:
+        """Return the first of ``nodes``, up to the most pods of one choice; of a single node all may leave."""
+        pods = np.cumsum([len(self._pods.on(node)) for node in nodes])
+        return nodes[: max(1, int(np.searchsorted(pods, self._most_pods, side="right")))]
+
+    def _too_many(self, node: int, nodes: Sequence[int]) -> bool:
+        """Return whether ``nodes``, among them ``node``, have too many pods for one choice; record it if no better reason is known."""
+        too_many = len(self._few_enough(nodes)) < len(nodes)
+        if too_many:
+            text = f"a choice is of nodes with {self._most_pods} pods at most"
+            self._why.setdefault(node, NodeVerdict(NodeCode.NO_PLACE, text))
+        return too_many
+
+    def _fitting(self, nodes: Sequence[int], fixed: int = 0) -> list[int]:
+        """Return the ``nodes`` that can be emptied together; the first ``fixed`` are known to fit."""
+        while len(nodes) > fixed and (failing := self._failing(nodes)):
+            left = [node for node in nodes[fixed:] if node not in failing]
+            # Where only those that were begun fail, the last of the others is one too many.
+            nodes = [*nodes[:fixed], *(left if len(left) < len(nodes) - fixed else left[:-1])]
+        return list(nodes)
+
+    def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> set[int]:
+        """Return the nodes that cannot be emptied while all of ``nodes`` are marked; record why.
+
+        That a try takes too long replaces no reason that is known.
+        """
+        failing = self._trial.failing(nodes, one_will_do=one_will_do)
+        for node, why in failing.items():
+            verdict = NodeVerdict(NodeCode.NO_PLACE, why.text(self._draft.snapshot))
+            if not (self._trial.exhausted and node in self._why):
+                self._keep(node, verdict)
+        return set(failing)
+
+
+def _in_turn(nodes: Sequence[int], first: Bools | None) -> list[int]:
+    """Return ``nodes`` in their order, but those of ``first`` (N,) before the others."""
+    return sorted(nodes, key=lambda node: first is not None and not first[node])
 
 
 def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:

@@ -185,26 +185,50 @@ def _settle(
     home, cls_of = snapshot.pods.node, snapshot.pods.cls
     most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
     size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
-    nodes = set(placing.values())
-    beside = [pod for pod in others if state.node_of[pod] == home[pod] and home[pod] in nodes]
-    for pod in (*placing, *beside):
+    for pod in placing:
         trial.evict(pod, gone=True)
+    away: list[int] = []
     for pod, node in placing.items():
-        if not scheduler.feasible(state, snapshot.classes[int(cls_of[pod])].replacement)[node]:
-            return False
+        cls = snapshot.classes[int(cls_of[pod])].replacement
+        if not scheduler.feasible(state, cls)[node]:
+            beside = [one for one in others if state.node_of[one] == node == home[one]]
+            for one in beside:
+                trial.evict(one, gone=True)
+            away += beside
+            if not scheduler.feasible(state, cls)[node]:
+                return False
         trial.place(pod, node)
-    leaving = []
-    for pod in sorted(beside, key=lambda pod: (-size[cls_of[pod]], pod)):
-        if scheduler.feasible(state, int(cls_of[pod]))[home[pod]]:
-            state.restore(pod)
-        else:
-            leaving.append(pod)
+    leaving = [
+        pod
+        for pod in sorted(away, key=lambda pod: (-size[cls_of[pod]], pod))
+        if not _return_home(draft, trial, pod, placing)
+    ]
     with scheduler.removing(np.array(surplus, np.int32)):
         for pod in leaving:
             landing = scheduler.predict(state, snapshot.classes[int(cls_of[pod])].replacement)
             if not len(landing.nodes):
                 return False
             trial.place(pod, int(landing.nodes[0]))
+    return True
+
+
+def _return_home(draft: Draft, trial: Trial, pod: int, placing: Mapping[int, int]) -> bool:
+    """Put an evicted pod back, unless one of those that are placed has no place beside it then; return whether it is back.
+
+    Whether its own node would still take it does not count: it may have stood there against a rule before.
+    """
+    scheduler, state, of = draft.scheduler, draft.state, draft.snapshot.pods
+    start = trial.here()
+    state.restore(pod)
+    for one, node in placing.items():
+        if node == of.node[pod]:
+            with state.evicted(one, gone=True):
+                stands = scheduler.feasible(
+                    state, draft.snapshot.classes[int(of.cls[one])].replacement
+                )[node]
+            if not stands:
+                trial.undo(start)
+                return False
     return True
 
 

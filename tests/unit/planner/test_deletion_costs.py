@@ -302,3 +302,14 @@ def test_costs_rise_and_few_are_written(values, loose):
     assert all(value is not None for value in rest)
     assert rest == sorted(set(rest))
     assert all(value > head for value in rest)
+
+
+@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize("key", [ZONE_KEYS[0], "example.com/rack"])
+def test_a_spread_over_a_key_that_no_node_has_orders_nothing(key, hard):
+    racks = [node("r0"), node("r1", unschedulable=True)]
+    unmet = workload("web", ["r0", "r0", "r1"], spec=spread("web", key=key, hard=hard))
+    without = workload("web", ["r0", "r0", "r1"])
+    costs = [planned([*racks, *pods]).changes for pods in (unmet, without)]
+    of_unmet, of_without = ([(one.pod, one.value) for one in of] for of in costs)
+    assert of_unmet == of_without != []

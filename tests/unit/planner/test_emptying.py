@@ -5,13 +5,14 @@ import pytest
 
 from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Code, Explanation, Later, NodeCode, Plan, Skip
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.emptying import Emptier, half_emptied
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.prices import NodePrices
 from rebalancer.snapshot.selected import Selected
-from rebalancer.testing.snapshots import node, workload
+from rebalancer.testing.snapshots import HOSTNAME, node, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node(f"n{i}") for i in range(3)]
@@ -80,6 +81,78 @@ def test_pods_that_fit_nowhere_keep_their_node():
     choice = chooser.more(mask())
     assert result(choice)[0] == []
     assert {verdict.code for verdict in choice.verdicts.values()} == {NodeCode.NO_PLACE}
+
+
+# n0 has room for the pod of n1, which is worth most, or for those of n2 and n3, which need the least room.
+BY_LOAD = [
+    *(node(f"n{i}", cpu=cpu) for i, cpu in enumerate(["6500m", "3", "1500m", "1500m"])),
+    *workload("large", ["n0", "n1"], cpu="3"),
+    *workload("small", ["n2", "n2", "n3", "n3"], cpu="750m"),
+]
+# n0 takes four more pods: those of n1, which need the least room, or those of n2 and n3, which are worth most.
+BY_WORTH = [
+    *(node(f"n{i}", cpu="16", pods=pods) for i, pods in enumerate([6, 4, 2, 2])),
+    *workload("tiny", ["n0", "n0", *["n1"] * 4], cpu="10m"),
+    *workload("large", ["n2", "n2", "n3", "n3"], cpu="1"),
+]
+
+
+@pytest.mark.parametrize("objects", [BY_LOAD, BY_WORTH], ids=["least room", "most worth"])
+def test_nodes_that_need_the_least_room_or_are_worth_most_are_emptied_whatever_are_more(objects):
+    _, chooser = emptier(objects, kept={0: "it stays"})
+    assert result(chooser.more(mask(size=4)))[0] == [2, 3]
+
+
+def only_on(name):
+    return {"nodeSelector": {HOSTNAME: name}}
+
+
+def test_no_node_fails_for_the_sake_of_later_ones():
+    """All at once n0 fails, whose pods need n1, and n1 takes the room of n2. Without n1 both others can be emptied."""
+    objects = [*(node(f"n{i}") for i in range(3)), node("n3", cpu="4500m")]
+    for number, to in enumerate(["n1", "n3", "n3"]):
+        on = [f"n{number}", "n3"]
+        objects += workload(f"to-{to}-{number}", on, cpu="1", spec=only_on(to))
+    _, chooser = emptier(objects, kept={3: "it stays"})
+    assert result(chooser.more(mask(size=4)))[0] == [0, 2]
+
+
+def test_nodes_that_fail_use_up_few_judgements(monkeypatch):
+    """Every second node has pods that may stand nowhere else: two passes over all pods show who else can be emptied."""
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(emptying=50)))
+    objects = [node(f"n{i:02}") for i in range(11)]
+    objects += workload("web", [f"n{i:02}" for i in range(1, 10, 2) for _ in range(3)])
+    for i in range(0, 10, 2):
+        objects += workload(f"here-{i}", [f"n{i:02}"] * 3, spec=only_on(f"n{i:02}"))
+    _, chooser = emptier(objects, kept={10: "it stays"})
+    assert result(chooser.more(mask(size=11)))[0] == [1, 3, 5, 7, 9]
+
+
+def test_a_choice_is_of_nodes_with_so_many_pods_or_of_one_node_with_more(monkeypatch):
+    # n0 has six pods, n1 and n2 have two each, n3 has room for all.
+    objects = [*(node(f"n{i}") for i in range(3)), node("n3", cpu="64", memory="64Gi")]
+    objects += workload("six", ["n0"] * 6) + workload("two", ["n1", "n1", "n2", "n2"])
+
+    def choose(most, *kept):
+        monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(emptied_pods=most)))
+        _, chooser = emptier(objects, kept=dict.fromkeys((*kept, 3), "it stays"))
+        choice = chooser.more(mask(size=4))
+        return result(choice)[0], choice.verdicts
+
+    assert choose(10)[0] == [0, 1, 2]
+    nodes, verdicts = choose(5)
+    assert nodes == [1, 2]
+    assert verdicts[0].message == "a choice is of nodes with 5 pods at most"
+    assert choose(5, 1, 2)[0] == [0]
+
+
+def test_why_a_pod_has_no_landing_is_said_though_later_tries_take_too_long(monkeypatch):
+    full = [*NODES, *workload("web", ["n0", "n1", "n2"], cpu="3")]
+    _, chooser = emptier(full)
+    said = {node: one.message for node, one in chooser.more(mask()).verdicts.items()}
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(emptying=5)))
+    _, chooser = emptier(full)
+    assert {node: one.message for node, one in chooser.more(mask()).verdicts.items()} == said
 
 
 @pytest.mark.parametrize(

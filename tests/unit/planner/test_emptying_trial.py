@@ -21,11 +21,25 @@ def trial_of(stand, *, cpu="1", others=()):
 def test_once_its_judgements_are_used_up_nothing_can_be_emptied(monkeypatch):
     monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(emptying=1)))
     draft, trial = trial_of(["n0", "n1"])
-    assert trial.failing([0]) is None
+    assert not trial.exhausted
+    assert trial.failing([0]) == {}
+    assert trial.exhausted
+    (why,) = trial.failing([1]).values()
     assert (
-        trial.failing([1]).text(draft.snapshot)
+        why.text(draft.snapshot)
         == "default/web-1: whether it has a landing elsewhere takes too long to say in one run"
     )
+
+
+def test_a_node_that_fails_leaves_its_pods_for_the_nodes_after_it():
+    """n2 has room for one pod of 2: n0 has two of them, n1 one."""
+    objects = [*(node(f"n{i}", cpu="4") for i in range(3))]
+    objects += workload("web", ["n0", "n0", "n1", "n2"], cpu="2")
+    draft = draft_of(objects, strategies=[])
+    pods = LeavingPods(draft, Contribution("empty", 1.0, False, lambda _: ()))
+    trial = EmptyingTrial(draft, pods, np.array([], np.int32))
+    assert list(trial.failing([0, 1])) == [0]
+    assert trial.failing([1]) == {}
 
 
 def test_nodes_that_are_removed_take_no_pod_back_and_are_as_they_were_afterwards():

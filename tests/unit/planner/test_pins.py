@@ -142,6 +142,37 @@ def test_money_counts_where_all_prices_are_known():
     assert len(unknown.together) == 1
 
 
+PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+
+
+@pytest.mark.parametrize(
+    "standing",
+    [
+        workload("pair", ["n0", "n0"], spec=apart("pair", HOSTNAME)),
+        workload("port", ["n0", "n0"], spec=PORT),
+        workload("full", ["n0", "n0"], cpu="0", memory="10Gi"),
+        workload("here", ["n0", "n0"], spec={"nodeSelector": {HOSTNAME: "gone"}}),
+    ],
+    ids=["anti-affinity", "host port", "memory", "node selector"],
+)
+@pytest.mark.parametrize("size", ["100m", "3"], ids=["beside all", "one makes way"])
+def test_pods_that_stand_against_a_rule_stay_where_the_pinning_pods_stand_beside_them(
+    standing, size
+):
+    """``way`` makes way for large pods. The others have no landing: n1 has no room for them, and n0 does not take them back."""
+    cron = workload("cron", ["n0", "n1"], annotations=SAFE, cpu=size, memory="0")
+    way = workload("way", ["n0", "n0"], cpu="500m", memory="0")
+    large = [node("n0", cpu="6400m"), node("n1"), node("n2", cpu="1", memory="0")]
+    pins = pins_of([*large, *cron, *standing, *way])
+    assert ([pins.together, len(pins.nodes)], pins.proven) == ([(0,), 2], True)
+
+
+def test_a_pod_does_not_stay_where_a_pinning_pod_has_no_room_beside_it():
+    cron = workload("cron", ["n0", "n1"], annotations=SAFE, cpu="1", memory="0")
+    full = workload("full", ["n0", "n0"], cpu="2", spec={"nodeSelector": {HOSTNAME: "n0"}})
+    assert pins_of([node("n0"), node("n1"), *cron, *full]).together == (0, 1)
+
+
 def test_the_line_says_how_many_by_cause():
     objects = [*six(), *workload("cron", ["n0", "n1"], annotations=SAFE), lone("bare", "n2")]
     line = "3 nodes are held by 3 pods (safe-to-evict false 2, bare 1): together they fit on 1"

@@ -604,3 +604,18 @@ def test_nothing_leaves_for_a_gang_of_which_a_pod_cannot_have_room_yet(change, c
 def test_pods_that_the_policy_does_not_keep_together_are_let_in_one_by_one():
     plan = room(of_two(3), protections=Protect(gangs=False))
     assert len(plan.moves) == 2
+
+
+def test_a_node_where_a_pod_would_do_harm_is_marked_while_it_moves():
+    """The scheduler prefers n1, where ``web`` has a pod already: with a mark there it takes n2."""
+    slow = {"key": "slow", "value": "", "effect": "PreferNoSchedule"}
+    objects = [
+        *(node(name, cpu="8", taints=[slow] * (name == "n2")) for name in ("n0", "n1", "n2")),
+        *workload("web", ["n0", "n1"], cpu="3"),
+        *workload("fixed", ["n0"], cpu="2", annotations={"rebalancer/evict": "false"}),
+        *waiting("big", cpu="6", spec={"nodeSelector": {HOSTNAME: "n0"}}),
+    ]
+    made = plan_of(objects, settings=MARKS, strategies=["duplicates", "make-room"])
+    assert shown(made) == [("web-0", "n0", "n2", ("n0", "n1"))]
+    unmarked = plan_of(objects, strategies=["duplicates", "make-room"])
+    assert unmarked.moves == ()
