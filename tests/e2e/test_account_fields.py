@@ -6,12 +6,14 @@ import pytest
 
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.wire.pods import DELETION_COST, OUR_DELETION_COST
+from tests.chart.helm import compared_fields, one, render
 from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.installed import NAMESPACE, Installed
 from tests.e2e.product import PATIENCE, rebalancer
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-DRAINER = "rebalancer-kube-rebalancer-drain"
+RELEASE = "rebalancer-kube-rebalancer"
+DRAINER = f"{RELEASE}-drain"
 WEB = "/apis/apps/v1/namespaces/default/deployments/web"
 POOL = {"nodeSelector": {"pool": "web"}}
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "0" * 8}
@@ -135,3 +137,14 @@ def test_accounts_write_the_fields_of_their_features_and_no_others(cluster, tmp_
 
 def standing(cluster):
     return cluster.api.get("/api/v1/nodes/a")["spec"]["taints"]
+
+
+def test_the_policy_of_deployments_names_each_field_that_may_not_change(control_plane):
+    """The fields that this version's server has; ``tests/chart`` says the same of nodes."""
+    schema = control_plane.api.get("/openapi/v3/apis/apps/v1")["components"]["schemas"]
+    policies = render({"rbac": {"admissionPolicy": True}}, "--kube-version=1.36.0")
+    policy = one(policies, "ValidatingAdmissionPolicy", f"{NAMESPACE}-{RELEASE}-deployments")
+    spec = set(schema["io.k8s.api.apps.v1.DeploymentSpec"]["properties"])
+    assert compared_fields(policy, "spec") == spec - {"template"}
+    template = set(schema["io.k8s.api.core.v1.PodTemplateSpec"]["properties"])
+    assert compared_fields(policy, "spec.template") == template - {"metadata"}
