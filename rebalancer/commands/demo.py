@@ -15,7 +15,7 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
-from rebalancer.commands.flags import CLUSTER, examples
+from rebalancer.commands.flags import CLUSTER, WrittenFile, examples
 from rebalancer.commands.panels import PanelGroup
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import DRIFTS_PATH, LIVE, KeptError, keep_cluster, run_demo
@@ -45,7 +45,7 @@ _KUBECONFIG = Path("demo.kubeconfig")
 )
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=WrittenFile(Path),
     metavar="FILE",
     help="Write the plan of the second part to FILE, as HTML.",
 )
@@ -56,7 +56,7 @@ _KUBECONFIG = Path("demo.kubeconfig")
 )
 @click.option(
     "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=WrittenFile(Path),
     default=_KUBECONFIG,
     show_default=True,
     metavar="FILE",

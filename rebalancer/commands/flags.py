@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import timedelta
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
@@ -325,6 +326,19 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+class WrittenFile(click.Path):
+    """The path of a file that is written: a directory, or a text that ends as one, names no file."""
+
+    def __init__(self, path_type: type[Path] | None = None) -> None:
+        super().__init__(readable=False, path_type=path_type)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the text of a flag to a path, or fail."""
+        if str(value).endswith(os.sep) or Path(value).is_dir():
+            self.fail(f"{value} is a directory: name a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def examples(*lines: str) -> str:
     """Return the end of a command's help: example calls, one per line."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
@@ -417,6 +431,8 @@ def _option(name: str, of: Any, change: Mapping[str, Any]) -> Callable[[Decorate
 def _type_of(one: Flag) -> click.ParamType[Any] | None:
     if one.choices:
         return click.Choice(one.choices)
+    if one.path == "written":
+        return WrittenFile()
     if one.path:
         return click.Path(dir_okay=one.path != "file", file_okay=one.path != "directory")
     return None if one.least is None else Whole(min=one.least)

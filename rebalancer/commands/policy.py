@@ -12,7 +12,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import create_file, say, write
-from rebalancer.commands.flags import ACCESS, POLICY, examples, takes
+from rebalancer.commands.flags import ACCESS, POLICY, WrittenFile, examples, takes
 from rebalancer.commands.panels import PanelGroup
 from rebalancer.migrate.merge import as_file, convert_policy
 from rebalancer.planner.findings import findings
@@ -194,7 +194,7 @@ def _strategies() -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=WrittenFile(),
     metavar="FILE",
     help="Where to write it. Default: standard output.",
 )

@@ -11,7 +11,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
-from rebalancer.commands.flags import CLUSTER, REDACT, examples
+from rebalancer.commands.flags import CLUSTER, REDACT, WrittenFile, examples
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.cluster import UsageSettings
@@ -91,7 +91,7 @@ def save_snapshot(
     "-o",
     "--output",
     "path",
-    type=click.Path(),
+    type=WrittenFile(),
     required=True,
     help="File to write, a zip archive ('-': standard output).",
 )

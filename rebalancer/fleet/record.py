@@ -1,18 +1,18 @@
 """Record snapshots of one cluster into a folder, at intervals: ``20261124T100528Z.zip`` and so on.
 
-A file gets its name when it is complete: whatever has such a name may be read. The order of names is that in which the
-snapshots were taken: where the cluster's clock is not later than in the newest one, the name is a second after that.
+A file gets its name when it is complete: whatever has such a name may be read. The order is that in which the snapshots
+were taken. Where the cluster's clock is not later than in the newest one, names begin with ``clock2-`` from then on, the
+next time with ``clock3-``: within one such count times only grow.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from rebalancer.snapshot.load import SnapshotArchive
 from rebalancer.snapshot.redact import Redactor
 from rebalancer.wire.times import rfc3339, unix_seconds
 
-_NAME = re.compile(r"(\d{8}T\d{6}Z)\.zip", re.ASCII)
+_NAME = re.compile(r"(?:clock([1-9]\d*)-)?(\d{8}T\d{6}Z)\.zip", re.ASCII)
 _CAPTURE = ".capture.zip"
 
 
@@ -55,11 +55,17 @@ class Recorded:
 @dataclass(frozen=True, slots=True)
 class _File:
     name: str
+    clock: int
+    """How often the cluster's clock had gone back, from 1."""
     at: float
-    """The time in its name."""
+    """By that clock."""
     bytes: int
     written: float
     """By the clock of this machine, or of the volume's server."""
+
+    @property
+    def order(self) -> tuple[int, float]:
+        return self.clock, self.at
 
 
 @contextmanager
@@ -109,8 +115,8 @@ def record(
         with capture.open("rb+") as stream:
             at = unix_seconds(SnapshotArchive(stream).manifest.captured_at)
             os.fsync(stream.fileno())
-        time, note = _next_time(list_files(folder), at)
-        path = capture.replace(folder / f"{rfc3339(time).replace('-', '').replace(':', '')}.zip")
+        name, note = _name(list_files(folder), at)
+        path = capture.replace(folder / name)
         size = path.stat().st_size
         return Recorded(path, size, captured, prune(folder, retention), note)
     except OSError as error:
@@ -123,15 +129,18 @@ def record(
 def prune(folder: Path, retention: Retention) -> int:
     """Remove the oldest snapshots until age and total size are within the retention; return the number removed.
 
-    The newest snapshot is always kept. An age is the shorter one by two clocks, the cluster's and that of the files: one of
-    them alone may jump ahead. Where both do, at most half of all are removed in one go.
+    The newest snapshot is always kept. By age at most half of all are removed in one go: where both clocks jump ahead
+    together, what is not older than it seems outlives that.
     """
     files = list_files(folder)
+    ages = _least_ages(files)
     size = sum(file.bytes for file in files)
     for removed, file in enumerate(files[:-1]):
-        age = min(files[-1].at - file.at, files[-1].written - file.written)
-        most = math.inf if retention.age is None else retention.age
-        too_old = age > most and removed < len(files) // 2
+        too_old = (
+            retention.age is not None
+            and ages[file.name] > retention.age
+            and removed < len(files) // 2
+        )
         if not too_old and (retention.size is None or size <= retention.size):
             return removed
         (folder / file.name).unlink()
@@ -145,22 +154,43 @@ def list_files(folder: Path) -> list[_File]:
     for path in folder.iterdir():
         of = path.lstat()
         if (match := _NAME.fullmatch(path.name)) and stat.S_ISREG(of.st_mode):
-            files.append(_File(path.name, _seconds(match[1]), of.st_size, of.st_mtime))
-    return sorted(files, key=lambda file: file.name)
+            clock, at = int(match[1] or 1), _seconds(match[2])
+            files.append(_File(path.name, clock, at, of.st_size, of.st_mtime))
+    return sorted(files, key=lambda file: (file.order, file.name))
 
 
-def _next_time(files: Sequence[_File], at: float) -> tuple[float, str]:
-    """Return the time in the name of the file that follows ``files``, and a note.
+def _least_ages(files: Sequence[_File]) -> Mapping[str, float]:
+    """Return for each snapshot a lower bound of its age in seconds, relative to the newest snapshot.
 
-    The note is empty, unless the cluster's clock, ``at``, is not later than in the newest of ``files``.
+    The time between two neighbours is the shorter one of two clocks, the cluster's and that of the files: one of them alone
+    may jump ahead. Where the cluster's clock went back, it is not known and counts as 0.
     """
-    if not files or files[-1].at < at:
-        return at, ""
-    newest = files[-1]
-    return newest.at + 1.0, (
-        f"the cluster's clock is not later than in {newest.name}: this one is named a second after it, so that the order"
-        " stays"
-    )
+    ages: dict[str, float] = {}
+    age, after = 0.0, None
+    for file in reversed(files):
+        if after is not None and file.clock == after.clock:
+            age += max(0.0, min(after.at - file.at, after.written - file.written))
+        ages[file.name] = age
+        after = file
+    return ages
+
+
+def _name(files: Sequence[_File], at: float) -> tuple[str, str]:
+    """Return the name of the file that follows ``files``, and a note.
+
+    The note is empty, unless the cluster's clock is not later than in the newest of ``files``.
+    """
+    newest = files[-1] if files else None
+    clock = 1 if newest is None else newest.clock
+    note = ""
+    if newest is not None and newest.at >= at:
+        clock += 1
+        note = (
+            f"the cluster's clock is not later than in {newest.name}: from this one on names begin with clock{clock}-,"
+            " and the order stays"
+        )
+    time = rfc3339(at).replace("-", "").replace(":", "")
+    return (f"{time}.zip" if clock == 1 else f"clock{clock}-{time}.zip"), note
 
 
 def _seconds(name: str) -> float:

@@ -479,9 +479,6 @@ def _find_idle(policy: Policy) -> Iterator[_Finding]:
             yield name, ("mode",), f"{strategy.mode} is laxer than the policy's mode; {effect}"
 
 
-SIGNALS, INTERRUPTION = "signals", "interruption"
-
-
 @dataclass(slots=True)
 class Pipeline:
     """The sections ``signals`` and ``interruption`` of one document, whose options belong to plug-ins, and their problems."""

@@ -37,7 +37,7 @@ class Flag:
     complete: str = ""
     choices: tuple[str, ...] = ()
     path: str = ""
-    """``any`` path, or one of a ``file`` or a ``directory``."""
+    """``any`` path, or one of a ``file``, of one that is ``written``, or of a ``directory``."""
     least: int | None = None
     """The smallest value of a whole number."""
     bare: str | None = None
@@ -249,7 +249,7 @@ class Ending:
         "--out",
         default=None,
         metavar="FILE",
-        path="file",
+        path="written",
     )
     detailed_exitcode: bool = flag("A dry run that finds moves exits with code 10.", default=False)
     fail_on: tuple[str, ...] = flag(
@@ -279,7 +279,7 @@ class Publishing:
         "Write metrics for a textfile collector; name it *.prom.",
         default=None,
         metavar="FILE",
-        path="file",
+        path="written",
     )
     notify: str | None = flag(
         "One HTTP POST after a run that acted, failed or stood still. Better in $REBALANCER_NOTIFY, since a webhook's address"

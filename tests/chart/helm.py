@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -80,6 +81,13 @@ def one(manifests: list[Manifest], kind: str, name: str | None = None) -> Manife
         if manifest["kind"] == kind and name in (None, manifest["metadata"]["name"])
     )
     return only
+
+
+def compared_fields(policy: Manifest, of: str) -> set[str]:
+    """Return the fields of the object's part ``of`` that an admission policy compares with the former object's."""
+    same = re.compile(rf"dyn\(object\.{re.escape(of)}\)\.\?(\w+) == ")
+    rules = (rule["expression"] for rule in policy["spec"]["validations"])
+    return {name for rule in rules for name in same.findall(rule)}
 
 
 def pod_spec(cron_job: Manifest) -> Manifest:

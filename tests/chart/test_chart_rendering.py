@@ -46,7 +46,8 @@ from rebalancer.policy.load import load_policy
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import node, snapshot_of, workload
-from tests.chart.helm import CHART, HelmError, helm, one, pod_spec, render
+from tests import fields
+from tests.chart.helm import CHART, HelmError, compared_fields, helm, one, pod_spec, render
 from tests.chart.values import own_paths, shipped
 from tests.e2e.product import RUN_RULES
 
@@ -238,6 +239,26 @@ def test_accounts_are_limited_to_fields_only_where_the_cluster_can():
         ((condition),) = policy["spec"]["matchConditions"]
         for account in (NAME, f"{NAME}-drain"):
             assert f':{account}"' in condition["expression"]
+
+
+@pytest.mark.parametrize(
+    ("part", "may_change"), [("spec", {"taints", "unschedulable"}), ("status", {"conditions"})]
+)
+def test_the_policy_of_nodes_names_each_field_that_may_not_change(part, may_change):
+    """Of all versions: ``tests/e2e/test_account_fields.py`` says the same of Deployments."""
+    wanted = {"rbac": {"admissionPolicy": True}}
+    policy = one(
+        render(wanted, "--kube-version=1.36.0"),
+        "ValidatingAdmissionPolicy",
+        f"rebalancing-{NAME}-nodes",
+    )
+    of = f"Node{part.title()}"
+    known = {
+        field.name.removeprefix(f"{of}.")
+        for field in fields.read()
+        if field.name.startswith(f"{of}.")
+    }
+    assert compared_fields(policy, part) == known - may_change
 
 
 def test_a_strategy_that_is_off_by_default_is_used_where_it_is_named(tmp_path):

@@ -6,18 +6,21 @@ import pytest
 
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.wire.pods import DELETION_COST, OUR_DELETION_COST
+from tests.chart.helm import compared_fields, one, render
 from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.installed import NAMESPACE, Installed
 from tests.e2e.product import PATIENCE, rebalancer
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-DRAINER = "rebalancer-kube-rebalancer-drain"
+RELEASE = "rebalancer-kube-rebalancer"
+DRAINER = f"{RELEASE}-drain"
+NODE = "/api/v1/nodes/a"
 WEB = "/apis/apps/v1/namespaces/default/deployments/web"
 POOL = {"nodeSelector": {"pool": "web"}}
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "0" * 8}
 TAINT = {"key": "rebalancer/mark", "value": "steer", "effect": "PreferNoSchedule"}
 REFUSED = {
-    "/api/v1/nodes/a": [
+    NODE: [
         {"metadata": {"labels": {"pool": "other"}}},
         {"metadata": {"annotations": {"example.com/note": "x"}}},
         {"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}},
@@ -27,7 +30,7 @@ REFUSED = {
         {"spec": {"taints": [TAINT | {"effect": "NoExecute"}]}},
         {"spec": {"taints": []}},
     ],
-    "/api/v1/nodes/a/status": [
+    f"{NODE}/status": [
         {"status": {"capacity": {"cpu": "1"}}},
         {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
     ],
@@ -103,15 +106,14 @@ def test_accounts_write_the_fields_of_their_features_and_no_others(cluster, tmp_
         "metadata": {"annotations": {"rebalancer/leave": "now"}},
         "spec": {"unschedulable": True},
     }
-    client.patch("/api/v1/nodes/a", node)
-    client.patch("/api/v1/nodes/a", {"spec": {"taints": [*standing(cluster), TAINT]}})
+    client.patch(NODE, node)
+    change_taints(cluster, client, lambda taints: [*taints, TAINT])
     open_ = {
         "metadata": {"annotations": {"rebalancer/leave": None}},
         "spec": {"unschedulable": None},
     }
-    client.patch("/api/v1/nodes/a", open_)
-    rest = [taint for taint in standing(cluster) if taint["key"] != TAINT["key"]]
-    client.patch("/api/v1/nodes/a", {"spec": {"taints": rest}})
+    client.patch(NODE, open_)
+    change_taints(cluster, client, lambda taints: [t for t in taints if t["key"] != TAINT["key"]])
 
     # A run of the release restarts, and a drain with its own account closes a node and says so.
     for name, pool in (("a", None), ("b", "web")):
@@ -123,15 +125,43 @@ def test_accounts_write_the_fields_of_their_features_and_no_others(cluster, tmp_
     kubeconfig = cluster.write_kubeconfig("drainer", token)
     drained = rebalancer("drain", "a", "--node-conditions", f"--kubeconfig={kubeconfig}")
     assert drained.code == 0, drained.err
-    seen = cluster.api.get("/api/v1/nodes/a")
+    seen = cluster.api.get(NODE)
     assert seen["spec"]["unschedulable"]
     assert "Drained" in {one["type"] for one in seen["status"]["conditions"]}
     drainer = cluster.client(token)
-    for patch in REFUSED["/api/v1/nodes/a"][:4]:
-        refused(drainer, "/api/v1/nodes/a", patch)
+    for patch in REFUSED[NODE][:4]:
+        refused(drainer, NODE, patch)
     # Others are not concerned.
     cluster.api.patch("/api/v1/nodes/b", {"metadata": {"labels": {"a.test/b": "c"}}})
 
 
-def standing(cluster):
-    return cluster.api.get("/api/v1/nodes/a")["spec"]["taints"]
+def change_taints(cluster, client, change):
+    """Change the taints of a node as the product does: of the version that was read, or again.
+
+    Others change them, too: the node controller adds one to a cordoned node.
+    """
+
+    def attempt():
+        seen = cluster.api.get(NODE)
+        taints = change(seen["spec"].get("taints", []))
+        version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
+        try:
+            client.patch(NODE, {"metadata": version, "spec": {"taints": taints}})
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return False
+        return True
+
+    wait_until(attempt, PATIENCE, "the taints changed")
+
+
+def test_the_policy_of_deployments_names_each_field_that_may_not_change(control_plane):
+    """The fields that this version's server has; ``tests/chart`` says the same of nodes."""
+    schema = control_plane.api.get("/openapi/v3/apis/apps/v1")["components"]["schemas"]
+    policies = render({"rbac": {"admissionPolicy": True}}, "--kube-version=1.36.0")
+    policy = one(policies, "ValidatingAdmissionPolicy", f"{NAMESPACE}-{RELEASE}-deployments")
+    spec = set(schema["io.k8s.api.apps.v1.DeploymentSpec"]["properties"])
+    assert compared_fields(policy, "spec") == spec - {"template"}
+    template = set(schema["io.k8s.api.core.v1.PodTemplateSpec"]["properties"])
+    assert compared_fields(policy, "spec.template") == template - {"metadata"}

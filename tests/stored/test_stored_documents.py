@@ -4,6 +4,7 @@ The first published release will be the first "version before". Until then it is
 wrote.
 """
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.cost.streaks import Streaks
 from rebalancer.fleet.comparison import list_snapshots
+from rebalancer.fleet.record import Retention, list_files, prune
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.plan_file import read_plan
@@ -235,6 +237,22 @@ def test_a_snapshot_and_a_record_directory_of_the_version_before_are_read():
     names = list_snapshots([str(BEFORE / "snapshot.zip"), str(BEFORE / "recorded")])
     assert len(names) == 2
     assert all(len(load_judgeable(name).pods) for name in names)
+
+
+def test_a_record_directory_of_the_version_before_is_pruned(tmp_path):
+    # Its names, oldest first: the clock of the cluster went back twice.
+    names = [
+        "20261101T000000Z.zip",
+        "clock2-20261030T000000Z.zip",
+        "clock2-20261031T000000Z.zip",
+        "clock10-20261029T000000Z.zip",
+    ]
+    for name in names:
+        shutil.copy(BEFORE / "snapshot.zip", tmp_path / name)
+    assert [file.name for file in list_files(tmp_path)] == names
+    size = (BEFORE / "snapshot.zip").stat().st_size
+    assert prune(tmp_path, Retention(size=2 * size)) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
 
 
 def test_a_plan_of_the_version_before_is_read_and_refused_for_what_is_true():

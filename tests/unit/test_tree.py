@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -157,3 +158,20 @@ def test_each_text_between_statements_describes_the_assignment_before_it():
         for line in texts_alone(parsed(path))
     ]
     assert alone == []
+
+
+def test_no_constant_of_a_module_is_defined_twice():
+    twice = {
+        f"{path}: {name}"
+        for path, module in modules()
+        for name, number in Counter(
+            target.id
+            for node in module.body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for part in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            for target in ast.walk(part)
+            if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)
+        ).items()
+        if number > 1
+    }
+    assert twice == set()

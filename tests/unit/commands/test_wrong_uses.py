@@ -35,6 +35,27 @@ def test_it_is_said_what_to_do(words, says):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("path", ["ours/", "new/", "ours"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["policy", "migrate", "descheduler.yaml", "-o"],
+        ["snapshot", "-o"],
+        ["plan", f"--snapshot={EXAMPLE}", "--out"],
+        ["run", f"--snapshot={EXAMPLE}", "--metrics-file"],
+        ["demo", "--report"],
+        ["demo", "--keep", "--kubeconfig"],
+    ],
+)
+def test_a_directory_is_no_file_to_write(words, path, tmp_path, monkeypatch):
+    (tmp_path / "ours").mkdir()
+    monkeypatch.chdir(tmp_path)
+    done = called(*words, path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path} is a directory: name a file" in done.stderr
+    assert [one.name for one in tmp_path.rglob("*")] == ["ours"]
+
+
 def test_a_version_on_the_command_line_is_the_text_that_was_typed():
     for typed in ("1.40", '"1.40"'):
         done = called("plan", f"--snapshot={EXAMPLE}", "--set", f"scheduler.version={typed}")

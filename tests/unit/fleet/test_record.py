@@ -83,6 +83,7 @@ def test_each_tick_is_a_snapshot_file_as_any_other(recorded):
         (Retention(age=5 * TICK), 6),
         (Retention(age=4 * TICK), 5),
         (Retention(age=3 * TICK), 4),
+        (Retention(age=5 * TICK - 1), 5),
         (Retention(age=1.0), 3),  # never more than half in one go
         (Retention(size=1), 1),  # the newest one
     ],
@@ -113,9 +114,14 @@ def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_pat
         server.date = at
         notes.append(record_into(recorded, client, Retention()).note)
     added = [file.name for file in list_files(recorded)][6:]
-    assert added == [f"20261120T10500{second}Z.zip" for second in (1, 2, 3)]
-    assert all(note.startswith("the cluster's clock is not later than in ") for note in notes)
-    # The order of names is that of the times at which they were taken, and the files say those.
+    assert added == [
+        "clock2-20261120T090000Z.zip",
+        "clock2-20261120T091000Z.zip",
+        "clock3-20261120T080000Z.zip",
+    ]
+    assert notes[0].startswith("the cluster's clock is not later than in 20261120T105000Z.zip")
+    assert [bool(note) for note in notes] == [True, False, True]
+    # The order of names is that of the times at which they were taken.
     sources = list_snapshots([str(recorded)])
     assert sources[:6] == kept
     assert [load_snapshot(source).captured_at for source in sources[6:]] == [
@@ -123,9 +129,33 @@ def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_pat
         TEN - 3600 + TICK,
         TEN - 7200,
     ]
+    # Ages by times of one clock only: 0; 0, 600; 600, 1200, ...
+    assert prune(recorded, Retention(age=2 * TICK)) == 4
+    assert prune(recorded, Retention(age=1.0)) == 2
+    assert [file.name for file in list_files(recorded)] == added
 
 
-WEEK = 7 * 86400.0
+def test_a_clock_that_was_once_a_year_ahead_holds_back_no_removal(server, tmp_path):
+    folder, client = tmp_path / "daily", client_of(server.url, tmp_path)
+    for tick, ahead in enumerate([365 * DAY, *[0.0] * 9]):
+        pods_at(server, tick)
+        server.date = TEN + tick * DAY + ahead
+        record_into(folder, client, Retention(age=3 * DAY), TEN + tick * DAY)
+    assert [file.at for file in list_files(folder)] == [TEN + day * DAY for day in (6, 7, 8, 9)]
+
+
+def test_a_second_snapshot_of_the_same_second_replaces_none(recorded, server, tmp_path):
+    before = {path.name: path.read_bytes() for path in recorded.iterdir()}
+    done = record_into(recorded, client_of(server.url, tmp_path), Retention())
+    assert done.note.startswith("the cluster's clock is not later than in 20261120T105000Z.zip")
+    after = {path.name: path.read_bytes() for path in recorded.iterdir()}
+    assert after.pop(done.path.name)
+    assert after == before
+    assert list_files(recorded)[-1].name == done.path.name
+
+
+DAY = 86400.0
+WEEK = 7 * DAY
 
 
 @pytest.mark.parametrize(
