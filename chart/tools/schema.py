@@ -105,9 +105,12 @@ def text(known: Registry) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the file, or with ``--check`` return 1 if it is stale."""
+    """Write the file, or with ``--check`` return 1 if it is stale; return 2 for other arguments."""
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write(f"{' '.join(arguments)}: no argument, or --check alone\n")
+        return 2
     wanted = text(Registry.installed())
-    if "--check" in arguments:
+    if arguments:
         return int(not FILE.exists() or FILE.read_text() != wanted)
     FILE.write_text(wanted)
     return 0

@@ -74,7 +74,8 @@ def going(snapshot: Snapshot, gang: GangKey, named: Collection[int]) -> list[int
     whole = [*named, *others]
     if is_enough(snapshot, gang, len(others)):
         return list(named)
-    divisible = all(_membership(snapshot, pod).divisible for pod in whole)
+    # All pods of a gang have the same kind of controllers.
+    divisible = _membership(snapshot, whole[0]).divisible
     return list(named) if divisible and why_fails(snapshot, whole) else whole
 
 

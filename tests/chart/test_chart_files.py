@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 import yaml
 
 from chart.tools import schema
@@ -19,6 +20,13 @@ def test_the_chart_mounts_the_built_in_policy():
 
 def test_the_schema_is_made_from_the_policy_model_and_is_not_stale():
     assert schema.FILE.read_text() == schema.text(Registry.installed())
+
+
+@pytest.mark.parametrize("given", [["--chek"], ["--help"], ["--check", "more"]])
+def test_a_wrong_argument_does_not_write_the_schema(given, tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "FILE", tmp_path / "schema.json")
+    assert schema.main(given) == 2
+    assert not schema.FILE.exists()
 
 
 def test_the_schema_knows_every_key_of_the_policy():

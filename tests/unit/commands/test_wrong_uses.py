@@ -44,7 +44,6 @@ def test_it_is_said_what_to_do(words, says):
         ["plan", f"--snapshot={EXAMPLE}", "--out"],
         ["run", f"--snapshot={EXAMPLE}", "--metrics-file"],
         ["demo", "--report"],
-        ["demo", "--keep", "--kubeconfig"],
     ],
 )
 def test_a_directory_is_no_file_to_write(words, path, tmp_path, monkeypatch):
