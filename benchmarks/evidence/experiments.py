@@ -330,7 +330,7 @@ EXPERIMENTS = (
     Experiment(
         "openb",
         "Consolidation",
-        "openb traces (in TRACES): Karpenter itself orders machines of its sizes for its pods; those leave that did not run to the end."
+        "openb traces (in TRACES): Karpenter itself orders machines of its sizes for its pods; those leave that ended early."
         " From that state: Karpenter 1.15, kube-rebalancer, the descheduler's HighNodeUtilization, real control plane",
         "benchmarks.consolidation.openb --traces $TRACES --seeds {seed}",
         {"seed": range(6)},
