@@ -46,12 +46,12 @@ def find_package(path: Path) -> Package | None:
     # /lib may be a link to /usr/lib, and dpkg knows a file by the path that its package says.
     short = [Path("/") / real.relative_to("/usr")] if real.is_relative_to("/usr") else []
     for each in (path, real, *short):
-        found = _ask(program, "--search", str(each))
-        if found:
-            owner = found.partition(": ")[0].partition(", ")[0]
+        owners = _ask(program, "--search", str(each))
+        if owners:
+            owner = owners.partition(": ")[0].partition(", ")[0]
             form = "${Package} ${Version} ${Architecture} ${source:Package}\n"
-            said = _ask(program, "--show", f"--showformat={form}", owner)
-            return Package(*said.split("\n", 1)[0].split())
+            shown = _ask(program, "--show", f"--showformat={form}", owner)
+            return Package(*shown.split("\n", 1)[0].split())
     return None
 
 

@@ -71,12 +71,12 @@ def find_concerned(queue: Queue, cls: int, replacement: int, node: int, leaving:
     _find_given_room(queue, node, leaving)
     _find_affected(queue, cls)
     _find_affected(queue, replacement)
-    count, found = 0, 1
-    while found:
-        found = 0
+    count, more = 0, 1
+    while more:
+        more = 0
         for number in range(len(queue.classes)):
             if queue.left[number]:
-                queue.left[number], found = 0, 1
+                queue.left[number], more = 0, 1
                 queue.next[number] = queue.start[number]
                 if _find_next(queue, number) >= 0 and not _fits(queue, number):
                     queue.concerned[number] = 1
@@ -129,8 +129,8 @@ def _has_room(cluster: ClusterArrays, pod: PodArrays) -> bool:
 def _fits(queue: Queue, number: int) -> bool:
     """Return whether some node takes a class."""
     if queue.fitting[number] < 0:
-        found = find_feasible(queue.clusters[number], queue.lowered[number])
-        queue.fitting[number] = found > 0
+        nodes = find_feasible(queue.clusters[number], queue.lowered[number])
+        queue.fitting[number] = nodes > 0
     return queue.fitting[number] > 0
 
 

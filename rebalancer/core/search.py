@@ -25,7 +25,7 @@ from rebalancer.core.rows import (
 from rebalancer.core.views import flags, ints, minus_ones
 
 ENDS = ("none is left", "good", "to be reviewed", "go on")
-"""Why the loop ends, by numbers: no row is left; the move of the row is good; it was judged, and Python has the last word;
+"""Why the loop ends, by numbers: no row is left; the move of the row is good; it was judged, and Python decides;
 or Python may want to stop."""
 _NONE, _GOOD, _REVIEW, _GO_ON = 0, 1, 2, 3
 _NEXT = 4
@@ -46,7 +46,7 @@ class CandidateArrays:
     ready: memoryview
     """(P,) whether each is Ready."""
     reviewed: memoryview
-    """(P,) whether Python has the last word on each."""
+    """(P,) whether Python decides on each."""
     in_place: memoryview
     """(P,) whether a replacement on the same node will do for each."""
     limits_of: memoryview
@@ -88,7 +88,7 @@ class Search:
         self.only_certain = self.only_rules = self.again = False
         """See ``planner.search.Rung``."""
         self.steered = False
-        """Whether Python has the last word on each row, since marks may choose another landing."""
+        """Whether Python decides on each row, since marks may choose another landing."""
         self.most_alike = self.most_in_vain = self.most_lowered = 0
         """See ``planner.effort.Effort``: ``in_a_row``, ``in_vain`` and ``looks``."""
         self.freed = flags(size)
