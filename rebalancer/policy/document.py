@@ -32,6 +32,8 @@ MAX_BYTES = 256 * 1024
 """Of a policy's file."""
 _MAX_VALUES = 20_000
 _MAX_DEPTH = 40
+# Each of these begins a new line in YAML 1.1, and so in the lines that PyYAML counts.
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
@@ -238,7 +240,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
 
 def _ask_indentation(text: str, line: int) -> str:
     """Return a hint on a line that begins in another column than the one with text before it; empty if it does not."""
-    lines = text.split("\n")
+    lines = _LINE_BREAK.split(text)
     written = (n for n in range(line - 1, 0, -1) if lines[n - 1].split("#")[0].strip())
     if (before := next(written, None)) is None:
         return ""
