@@ -203,10 +203,10 @@ $(IMAGE): Containerfile pyproject.toml setup.py $(shell find image rebalancer st
 install: $(IMAGE)  ## the chart of this checkout on a cluster, with an image that this machine serves; CONTEXT=, ADDRESS=127.0.0.1:5000, HELM_FLAGS=
 	$(PYTHON) -m image.install $(IMAGE) $(if $(CONTEXT),--context=$(CONTEXT)) $(if $(ADDRESS),--address=$(ADDRESS)) --helm-flags='$(HELM_FLAGS)'
 
-evidence: $(STAMP)  ## docs/evidence.md: hours, goes on where it was stopped; ONLY=room,consolidation MINUTES=10 TRACES=FOLDER
+evidence: $(STAMP)  ## docs/evidence.md: hours, goes on where it was stopped; ONLY=room,consolidation MINUTES=10 AT_ONCE=2 TRACES=FOLDER
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/decisions/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target build/solvers -r benchmarks/room/requirements.txt
-	PYTHONPATH=build/solvers $(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
+	PYTHONPATH=build/solvers $(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(AT_ONCE),--at-once $(AT_ONCE))
 
 audit:  ## known vulnerabilities of what the image ships, beside docs/project/vex.openvex.json where it is; STRICT=1: what is not judged fails, too
 	@test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit

@@ -1,6 +1,6 @@
-"""``python -m benchmarks.evidence [--only NAMES] [--minutes N]``: measure what is missing, and write docs/evidence.md.
+"""``python -m benchmarks.evidence [--only NAMES] [--minutes N] [--at-once N]``: measure what is missing, and write docs/evidence.md.
 
-Each part is kept when it has ended, so that it can be stopped at any time. ``--again`` forgets what is kept of the chosen ones.
+Each part is kept when it has ended, so that it can be stopped at any time. To measure again, delete its file in ``results``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 import subprocess
 import sys
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from benchmarks.evidence.experiments import EXPERIMENTS, Experiment
 from benchmarks.evidence.page import RESULTS, ROOT, write
@@ -23,48 +23,56 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=__doc__)
     parser.add_argument("--only", default="", help="names, by commas")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no part later")
-    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--at-once", type=int, default=1, help="parts; more than one for counts")
     given = parser.parse_args()
     names = set(given.only.split(",")) - {""}
     end, failed = time.monotonic() + 60 * given.minutes, 0
     for one in EXPERIMENTS:
         if names and one.name not in names:
             continue
-        kept = RESULTS / f"{one.name}.json"
-        if given.again:
-            kept.unlink(missing_ok=True)
-        failed += _measure(one, kept, end)
+        failed += _measure(one, end, given.at_once)
     write()
     return int(bool(failed))
 
 
-def _measure(one: Experiment, kept: Path, end: float) -> int:
+def _measure(one: Experiment, end: float, at_once: int) -> int:
     """Run the parts of an experiment that are missing until ``end``; return how many have failed."""
-    failed = 0
+    kept = RESULTS / f"{one.name}.json"
     results = json.loads(kept.read_text()) if kept.exists() else {}
-    for part in one.parts:
-        if part in results or time.monotonic() > end:
-            continue
-        expanded = os.path.expandvars(part)
-        if "$" in expanded:
-            print(f"{one.name}: skipped, for a variable is not set: {part}", flush=True)
-            break
-        print(f"{one.name}: {part}", flush=True)
-        load = os.getloadavg()[0]
-        command = [sys.executable, "-m", *expanded.split()]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(f"{one.name}: FAILED: {done.stderr.strip()[-300:]}", flush=True)
-            failed += 1
-            continue
-        results[part] = {
-            "commit": _commit(),
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-            "load": round(load, 1),
-            "output": done.stdout,
-        }
-        kept.write_text(json.dumps(results, indent=1) + "\n")
+    missing = [part for part in one.parts if part not in results]
+    failed = 0
+    with ThreadPoolExecutor(at_once) as pool:
+        ended = {pool.submit(_run, one.name, part, end): part for part in missing}
+        for future in as_completed(ended):
+            if isinstance(result := future.result(), str):
+                print(f"{one.name}: {result}", flush=True)
+                failed += result.startswith("FAILED")
+            elif result is not None:
+                results[ended[future]] = result
+                in_order = {part: results[part] for part in one.parts if part in results}
+                kept.write_text(json.dumps(in_order, indent=1) + "\n")
     return failed
+
+
+def _run(name: str, part: str, end: float) -> dict[str, str | float] | str | None:
+    """Return what a part printed, why it has none, or None if it is too late to begin."""
+    if time.monotonic() > end:
+        return None
+    expanded = os.path.expandvars(part)
+    if "$" in expanded:
+        return f"skipped, for a variable is not set: {part}"
+    print(f"{name}: {part}", flush=True)
+    load = os.getloadavg()[0]
+    command = [sys.executable, "-m", *expanded.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return f"FAILED: {part}: {done.stderr.strip()[-300:]}"
+    return {
+        "commit": _commit(),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "load": round(load, 1),
+        "output": done.stdout,
+    }
 
 
 def _commit() -> str:
