@@ -18,8 +18,8 @@ class Effort:
     """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
     in a row the others wait until a move concerns the class."""
     in_vain: int = 100
-    """Pairs for balance alone are judged in the order of what they promise. After so many in a row of which none pays, the
-    others wait for the next wave."""
+    """Pairs for balance alone are judged in the order of what they promise. After so many without a good move
+    between them, the others wait for the next wave."""
     closely: int = 300
     """So many that promise too little anyway are judged anyway, to show people where they would land."""
     few: float = 0.05
