@@ -306,7 +306,7 @@ class Explanation:
     """One line: why the plan ends here, or why it is empty."""
     backlog: Backlog = field(default_factory=Backlog)
     funnel: Mapping[str, int] = field(default_factory=dict)
-    """Stage -> pods, in order: seen, movable, those whose rules are unmet, of them free to move, one entry per Code of
+    """Stage -> pods, in order: seen, movable, those whose rules are unmet, of them movable, one entry per Code of
     the skips, moves of others that make room or go with them, moves."""
     unmet: tuple[UnmetRule, ...] = ()
     """The rules that stay unmet if every move lands where it most probably does: as many as ``after`` counts."""

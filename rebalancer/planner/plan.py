@@ -250,7 +250,7 @@ def _funnel(
 ) -> dict[str, int]:
     """Return stage -> number of pods, see ``Explanation.funnel``.
 
-    Pods with unmet rules, and those of them that are free to move, are counted before the moves of the plan.
+    Pods with unmet rules, and those of them that may move, are counted before the moves of the plan.
     """
     codes = Counter(skip.code.value for skip in skips)
     ended = len(removals.moves) + len(removals.skips)

@@ -90,13 +90,13 @@ def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return (
         ("pods", funnel.get("pods", 0)),
         ("where a rule is unmet", funnel.get("candidates", 0)),
-        ("of them free to move", funnel.get("free", 0)),
+        ("of them movable", funnel.get("free", 0)),
         ("moves", funnel.get("moves", 0) - funnel.get("others", 0)),
     )
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return the funnel as ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
+    """Return the funnel as ``412 pods > 17 where a rule is unmet > 9 of them movable > 3 moves``."""
     stages = " > ".join(
         f"{n:,} {stage.replace('moves', 'move').removesuffix('s') if n == 1 else stage}"
         for stage, n in funnel_stages(funnel)

@@ -39,7 +39,7 @@ Stays: 3 pods
   1 PodDisruptionBudget: a PodDisruptionBudget allows no disruption now
       shop/db-0: shop/db allows no disruption (2 healthy, 2 desired)
 
-3 pods > 4 where a rule is unmet > 4 of them free to move > 1 move
+3 pods > 4 where a rule is unmet > 4 of them movable > 1 move
 
 Next
   - On the cluster, `rebalancer run` carries the plan out; `rebalancer plan
