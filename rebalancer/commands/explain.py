@@ -417,25 +417,13 @@ def _complete_codes(
 
 
 def _all_codes() -> list[CodeMeaning]:
-    from rebalancer.machines.capacity.codes import (  # noqa: PLC0415  # seldom needed
-        GroupCode,
-        PodCode,
-        RemovalCode,
-        ScaleInCode,
-    )
-    from rebalancer.machines.capacity.scale_out import ScaleOutCode  # noqa: PLC0415
-    from rebalancer.machines.drain.preflight import DrainVerdict  # noqa: PLC0415
+    from rebalancer.machines.reasons import CODES  # noqa: PLC0415  # seldom needed
 
     enumerations: dict[str, type[enum.StrEnum]] = {
         "a pod that stays": Code,
         "a node that may be emptied": NodeCode,
         "the outcome of a move": Status,
-        "a pod in a drain": DrainVerdict,
-        "a node that may be removed": RemovalCode,
-        "a pending pod": PodCode,
-        "a group of machines": GroupCode,
-        "scale-in": ScaleInCode,
-        "scale-out": ScaleOutCode,
+        **CODES,
     }
     return list(list_codes(enumerations))
 

@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rebalancer.kube.events import Subject
-from rebalancer.machines.capacity.codes import REMOVABLE_CODES, PodCode, RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.report import CapacityReport
-from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.capacity.scale_out_plan import PodVerdict
 from rebalancer.machines.capacity.state import NOT_LAUNCHED, TIMEOUT, GroupState
+from rebalancer.machines.reasons import (
+    REMOVABLE_CODES,
+    PodCode,
+    RemovalCode,
+    ScaleInCode,
+    ScaleOutCode,
+)
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import TRIGGERED_SCALE_UP
 from rebalancer.snapshot.buffers import find_chunks

@@ -16,7 +16,6 @@ from rebalancer.machines.capacity.announcements import (
     announcements,
     group_increases,
 )
-from rebalancer.machines.capacity.codes import RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
@@ -37,6 +36,7 @@ from rebalancer.machines.capacity.state import (
     GroupStore,
     ScaleOutTimes,
 )
+from rebalancer.machines.reasons import RemovalCode
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins

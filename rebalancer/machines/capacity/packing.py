@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.groups import Groups, GroupTemplate, zone_of
 from rebalancer.machines.drain.preflight import NodeCheck
+from rebalancer.machines.reasons import PodCode
 from rebalancer.planner.trial import Trial
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.scheduler.explain import missing_zone, unschedulable_message

@@ -11,7 +11,6 @@ import numpy as np
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import and_more, count, more, percent
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.machines.capacity.codes import PodCode, RemovalCode
 from rebalancer.machines.capacity.groups import Groups
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scale_out_plan import (
@@ -20,6 +19,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutInputs,
     ScaleOutPlan,
 )
+from rebalancer.machines.reasons import PodCode, RemovalCode
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import Pins
 from rebalancer.providers.contract import NodeGroup

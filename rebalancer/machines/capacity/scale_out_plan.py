@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.machines.capacity.codes import GroupCode, PodCode
 from rebalancer.machines.capacity.groups import (
     Groups,
     GroupTemplate,
@@ -35,6 +34,7 @@ from rebalancer.machines.capacity.packing import (
     weighed_rows,
 )
 from rebalancer.machines.capacity.unhelped import EarlierIncreases, NoHelps, Unhelped, drop_old
+from rebalancer.machines.reasons import GroupCode, NotIncreased, PodCode
 from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
 from rebalancer.policy.model import Prices
 from rebalancer.providers.contract import NodeGroup
@@ -703,8 +703,7 @@ class _Planner:
         """Return class -> why the group helps none of its pods, by one more node in each of its zones."""
         candidates = self._new.candidates(group, self._new.tries(group), everywhere=True)
         if not candidates:
-            text = "it has no live node, and the provider does not say what a new one would be"
-            return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
+            return dict.fromkeys(classes, GroupRefusal(group.name, *NotIncreased.NO_TEMPLATE.of()))
         packing = self._packing(candidates)
         rows, limit = packing.open_all(), self._new.limit(group)
         return {cls: self._refusal(group, cls, packing, rows, limit) for cls in classes}
@@ -726,13 +725,12 @@ class _Planner:
             labels = packing.snapshot.nodes.labels
             zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
             if (why := self.unhelped.why_not(group.name, cls, zones)) is not None:
-                return GroupRefusal(group.name, GroupCode.NO_HELP, why)
+                return GroupRefusal(group.name, *why)
             if limit is not None and (group.desired is None or group.desired != group.maximum):
                 return limit
-            text = f"it has {group.desired} nodes and may have {group.maximum}"
-            return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
+            full = NotIncreased.MAX_SIZE.of(have=group.desired, most=group.maximum)
+            return GroupRefusal(group.name, *full)
         if feasible.any():
-            text = "a new node would be of another operating system than it runs on"
-            return GroupRefusal(group.name, GroupCode.FILTERED, text)
+            return GroupRefusal(group.name, *NotIncreased.OTHER_SYSTEM.of())
         texts = dict.fromkeys(text for row in rows for text in evaluation.reasons(row))
-        return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))
+        return GroupRefusal(group.name, *NotIncreased.FILTERED.of(why=", ".join(texts)))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from rebalancer.base.errors import ProviderError
-from rebalancer.machines.capacity.codes import GroupCode, PodCode
 from rebalancer.machines.capacity.groups import GroupOptions, Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import (
@@ -26,6 +25,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutPlan,
 )
 from rebalancer.machines.capacity.unhelped import NoHelp
+from rebalancer.machines.reasons import NotIncreased, PodCode
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import STARTUP
@@ -356,18 +356,19 @@ class GroupStates:
         rest = 0.0 if self.times is None else self.times.cool_down
         for name, state in self.groups.items():
             if state.is_foreign(now):
-                text = f"it has machines, and none has been a node of this cluster since {rfc3339(state.unknown_since)}"
-                yield name, GroupRefusal(name, GroupCode.FOREIGN, text)
+                why = NotIncreased.FOREIGN.of(since=rfc3339(state.unknown_since))
             elif state.suspended:
-                yield name, GroupRefusal(name, GroupCode.SUSPENDED, state.suspended)
+                why = NotIncreased.SUSPENDED.of(why=state.suspended)
             elif state.in_backoff(now):
-                text = f"{state.why}; back-off until {rfc3339(state.backoff_until)}"
-                yield name, GroupRefusal(name, GroupCode.BACKOFF, text)
+                until = rfc3339(state.backoff_until)
+                why = NotIncreased.BACKOFF.of(why=state.why, until=until)
             elif self.times is not None and (not sizes[name].are_healthy or sizes[name].are_lost):
-                yield name, GroupRefusal(name, GroupCode.UNHEALTHY, sizes[name].unhealthy())
+                why = NotIncreased.UNHEALTHY.of(why=sizes[name].unhealthy())
             elif 0 < state.scaled_out_at <= now < state.scaled_out_at + rest:
-                text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
-                yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
+                why = NotIncreased.COOLDOWN.of(at=rfc3339(state.scaled_out_at))
+            else:
+                continue
+            yield name, GroupRefusal(name, *why)
 
     def find_unprovisioned(self, now: float) -> set[str]:
         """Return the groups in a back-off because machines were not provisioned, unless launches are suspended."""

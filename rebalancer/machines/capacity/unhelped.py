@@ -19,6 +19,7 @@ import numpy as np
 from rebalancer.base.plain_text import and_more
 from rebalancer.machines.capacity.groups import Groups, zone_of
 from rebalancer.machines.capacity.packing import NewNode, Packing
+from rebalancer.machines.reasons import GroupCode, NotIncreased, Reason
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import LAST_SECOND, rfc3339
@@ -52,11 +53,11 @@ class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Return whether it is not tried now."""
         return now < self.backoff_until
 
-    def describe(self, now: float) -> str:
-        """Return why a group is not increased, in words."""
+    def describe(self, now: float) -> Reason[GroupCode]:
+        """Return why a group is not increased."""
         if self.is_held(now):
-            return f"{self.why}; back-off until {rfc3339(self.backoff_until)}"
-        return f"{self.why}; one machine is tried first"
+            return NotIncreased.TRIED_IN_VAIN.of(why=self.why, until=rfc3339(self.backoff_until))
+        return NotIncreased.ONE_TRIED_FIRST.of(why=self.why)
 
 
 NoHelps = Mapping[str, Mapping[str, NoHelp]]
@@ -132,7 +133,9 @@ class Unhelped:
                 kept.append(pod)
         return kept
 
-    def why_not(self, group: str, cls: int, zones: Iterable[str | None]) -> str | None:
+    def why_not(
+        self, group: str, cls: int, zones: Iterable[str | None]
+    ) -> Reason[GroupCode] | None:
         """Return why a group is not increased for a class whose pods could be in these of its zones; None if it may be."""
         needs = self.no_help.get(group, {})
         of_zones = [needs.get(_need_of_zone(zone or "")) for zone in zones]

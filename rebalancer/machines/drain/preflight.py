@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, Restart, evict
 from rebalancer.machines.drain.triage import Fate, Triaged
+from rebalancer.machines.reasons import DrainVerdict, Obstacle, Reason
 from rebalancer.plan.plan import Code, Cost, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.gangs import unit_of
@@ -28,25 +28,6 @@ from rebalancer.wire.times import rfc3339
 STRATEGY = "leaving"
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
 """What keeps a pod for a time only: the next round asks again."""
-
-
-class DrainVerdict(enum.StrEnum):
-    """The expected result for a node; the worst of its pods decides."""
-
-    DRAINABLE = "drainable"
-    """Its pods can go now, as far as is known."""
-    WAITS = "waits"
-    """Waits for work that comes to an end, for terminating pods, or for a rollout that will replace them."""
-    BLOCKED = "blocked"
-    """By a PodDisruptionBudget that allows nothing now; healthy pods in a closed zone do not count for those elsewhere."""
-    NO_ROOM = "no-room"
-    """No landing is foreseen for a replacement."""
-    NEVER = "never-satisfiable"
-    """By a PodDisruptionBudget that allows nothing even while all of its pods are Ready."""
-    MISCONFIGURED = "misconfigured"
-    """Two PodDisruptionBudgets select one pod: the API refuses every eviction of it."""
-    REFUSED = "refused"
-    """Pods are on it that are evicted only if a flag says so."""
 
 
 REFUSING = frozenset(
@@ -65,7 +46,7 @@ class PodCheck:
     fate: Fate
     verdict: DrainVerdict
     code: str
-    """Stable: a ``rebalancer.machines.drain.triage.FateReason``, or a reason code of plans."""
+    """Stable: a ``rebalancer.machines.reasons.FateReason``, or a reason code of plans."""
     message: str
     move: Move | None = None
     """Where its replacement is expected; None if it has none, or none is foreseen."""
@@ -257,18 +238,18 @@ class _Check:
                 text = f"{ref}, which a restart of its rollout moves, too: {other.message}"
                 yield DrainVerdict.REFUSED, other.why.value, text
         if move is None and self._of_gang[pod]:
-            said = (self.no_landing(pod) or ("", ""))[1]
-            text = (
-                f"{said}: --evict-gangs evicts the pods of {of_class.gang} one by one all the same"
+            why = self.no_landing(pod)
+            yield (
+                DrainVerdict.REFUSED,
+                *Obstacle.GANG.of(why="" if why is None else why.message, gang=of_class.gang),
             )
-            yield DrainVerdict.REFUSED, Code.GANG.value, text
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods
         namespace = self._snapshot.classes[int(pods.cls[pod])].namespace
         return self._skips.get((namespace, pods.name[pod]))
 
-    def no_landing(self, pod: int) -> tuple[str, str] | None:
+    def no_landing(self, pod: int) -> Reason[Code] | None:
         """Return why the replacement of a pod has no predicted landing; None if there will be no replacement."""
         snapshot = self._snapshot
         cls = snapshot.classes[int(snapshot.pods.cls[pod])]
@@ -276,11 +257,11 @@ class _Check:
             return None
         skip = self._skip(pod)
         if skip is None:
-            return Code.NO_ROOM.value, "no node that stays could ever take its replacement"
+            return Obstacle.NO_NODE_EVER.of()
         if skip.code is Code.WHOLE_ROLLOUT:
             # What else would keep it is looked at by itself.
-            return Code.NO_ROOM.value, skip.message
-        return None if skip.code in _LIMITS else (skip.code.value, skip.message)
+            return Reason(Code.NO_ROOM, skip.message)
+        return None if skip.code in _LIMITS else Reason(skip.code, skip.message)
 
 
 def _verdict_on(refusal: Refusal) -> DrainVerdict:

@@ -17,11 +17,11 @@ from rebalancer.kube.seldom_read import list_attachments
 from rebalancer.machines.drain.triage import (
     EVERY,
     Fate,
-    FateReason,
     Orders,
     Triaged,
     triage_pods,
 )
+from rebalancer.machines.reasons import FateReason
 from rebalancer.snapshot.model import Snapshot
 
 

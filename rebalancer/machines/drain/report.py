@@ -9,8 +9,9 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.plain_text import and_more, count, percent
-from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
+from rebalancer.machines.drain.preflight import NodeCheck, PodCheck, refuses
 from rebalancer.machines.drain.triage import Fate
+from rebalancer.machines.reasons import DrainVerdict
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.report.document import ReportDocument
 from rebalancer.snapshot.model import Snapshot

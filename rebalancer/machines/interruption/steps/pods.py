@@ -19,7 +19,7 @@ from rebalancer.kube.failures import ForbiddenError, status_of
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, read_node
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.drain.triage import EVERY, Fate, FateReason, Triaged, triage_pods
+from rebalancer.machines.drain.triage import EVERY, Fate, Triaged, triage_pods
 from rebalancer.machines.interruption.model import (
     DONE,
     StepContext,
@@ -27,6 +27,7 @@ from rebalancer.machines.interruption.model import (
     skip_step,
     time_out_step,
 )
+from rebalancer.machines.reasons import FateReason
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import GracePeriod, PositiveDuration
