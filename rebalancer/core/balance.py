@@ -26,7 +26,7 @@ _INFINITE = math.inf
 
 @dataclass(eq=False, repr=False)
 class Amounts:
-    """What the pods on nodes hold once all that terminates is gone; it changes with the cluster's state."""
+    """The usage of the pods on nodes, without terminating ones; it changes with the cluster's state."""
 
     requested: memoryview
     """(R, N)"""
@@ -40,7 +40,7 @@ class Amounts:
 
 @dataclass(eq=False, repr=False)
 class Thresholds:
-    """What is asked of Q resources of N nodes."""
+    """The thresholds for Q resources of N nodes."""
 
     rows: memoryview
     """(Q,) the row of each resource in ``Amounts.requested``; -1: no node has it; -2: the number of pods."""
@@ -55,9 +55,9 @@ class Thresholds:
     mean: memoryview[float]
     """(Q,) the mean share at first."""
     gap: float
-    """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+    """How much emptier than an over-used node another node must be to receive its pods, unless that node is under-used."""
     usable: memoryview
-    """(N,) nodes that may be asked to take pods."""
+    """(N,) nodes that may receive pods."""
 
 
 @dataclass(eq=False, repr=False)
@@ -100,7 +100,7 @@ class BalanceRule(Rule):
         """Returns for a class a view of the nodes (N,) that its replacement could ever use."""
         resources, nodes = len(thresholds.over), len(thresholds.usable)
         self.inviting = reals(nodes)
-        """(N,) utilisation of each node as a target; -inf: under-used, inf: it takes none."""
+        """(N,) utilisation of each node as a target; -inf: under-used, inf: it receives no pods."""
         self.full = reals(nodes)
         """(N,) the highest ``inviting`` of a target for pods of the node."""
         self.cost = reals(nodes)

@@ -26,7 +26,7 @@ class PodNodes:
 
 
 class DomainCounts:
-    """The pods of some classes in each of D domains; entry D stands for nodes that lack the topology key, and is 0."""
+    """The pods of some classes in each of D domains; entry D is for nodes without the topology key, and is 0."""
 
     def __init__(
         self,

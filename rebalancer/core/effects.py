@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 _ROOM = 16
 _UNNAMED, _NAMED, _HARMED = 0, 1, 2
 _UNWANTED_SHARE = 0.05
-"""More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused."""
+"""A move is refused if more than this share of its landings is on nodes about to be removed, or on nodes that the policy excludes."""
 _BACK_SHARE = 0.5
 _VAIN = 2
 _LESS = 0.05
@@ -97,7 +97,7 @@ class MoveEffect:
         self.sure = self.risk = 0.0
         """The probability that the cost gets better, and that it gets worse."""
         self.back = self.leaving = self.avoided = self.foreign = 0.0
-        """The probability of the node that is left, of nodes about to go, that the policy leaves out, and of another system."""
+        """The probabilities of the old node, of nodes about to be removed, of nodes that the policy excludes, and of nodes of another system."""
         self.vain = ints(_VAIN)
         """A few of its landings where no rule is fixed."""
         self.vain_count = 0
@@ -110,7 +110,7 @@ class MoveEffect:
 
 @dataclass(eq=False, repr=False)
 class Demands:
-    """What the policy asks of a move."""
+    """What the policy requires of a move."""
 
     better: float
     """The least probability that the cost gets better."""
@@ -123,7 +123,7 @@ class Demands:
     imbalance: float
     """The same in balance."""
     leaving: memoryview
-    """(N,) nodes about to go."""
+    """(N,) nodes about to be removed."""
     avoided: memoryview
     """(N,) nodes that the policy leaves out."""
 

@@ -25,7 +25,7 @@ _NO_GAIN = 5
 _NO_NODE, _UNPREDICTED = 11, 13
 _GOOD, _BACK, _BREAKS = 0, 4, 6
 _SOFT = 2
-"""The entries of the cost that stand for rules."""
+"""The entries of the cost that count rules."""
 
 
 @dataclass(eq=False, repr=False)
@@ -54,7 +54,7 @@ class Mover:
 
 
 class MoveCallbacks(Protocol):
-    """What the core asks Python while it judges."""
+    """The functions of Python that the core calls while it judges a move."""
 
     def mover(self, cls: int) -> Mover:
         """Lower a class."""
@@ -86,7 +86,7 @@ class Bench:
         self.has_pending = has_pending
         """Whether any pods are pending."""
         self.feeding = False
-        """Whether pending pods may take the room of the newest move: Python has predicted it, which takes long."""
+        """Whether pending pods may use the room of the newest move: then Python has predicted it, which is slow."""
         self.takers: tuple[Any, ...] = ()
         """Those that do."""
         self.movers: list[Mover | None] = [None] * classes

@@ -55,7 +55,7 @@ class NearRule(RoleRule):
         self.apart = 0
         """The pods without a match."""
         self.apart_domains = 0
-        """The domains that hold some."""
+        """The domains with such pods."""
         self.helped = 0
         """The most other pods that one pod can help by entering a domain."""
 
@@ -152,7 +152,7 @@ class NearRule(RoleRule):
 
 
 def _sum_up(apart: Apart) -> int:
-    """Return the pods without a match. The first of pods that ask for their own kind may be in any domain."""
+    """Return the pods without a match. The first pod of a class with affinity to itself may be in any domain."""
     alone = apart.alone if apart.matched > 1 else 0
     return apart.inside + apart.outside + alone
 

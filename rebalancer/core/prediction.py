@@ -122,10 +122,10 @@ class ClusterArrays:
 def foresee(
     cluster: ClusterArrays, pod: PodArrays, cls: int, node: int, lives: bool, gone: bool
 ) -> None:
-    """Predict where the scheduler puts the replacement of a pod of ``cls`` on ``node``, see :func:`predict`.
+    """Predict where the scheduler places the replacement of a pod of ``cls`` on ``node``, see :func:`predict`.
 
-    ``lives``: the pod is evicted for it, and does not terminate already. ``gone``: it is gone by then, and holds no room.
-    The state is the same afterwards.
+    ``lives``: the pod is evicted now, and was not terminating before. ``gone``: it is gone by then, and occupies no room.
+    The state is restored afterwards.
     """
     if lives:
         remove_pod(cluster.living, cls, node)

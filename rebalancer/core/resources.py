@@ -16,12 +16,12 @@ STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 _LEAST, _MOST, _RATIO = 0, 1, 2
 _MAX = 100
 _DEFAULTED = 2
-"""cpu and memory, the first resources, are scored with default requests for containers that ask for none."""
+"""cpu and memory, the first resources, are scored with default requests for containers without requests."""
 
 
 @dataclass(eq=False, repr=False)
 class Loads:
-    """What nodes have, and what pods on them hold. R resources, N nodes; the load changes with the cluster's state."""
+    """What nodes have, and what the pods on them request. R resources, N nodes; the load changes with the cluster's state."""
 
     allocatable: memoryview
     """(R, N) amounts that pods may request."""
@@ -100,7 +100,7 @@ def is_short(loads: Loads, requests: Requests, node: int, row: int) -> bool:
 
 
 def score(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
-    """Return the weighted score of a node by the requests that it holds together with those of one more pod."""
+    """Return the weighted score of a node with the requests of its pods and of one more pod."""
     total = scoring.fit_weight * score_fit(loads, scoring, requests, node)
     if requests.balances:
         total += scoring.balance_weight * score_balance(loads, scoring, requests, node)

@@ -1,4 +1,4 @@
-"""Room that should stay free: so many pods of one size should fit on some nodes together."""
+"""Room that should be kept spare: a number of pods of one size should fit on some nodes together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rebalancer.core.views import ints
 
 @dataclass(eq=False, repr=False)
 class Capacity:
-    """What the nodes offer, and what a pod of each class takes of it, beside its place."""
+    """What the nodes offer, and what a pod of each class uses of it, beside its place."""
 
     allocatable: memoryview
     """(R, N)"""

@@ -22,7 +22,7 @@ _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES = 0, 1, 2, 3, 4
 
 NORMALISED = ("TaintToleration", "NodeAffinity", "InterPodAffinity", "PodTopologySpread")
 """The plug-ins whose scores are normalised, by their numbers. Of a class with alternatives of devices (``firstAvailable``),
-DynamicResources stands in the place of NodeAffinity."""
+DynamicResources takes the place of NodeAffinity."""
 _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _BY_SPREAD = 0, 1, 2, 3
 _PLUG_INS = len(NORMALISED)
 

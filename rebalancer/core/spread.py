@@ -2,7 +2,7 @@
 
 For a floor L with D * L <= n <= D * (L + skew), ``sum max(0, c - L - skew)`` pods have to leave domains, and ``sum max(0,
 L - c)`` have to enter some. One move can do both, so the larger number counts; the best floor wins. With fewer domains
-than ``minDomains`` the scheduler takes the emptiest one as empty, which leaves L = 0 (KEP-3022).
+than ``minDomains`` the scheduler counts the emptiest one as empty, which leaves L = 0 (KEP-3022).
 
 Pods that cannot be moved cannot leave, and none can enter a domain that is not open. If that makes the rule
 unsatisfiable, its value is the number of moves that bring the counts as near as possible.
@@ -117,7 +117,7 @@ class EvenRule(Rule):
     def find_emptiest(self) -> None:
         """Find the emptiest open domain and the second emptiest, for pods of the emptiest itself; -1: one without pods.
 
-        If no other domain is open, the first domain of all takes its place.
+        If no other domain is open, it is the first domain.
         """
         tally = self.tally
         self.first = self.second = -1
@@ -222,7 +222,7 @@ def _fill(rule: EvenRule, sums: FloorSums, total: int) -> None:
 def _add_domain(
     rule: EvenRule, sums: FloorSums, pods: int, immobile: int, open_: int, times: int
 ) -> None:
-    """Add ``times`` domains that hold so many pods to the sums of each floor; negative: take them out."""
+    """Add ``times`` domains with this number of pods to the sums of each floor; negative: remove them."""
     values, fixed = sums.values, min(pods, immobile)
     for index in range(sums.floors):
         floor = sums.highest - index
@@ -260,7 +260,7 @@ def _find_best(rule: EvenRule, sums: FloorSums, left: int, entered: int) -> int:
 
 
 def _replace(rule: EvenRule, sums: FloorSums, domain: int, before: int, after: int) -> None:
-    """Let a domain that is in the sums with ``before`` pods more than it holds be there with ``after`` more; -1: none."""
+    """Replace in the sums a domain counted with ``before`` extra pods by the same domain with ``after`` extra pods; -1: none."""
     if domain == -1:
         return
     pods, immobile, open_ = 0, 0, 1

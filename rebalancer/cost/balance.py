@@ -25,7 +25,7 @@ from rebalancer.snapshot.model import MEASURED
 
 
 def amounts_of(view: View) -> Amounts:
-    """Return what pods hold in the view's state, as the core reads it; always the same object."""
+    """Return the usage of pods in the view's state, in the core's form; always the same object."""
     state = view.state
     held = state.lasting, state.lasting_usage, state.lasting_count, state.lasting_changes
     return view.once("amounts", lambda: Amounts(*map(view_of, held)))
@@ -40,10 +40,10 @@ class LoadBalance:
 
     @dataclass(frozen=True, slots=True, eq=False)
     class Limits:
-        """What is asked of Q resources of N nodes."""
+        """The thresholds for Q resources of N nodes."""
 
         resources: Sequence[str]
-        """Q names; ``pods`` stands for the number of pods."""
+        """Q names; ``pods`` is the number of pods."""
         capacity: Floats
         """(Q, N)"""
         counts: Bools
@@ -55,9 +55,9 @@ class LoadBalance:
         mean: Floats
         """(Q,) the mean share at first."""
         gap: float
-        """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+        """How much emptier than an over-used node another node must be to receive its pods, unless that node is under-used."""
         usable: Bools
-        """(N,) nodes that may be asked to take pods."""
+        """(N,) nodes that may receive pods."""
 
     @dataclass(frozen=True, slots=True, eq=False)
     class Measured:
@@ -109,7 +109,7 @@ class LoadBalance:
         return np.asarray(self.rule.cost)
 
     def inviting(self) -> Floats:
-        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it takes no pods."""
+        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it receives no pods."""
         update(self.rule)
         return np.asarray(self.rule.inviting)
 

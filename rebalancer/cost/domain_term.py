@@ -44,12 +44,12 @@ def satisfied(view: View, groups: Sequence[Any]) -> Bools:
 class DomainTerm(Term):
     """The weighted sum of the potentials of ``groups``.
 
-    Groups without a violation may be omitted from ``groups``. When a move first concerns a class, ``later`` is asked for
-    its omitted group (None: there is none), so that every violation by a move is noticed.
+    Groups without a violation may be omitted from ``groups``. When a move first concerns a class, ``later`` returns its
+    omitted group (None: there is none), so that every violation by a move is noticed.
     """
 
     Near: TypeAlias = NearGroup
-    """Groups of pods that ask to be near others."""
+    """Groups of pods with affinity to other pods."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class NearGroup(RuledGroup):
         )
 
     def _count_hopeless(self) -> int:
-        """Return the pods without a match whose replacements no node near a matching pod takes."""
+        """Return the pods without a match whose replacements fit on no node near a matching pod."""
         hopeless = 0
         for classes in self._view.split_by_landing(self.movers.tolist()):
             if not self._some_place_is_near(classes):

@@ -30,7 +30,7 @@ class Ask:
     priority: int
     """Only pods of at most this priority leave for it."""
     requests: Ints
-    """(R,) what must be free there; of a pod that is to be scheduled, what it asks."""
+    """(R,) the amounts that must be spare there; for a pod to be scheduled, its requests."""
     places: int = 1
     """For how many pods."""
     text: str = ""
@@ -46,10 +46,10 @@ class Ask:
 
 
 class RoomTerm(Term):
-    """Soft cost 1 for each pod that waits for room, and 1 for each room that should be kept free and is not.
+    """Soft cost 1 for each pod that waits for room, and 1 for each room that should be kept spare and is not.
 
     No single move is a candidate: the planner searches for several together (``rebalancer.planner.room.plan``). A move
-    that lands where room must stay free costs more, whichever strategy plans it.
+    that lands where room must be kept spare costs more, whichever strategy plans it.
     """
 
     entry = Entry.SOFT
@@ -145,7 +145,7 @@ class _Kind:
 
     @staticmethod
     def of(view: View, ask: Ask, wanted: int) -> _Kind:
-        """Return rooms that ``wanted`` alike asks are for."""
+        """Return the rooms for ``wanted`` equal asks."""
         nodes, needed = view.snapshot.nodes, np.flatnonzero(ask.requests > 0)
         capacity = Capacity(
             view_of(nodes.allocatable),

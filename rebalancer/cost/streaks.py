@@ -15,7 +15,7 @@ class Streaks:
     """The nodes on which a strategy has measured a condition (over-use, say), with the number of consecutive runs."""
 
     MAX_WINDOW: ClassVar = 20
-    """Of so many last runs at most a strategy may ask."""
+    """The largest number of past runs that a strategy may require."""
 
     at: float = 0.0
     """Unix seconds: later measurements count as another run, this one counts no more, those before it say nothing."""

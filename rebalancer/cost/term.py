@@ -32,7 +32,7 @@ class Candidates:
     cls: Int32s
     node: Int32s
     gain: Floats
-    """At most so much of the potential goes away when one pod of this class leaves this node."""
+    """The largest decrease of the potential when one pod of this class leaves this node."""
 
     @staticmethod
     def none() -> Candidates:
@@ -78,7 +78,7 @@ class Bound:
 class Group(Protocol):
     """One rule. Values are unweighted; ``weight`` scales them in the term.
 
-    A group may also know what the cluster lacks for it to hold, whatever moves are made: ``lack()`` returns that in words, or
+    A group may also know what the cluster lacks to satisfy it, regardless of moves: ``lack()`` returns that in words, or
     an empty text. ``without_nodes`` names the domains that have no node, and in which its pods could run if they had one.
     """
 
@@ -151,7 +151,7 @@ class Gauge:
     gives: bool
     """Its pods are candidates."""
     note: str
-    """What follows from its standing, in a sentence."""
+    """The consequence of its status, in a sentence."""
     levels: tuple[Level, ...]
 
 
@@ -170,7 +170,7 @@ class Unmet:
     amount: float = 1.0
     """What it adds to the potential of its term."""
     lack: str = ""
-    """What is missing for it to hold, if no move of its pods can fix any of it."""
+    """What is missing to satisfy it, if no move of its pods can fix any of it."""
 
 
 _ANSWERS = frozenset(("delta", "delta_of", "candidates"))
@@ -194,7 +194,7 @@ class Term(ABC):
     """Whether it is about balance by what the scheduler does not see, as usage: then marks may choose landings for it."""
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Let a class that answers for itself be asked, also where its base has rules that say something else."""
+        """Make the core call a class with methods of its own, even if its base class has rules with other results."""
         super().__init_subclass__(**given)
         own = vars(cls)
         if "rules_of_move" not in own and not _ANSWERS.isdisjoint(own):
@@ -285,7 +285,7 @@ class Term(ABC):
     def waiting(self) -> Candidates:
         """Return the pairs that would be candidates if their streaks were long enough.
 
-        :meth:`describe` says how many runs are missing.
+        :meth:`describe` returns how many runs are missing.
         """
         return Candidates.none()
 
@@ -308,7 +308,7 @@ class Term(ABC):
         return None
 
     def packed(self) -> tuple[int, int] | None:
-        """Return (nodes that hold pods now, lower bound of that number); None: the term does not empty nodes.
+        """Return (number of nodes with pods now, lower bound of that number); None: the term does not empty nodes.
 
         Pods that are bound to their node are not counted.
         """
@@ -351,7 +351,7 @@ def complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
 
 
 class AskedTerm:
-    """What a rule asks of a term that has no rules."""
+    """The methods that a rule calls on a term without rules."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
@@ -390,7 +390,7 @@ def gains_at(group: Group, nodes: Int32s) -> Floats:
 
 
 class _AskedGroup:
-    """What a rule asks of a group that the core does not know."""
+    """The methods that a rule calls on a group that the core does not know."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -425,7 +425,7 @@ def _one_each(changes: Floats, nodes: Int32s) -> Floats:
 
 
 def rule_of(group: Group) -> Rule:
-    """Return the rule of a group; of one that the core does not know, or that answers for itself, one that asks it."""
+    """Return the rule of a group; for a group that the core does not know, or with methods of its own, a rule that calls them."""
     if isinstance(group, RuledGroup) and not group.answers:
         return group.rule
     return AskedRule(set_of(group.movers), _AskedGroup(group))

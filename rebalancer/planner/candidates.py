@@ -31,7 +31,7 @@ class Promise(NamedTuple):
     row: int
     pair: Pair
     pod: int
-    """The pod that goes first."""
+    """The pod that is evicted first."""
     strategy: str
     """The one with the largest share in the entry that decides."""
     promised: tuple[float, float, float]
@@ -176,7 +176,7 @@ class CandidateRows:
     # -- what goes next -----------------------------------------------------------------------------
 
     def open(self, *, again: bool = False, steered: bool = False) -> None:
-        """Open all rows but those whose refusal stands, with marks or without; ``again``: these, too."""
+        """Open all rows except those whose refusal is still valid, with and without marks; ``again``: open these as well."""
         book = self.book
         book.marked = int(steered)
         for cls in np.flatnonzero(self._stale).tolist():
@@ -230,7 +230,7 @@ class CandidateRows:
     # -- asking the terms ---------------------------------------------------------------------------
 
     def _ask(self, mover: Mover) -> None:
-        """Ask the terms about one class."""
+        """Read the candidates of one class from the terms."""
         ask(self.book, self._judge.bench.terms, mover, self.moved, self._effort.looks)
 
 

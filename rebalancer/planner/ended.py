@@ -14,7 +14,7 @@ from rebalancer.snapshot.protect import LEFT_OUT, names_of, text_of
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """The finished pods to delete, and the reasons why others stay."""
+    """The finished pods to delete, and the reasons why others are not deleted."""
 
     moves: tuple[Move, ...] = ()
     skips: tuple[Skip, ...] = ()

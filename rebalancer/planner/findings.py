@@ -139,7 +139,7 @@ def closed_disruption_budgets(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 
 
 def _too_slow_for_signals(policy: Policy, snapshot: Snapshot, movable: int) -> Iterator[str]:
-    """Yield that a node which is about to go keeps pods, because budgets allow fewer evictions than it has pods."""
+    """Yield that a node keeps pods until its machine ends, because budgets allow fewer evictions than it has pods."""
     if not policy.signals:
         return
     pods = snapshot.pods

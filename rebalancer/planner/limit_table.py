@@ -20,7 +20,7 @@ from rebalancer.snapshot.columns import Bools, Ints
 IN_FLIGHT = 0
 """The counter of all moves in flight; then comes one for each owner."""
 _MAX_COUNT = 2**61
-"""No object of a cluster needs more; a file may hold any number."""
+"""No object of a cluster needs more; a file may contain any number."""
 
 
 class LimitTable:

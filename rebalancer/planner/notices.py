@@ -102,7 +102,7 @@ def _of_prices(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
 def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield node labels in the policy that no node has, if a similarly spelled label exists.
 
-    A label that is only absent is no error: nodes with it may come and go.
+    A label that is only absent is no error: nodes with it may be added later.
     """
     known = snapshot.nodes.labels.keys
     for where, key in _labels_of_nodes(policy):

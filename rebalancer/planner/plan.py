@@ -1,4 +1,4 @@
-"""Make the plan: scores, moves, reasons why pods stay, lower bound. Equal input gives an equal plan."""
+"""Make the plan: scores, moves, reasons why pods are not moved, lower bound. Equal input gives an equal plan."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Callbacks:
     """Functions that are called while a plan is made. Only ``stop`` affects decisions."""
 
     stop: Callable[[], str | None] = never
-    """Returns why planning must end now, or None; asked before every candidate."""
+    """Returns why planning must end now, or None; called before every candidate."""
     observe: Callable[[], PlanObserver] | None = None
     """Returns what looks at one draft; several may be planned, of which one becomes the plan."""
     phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()

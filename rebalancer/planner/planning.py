@@ -90,7 +90,7 @@ class Planned:
     ) -> Sequence[tuple[Move, str | None]]:
         """Judge the remaining moves on the current cluster; see :func:`rebalancer.planner.recheck.recheck`.
 
-        ``asked``: moves for which this run has sent requests; what of them has not ended counts as those of earlier runs do.
+        ``asked``: moves for which this run has sent requests; those that have not ended count like moves of earlier runs.
         """
         if reasons := self.rules.standstill(snapshot, clock_skew, self.history):
             return [(move, f"standing still: {reasons[0]}") for move in moves]
@@ -186,9 +186,9 @@ def make_plan(
 def _with_pins(
     rules: RunRules, plan: Plan, problem: Problem, history: History, *, marks: bool
 ) -> Plan:
-    """Return the plan with what it says of pods that hold nodes; ``marks``: it may mark such nodes.
+    """Return the plan with its lines about pods that pin nodes; ``marks``: it may mark such nodes.
 
-    Marked are those that the strategy would empty if the pods stood together: elsewhere a mark would keep pods away for nothing.
+    It marks those that the strategy would empty if the pods were together: elsewhere a mark would repel pods without benefit.
     """
     nodes = problem.snapshot.nodes
     held = [nodes.index[n] for n, of in plan.nodes.items() if of.code is NodeCode.POD_STAYS]

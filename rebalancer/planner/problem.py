@@ -39,8 +39,8 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
     """Return the eviction cost (P,) from deletion cost, priority, volumes and grace period.
 
     ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10)``, plus 0.5 for persistent volumes and 0.25 for
-    grace periods above two minutes. The gain of a move is compared with it, so it does not change with time: a
-    cluster where a run had nothing to do stays one.
+    grace periods above two minutes. The gain of a move is compared with it, so it does not change with time: without a
+    change of the cluster, a later run finds no new moves.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -64,7 +64,7 @@ def reluctance(snapshot: Snapshot) -> Floats:
 
     From 1 to 2, larger for younger pods. All pods of a StatefulSet have the age of the youngest, so that
     :meth:`View.rank_equals` decides between them. Pods of owners that are most at risk have less than 1: while a zone is
-    back they go first, however young they are.
+    refilled they are moved first, regardless of their age.
     """
     pods = snapshot.pods
     if not len(pods):

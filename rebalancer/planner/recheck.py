@@ -36,7 +36,7 @@ class Rechecked:
     """One move after being judged again."""
 
     move: Move
-    """As expected now, if it may go."""
+    """The move as expected now, if it is allowed."""
     why: Refusal | None
     """Why it no longer pays, None if it does."""
     step: PredictedMove | None = None
@@ -88,7 +88,7 @@ class MoveLimits:
     """Decides which of the moves that still gain enough are made. This class allows all of them."""
 
     def are_about(self, move: Move) -> bool:  # noqa: ARG002
-        """Return whether ``move`` goes next, within what the budgets allow now."""
+        """Return whether ``move`` is next, within what the budgets allow now."""
         return True
 
     def next_wave(self) -> None:
@@ -175,7 +175,7 @@ class _Check:
         exchanges = ExchangeJudge(draft, draft.enforced, self._judge, guard)
         self._exchanges = ExchangeCheck(draft, exchanges, moves, self._rows)
         self._units: dict[str, Mapping[str, Verdict] | Refusal] = {}
-        """Unit -> the verdicts on its moves by uid, or why it stays."""
+        """Unit -> the verdicts on its moves by uid, or why it is not moved."""
 
     def exists(self, move: Move) -> bool:
         """Return whether the snapshot has the pod of ``move``."""
@@ -241,7 +241,7 @@ class _Check:
         return verdict
 
     def _judge_unit(self, move: Move) -> Verdict | Refusal:
-        """Return the verdict on a move of pods that leave together; all are judged when the first of them is asked about."""
+        """Return the verdict on a move of pods that leave together; the first call judges all of them."""
         unit = move.gang
         if unit not in self._units:
             check = self._exchanges if move.exchanges else self._gangs

@@ -47,7 +47,7 @@ from rebalancer.snapshot.selected import Selected, select_pods, with_avoided
 from rebalancer.snapshot.zones import closed_zones
 
 Protections = Callable[[Snapshot, Protect, Scope], Int32s]
-"""Returns what holds each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
+"""Returns the protections of each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ NO_HISTORY = History()
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """The policy of a run, and everything else that stays constant during the run."""
+    """The policy of a run, and everything else that does not change during the run."""
 
     loaded: LoadedPolicy
     registry: Registry
@@ -87,15 +87,15 @@ class RunRules:
     seconds: float = math.inf
     """The time of the run; no more is planned than can be carried out in it."""
     protections: Protections = protect
-    """Says which pods may not be moved."""
+    """Returns which pods may not be moved."""
     runs: frozenset[str] | None = None
     """The names in the marks of this run, see :func:`rebalancer.snapshot.marks.as_planned_on`."""
     marks: bool = True
     """Whether nodes can be marked."""
     going: Mapping[str, float] = field(default_factory=dict)
-    """Name of a node -> Unix seconds at which its machine goes."""
+    """Name of a node -> Unix seconds at which its machine ends."""
     narrowed: Mapping[str, NamespacePolicy] = field(default_factory=dict)
-    """Namespace -> its own policy, which holds for its pods beside this one."""
+    """Namespace -> its own policy, which applies to its pods beside this one."""
     ordered: frozenset[str] = frozenset()
     """The nodes that a command empties or replaces, all of them, also those whose turn is later."""
 
@@ -355,7 +355,7 @@ class RunRules:
 
 
 NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would fill it again"
-"""What is said of a strategy that empties nodes under a policy that marks none."""
+"""The note on a strategy that empties nodes under a policy that marks none."""
 
 
 def find_emptier(policy: Policy, registry: Registry, name: str) -> Strategy | None:
@@ -374,7 +374,7 @@ def _find_resting(snapshot: Snapshot, owners: Mapping[str, str]) -> Mapping[int,
 
 
 def _hold(of: Contribution, why: str, begun: Bools) -> Contribution:
-    """Return a contribution that makes no room, and empties no node but those ``begun`` (N,), which stay marked."""
+    """Return a contribution that makes no room, and empties no node but those ``begun`` (N,), which keep their marks."""
     of_strategy = of.emptiable
     if of_strategy is None:
         return replace(of, asks=None)

@@ -55,14 +55,14 @@ class Settings:
     of_namespace: Mapping[str, NamespaceBudgets] = field(default_factory=dict)
     """Namespace -> the budgets of its own policy, which moves of its pods must keep besides."""
     lifted: bool = False
-    """No limit per run and per hour (--lift-budgets); the others hold."""
+    """Limits per run and per hour are lifted (--lift-budgets); the others apply."""
     moved_last_hour: int = 0
     """What earlier runs have used of the rolling hour."""
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner in a cool-down -> until when and why, for the reasons that the plan gives."""
 
     seconds: float = math.inf
-    """Time of the run: the plan holds no more than can be carried out in it. Infinite: all is planned."""
+    """Seconds of the run: the plan contains no more than can be executed in that time. Infinite: everything is planned."""
     pace: Pace = field(default_factory=Pace)
     """How fast earlier runs were."""
     steer: bool = False
@@ -75,7 +75,7 @@ class Settings:
     """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which
     still terminate are not in flight any more."""
     movable: int | None = None
-    """Between waves: the pods that were movable when the plan was made. Limits that are shares of them stay."""
+    """Between waves: the number of pods that were movable when the plan was made, so that limits which are shares do not change."""
 
     def per_namespace_of(self, budgets: Budgets, namespace: str, movable: int) -> int | None:
         """Return the most evictions in a run of pods of a namespace, of which ``movable`` may move; None: any number."""

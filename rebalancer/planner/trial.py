@@ -1,4 +1,4 @@
-"""Try and take back: pods leave a state, replacements stand elsewhere, and at the end the state is as it was."""
+"""Trials on a state: pods leave, replacements are placed elsewhere, and at the end the state is restored."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Trial:
         self._state.rewind(to)
 
     def keep(self) -> None:
-        """Let all that has changed so far stay at the end."""
+        """Keep all changes so far at the end."""
         self._start = self._state.mark()
 
     def evict(self, pod: int, *, gone: bool) -> None:
-        """Evict a pod. Unless it is ``gone`` at once it terminates, and holds its room until :meth:`hide`."""
+        """Evict a pod. Unless it is ``gone`` at once it terminates, and occupies its room until :meth:`hide`."""
         self._state.evict(pod)
         if gone:
             self.hide()

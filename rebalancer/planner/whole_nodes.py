@@ -61,7 +61,7 @@ def with_reviewed_nodes(
 
 
 def find_freed(draft: Draft, strategy: str, pins: Pins) -> list[int]:
-    """Return which nodes the strategy would empty if the pods that hold them stood together, beside those that it empties now."""
+    """Return which nodes the strategy would empty if the pods that pin them were placed together, beside those that it empties now."""
     of = _contribution(draft.problem, strategy)
     closed = to_be_empty(draft.snapshot) | find_marked_by_others(draft.snapshot)
     with Trial(draft.state) as trial:

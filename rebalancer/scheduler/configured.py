@@ -40,7 +40,7 @@ _INDISPENSABLE = (
 )
 """What they refuse or do is taken for granted: API server and kubelet insist on it, or nothing would be bound."""
 _DECIDING = ("pre_filter", "filter", "pre_score")
-"""Extension points of plug-ins of which one part alone says nothing of a landing."""
+"""Extension points that decide landings only together with the plug-in's other parts."""
 
 
 def profiles_of(configuration: config.KubeSchedulerConfiguration) -> SchedulerProfile:

@@ -82,7 +82,7 @@ class ExplainedLanding(msgspec.Struct, frozen=True):
 
 
 class ExplainedPending(msgspec.Struct, frozen=True):
-    """A pending pod that takes the room which the eviction frees."""
+    """A pending pod that is placed in the room which the eviction frees."""
 
     pod: str
     """``namespace/name``"""
@@ -103,7 +103,7 @@ class LandingExplanation(msgspec.Struct, frozen=True):
     assumptions: tuple[str, ...]
     """What is taken for granted of the replacement."""
     note: str
-    """Which scheduler version stands in for the cluster's, if another one does."""
+    """Which scheduler version is used instead of the cluster's; empty if its own is."""
     waits: bool = False
     """Whether the pod itself is pending: then it lands, and no replacement of it."""
 

@@ -95,7 +95,7 @@ _TOO_MANY = "node(s) exceed max volume count"
 
 
 class Lowering:
-    """Asks the core where the scheduler puts pods."""
+    """Converts classes for the core, and calls its predictions."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Lowering:
                 keep_passing(self.cluster, pod, number, view_of(good))
 
     def find_checks(self, state: ClusterState, cls: int) -> Iterator[FilterCheck]:
-        """Yield what filters of the core ask for a class, in the order of each filter."""
+        """Yield the checks of the core's filters for a class, in the order of each filter."""
         pod = self.lower(state, cls)
         count_rules(self.cluster, pod)
 
@@ -203,7 +203,7 @@ class Lowering:
             yield check("NodeVolumeLimits", _TOO_MANY, keep_attachable, limit, attached)
 
     def _check_requests(self, requests: Requests) -> Iterator[FilterCheck]:
-        """Yield what a class asks of the room of nodes, resource by resource."""
+        """Yield the checks of a class on the room of nodes, resource by resource."""
         loads, names, devices = self.cluster.loads, self._snapshot.resources, self._snapshot.devices
         places = np.asarray(loads.pod_count) < np.asarray(loads.max_pods)
         yield FilterCheck(NODE_RESOURCES_FIT, "Too many pods", places)

@@ -133,7 +133,7 @@ class NodePlacement:
         )
 
     def lasting_taint_mask(self, cls: int) -> Bools:
-        """Return :meth:`taint_mask` once the taints that show a node's state have passed; nodes about to go keep theirs."""
+        """Return :meth:`taint_mask` without the taints that show a node's passing state; nodes about to be removed keep theirs."""
 
         def count() -> Bools:
             counts = self._count_untolerated(cls, _HARD, but=STATE_TAINTS)

@@ -23,7 +23,7 @@ class RoomStep:
     lands: int
     ready: bool
     root: int
-    """For which of the asks of its way."""
+    """The ask of its way for which it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class MadeRooms:
         return max((step.chosen.wave for step in self.steps), default=self.first_wave - 1)
 
     def onto(self, draft: Draft, *, ended: bool = True, reserving: bool = True) -> None:
-        """Apply the plan to ``draft``. With ``ended`` the last wave is over, without it its moves are in flight.
+        """Apply the plan to ``draft``. ``ended``: the last wave is over; else its moves are in flight.
 
         ``reserving``: reserve the room that is kept free for future pods, so that the search does not use it.
-        Otherwise it stays free in the state, and the term of its strategy protects it.
+        Otherwise it is spare in the state, and the term of its strategy protects it.
         """
         last = self.last_wave
         self._enter(draft, self.first_wave - 1, reserving=reserving)
