@@ -84,7 +84,7 @@ class _Default(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """One expression, ready to be asked."""
+    """One compiled expression."""
 
     expression: str
     terms: int
@@ -156,7 +156,7 @@ def _read_version(text: str) -> Version:
 
 @lru_cache(maxsize=1024)
 def compile_selector(expression: str) -> Selector:
-    """Return an expression, ready to be asked.
+    """Compile an expression.
 
     Raises:
         UnsupportedSelectorError: it is not within the subset.
@@ -362,7 +362,7 @@ def _read_part(values: Value, name: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A part of a value, by a name that stands in the expression."""
+    """A part of a value, by a name in the expression."""
 
     of: Evaluate
     name: str

@@ -29,7 +29,7 @@ class JobState(NamedTuple):
     """Number of pods that may fail of each index; None: indexes are not counted."""
 
     def allows(self, pods: int) -> bool:
-        """Return whether the Job goes on after ``pods`` more failed pods, each of another index."""
+        """Return whether the Job continues after ``pods`` more failed pods, each of another index."""
         # Of an index only is known that no more pods of it have failed than of the Job.
         of_each = self.each is None or self.failed + 1 <= self.each
         return of_each and (self.total is None or self.failed + pods <= self.total)

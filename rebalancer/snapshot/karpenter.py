@@ -1,4 +1,4 @@
-"""Karpenter's NodeClaims and NodePools: which nodes it adds, takes away, and may take away next."""
+"""Karpenter's NodeClaims and NodePools: which nodes it adds, removes, and may remove next."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POOL = "karpenter.sh/nodepool"
 """Label of a node, and of its NodeClaim, with the NodePool's name."""
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 CONSOLIDATES = ("WhenEmptyOrUnderutilized", "Balanced")
-"""The consolidation policies by which Karpenter also takes nodes that have pods."""
+"""The consolidation policies by which Karpenter also removes nodes with pods."""
 _EMPTY, _UNDERUTILIZED, _DRIFTED = "Empty", "Underutilized", "Drifted"
 _DEFAULT_POLICY = CONSOLIDATES[0]
 _NEVER = "Never"
 SOON = 900.0
-"""Seconds within which Karpenter may take a node for nothing to land there; also the longest for which a node that goes counts as a change."""
+"""Seconds: no pod lands on a node that Karpenter may remove sooner; also the longest for which a node being removed counts as a change."""
 _SCHEDULES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -50,11 +50,11 @@ class PoolRules:
 
     takes: Takes = Takes.NOTHING
     consolidate_after: float = math.inf
-    """Seconds without pods that come or go after which a node may be taken."""
+    """Seconds without added or removed pods after which a node may be removed."""
     held_until: float = 0.0
-    """Until when budgets of 0 with a schedule hold Karpenter up, or did so last (Unix seconds)."""
+    """Until when scheduled budgets of 0 stop Karpenter, or did so last (Unix seconds)."""
     drift_limits: tuple[str, ...] = ()
-    """How many drifted nodes may be replaced at once: numbers, or shares of the pool's nodes in percent; each holds."""
+    """How many drifted nodes may be replaced at once: numbers, or shares of the pool's nodes in percent; all of them apply."""
     registers: bool = True
     """Nodes of the pool have registered of late, as far as is known."""
 
@@ -65,13 +65,13 @@ class PoolRules:
 
 @dataclass(frozen=True, slots=True)
 class NodeClaim:
-    """A NodeClaim with what its NodePool says."""
+    """A NodeClaim with the settings of its NodePool."""
 
     name: str
     node: str
     """Name of its node; empty while there is none."""
     machine: str
-    """Name of its machine at the provider, as its node says it (``spec.providerID``); empty before it is launched."""
+    """Name of its machine at the provider, as in its node's ``spec.providerID``; empty before it is launched."""
     created: float
     """Unix seconds."""
     ready: bool
@@ -83,7 +83,7 @@ class NodeClaim:
     drifted_since: float = 0.0
     """Unix seconds; 0: it is not drifted."""
     waits_for_pods: bool = True
-    """Pods that may not be evicted hold up its replacement: it has no ``terminationGracePeriod``."""
+    """Pods that may not be evicted delay its replacement: it has no ``terminationGracePeriod``."""
     expires: float = math.inf
     """Unix seconds."""
     consolidatable_since: float = 0.0
@@ -172,7 +172,7 @@ def _labels(claim: o.NodeClaimObject) -> dict[str, str]:
 
 
 def _takes(pool: o.NodePool, holding: Sequence[o.NodePoolBudget]) -> Takes:
-    """Return the reasons for which Karpenter may take nodes of a pool soon. ``holding``: the budgets that hold until then."""
+    """Return the reasons for which Karpenter may remove nodes of a pool soon. ``holding``: the budgets that apply until then."""
     disruption = pool.spec.disruption
     takes = Takes.DRIFTED
     # A pool with replicas keeps its number of nodes.
@@ -191,7 +191,7 @@ def _takes(pool: o.NodePool, holding: Sequence[o.NodePoolBudget]) -> Takes:
 
 
 def _holds_until(budget: o.NodePoolBudget, now: float) -> float:
-    """Return until when a budget holds, or did so last; infinite without a schedule, and with one that is not understood.
+    """Return until when a budget applies, or did so last; infinite without a schedule, and with one that cannot be parsed.
 
     Source: ``Budget.IsActive`` of Karpenter: schedules are in UTC.
     """

@@ -5,10 +5,10 @@ the API server sent: in protobuf (``.pb``, a ``PodList`` and so on of ``k8s.io/a
 JSON, an object on each line. Members that are not in the manifest do not belong to the snapshot. A single JSON list
 is a snapshot file, too; its annotations may contain the manifest.
 
-Left out, since nothing reads it and it may hold secrets: ``managedFields``; annotations but those that are read
+Omitted, since nothing reads it and it may contain secrets: ``managedFields``; annotations but those that are read
 (``rebalancer.wire.annotations``); of all containers the command, its arguments, the environment, probes and hooks; and
-what containers said when they ended (``lastState``, and ``message`` of their state); and what Events say. Of containers and their statuses
-what is kept is listed here, as in ``stored.proto``: what Kubernetes adds is left out until it is read.
+the messages of containers that ended (``lastState``, and ``message`` of their state), and of Events. For containers and their
+statuses, the kept fields are listed here, as in ``stored.proto``: new fields of Kubernetes are omitted until they are read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StoredList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     kind: str
     file: str
-    """The member that holds it."""
+    """The member of the archive that contains it."""
     objects: int
     bytes: int
     """Of the list, not compressed."""
@@ -183,7 +183,7 @@ def json_head(kind: str) -> bytes:
 class SnapshotWriter:
     """A snapshot file being written, list after list; no list is kept in memory.
 
-    If the context is left before :meth:`close`, the file stays incomplete, and no reader accepts it.
+    If the context ends before :meth:`close`, the file is incomplete, and no reader accepts it.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -316,7 +316,7 @@ _Change = Callable[[_Fields], None]
 
 
 def _edit_field(fields: _Fields, name: str, change: _Change) -> None:
-    """Change the object in a field in place; a field that is absent or null stays so."""
+    """Change the object in a field in place; an absent or null field is not changed."""
     raw = fields.get(name)
     within = None if raw is None else msgspec.json.decode(raw, type=_Fields | None)
     if within is not None:
