@@ -213,7 +213,7 @@ CODES: Mapping[str, type[enum.StrEnum]] = {
 
 
 class Reason(NamedTuple, Generic[CodeT]):
-    """A code with its sentence, which is empty where the code says it all."""
+    """A code with its sentence, which is empty if the code alone is sufficient."""
 
     code: CodeT
     message: str = ""

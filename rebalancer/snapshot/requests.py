@@ -10,9 +10,9 @@ from rebalancer.base.durations import format_duration
 REQUESTER = "rebalancer/moves"
 """The name of all runs in EvictionRequests: a later run continues with the requests of an earlier one."""
 RESTS_FOR = timedelta(days=1)
-"""Seconds before a new request for a pod whose responders did not end it in time."""
+"""Time before a new request for a pod whose responders did not end it in time."""
 COUNTS_FOR = timedelta(minutes=10)
-"""Seconds for which an open request counts as in flight without a policy: as long as a replacement that starts."""
+"""Time for which an open request counts as in flight without a policy: as long as a replacement that starts."""
 _PREFIX = "rebalancer-"
 
 

@@ -1,6 +1,6 @@
-"""The Kubernetes Events about machines: of what was done, and of what has changed since the run before.
+"""The Kubernetes Events about machines: about each act, and each change since the run before.
 
-If the reason for a node changes, the node gets an Event, so that ``kubectl describe node`` shows why it stays:
+If the reason for a node changes, the node gets an Event, so that ``kubectl describe node`` shows why it is not removed:
 writing Events needs no right to write nodes.
 """
 

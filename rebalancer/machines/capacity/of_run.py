@@ -94,7 +94,7 @@ def assess(
     the pending pods.
 
     Raises:
-        ProviderError: the provider cannot be asked.
+        ProviderError: the provider cannot be queried.
     """
     if not settings.buffers:
         snapshot = replace(snapshot, buffers=None)
@@ -221,10 +221,10 @@ def judge_machines(
 ) -> CapacityReport:
     """Return the report on machines without acting, including the back-offs of groups if they are stored.
 
-    ``asks``: whether to ask the provider; else groups come from labels.
+    ``asks``: whether to query the provider; else groups come from labels.
 
     Raises:
-        ProviderError: the provider cannot be asked.
+        ProviderError: the provider cannot be queried.
         ClusterReadError: the stored state could not be read.
     """
     policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
@@ -266,7 +266,7 @@ def _assess(
 
 
 def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup]) -> Iterator[str]:
-    """Yield which bounds of the policy do not hold, and why not; ``groups``: within what holds."""
+    """Yield which bounds of the policy do not apply, and why not; ``groups``: with the bounds that apply."""
     known = {group.name: group for group in groups}
     for name, of in sorted(bounds.items()):
         group = known.get(name)

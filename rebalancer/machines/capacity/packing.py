@@ -248,7 +248,7 @@ class PendingPod:
     code: PodCode | None
     """None: only a new node might take it."""
     message: str
-    """Why no node takes it now, as the scheduler says it, or what else is the matter."""
+    """Why it fits on no node now, in the scheduler's words, or another reason."""
     node: str | None = None
     """The existing node that has room for it."""
 
@@ -299,7 +299,7 @@ _NEW_DEVICES = "what devices a new machine has for its resource claims is not kn
 
 
 def _why_none(packing: Packing, cls: int) -> str:
-    """Return why no node takes a pod of a class, as the scheduler says it, and what it does not look at."""
+    """Return why a pod of a class fits on no node, in the scheduler's words, with conditions that the scheduler does not check."""
     text = unschedulable_message(packing.model, packing.state, cls)
     without, present = zones_without_nodes(packing.snapshot), zones_with_nodes(packing.snapshot)
     if zone := missing_zone(packing.model, cls, without, present):
@@ -317,7 +317,7 @@ def _why_none(packing: Packing, cls: int) -> str:
 def _find_room(packing: Packing, cls: int, *, is_chunk: bool) -> int | None:
     """Return the node on which the scheduler would place a pod, and that runs it; None if there is none.
 
-    A chunk of a buffer goes to the fullest node, so that few nodes are kept for buffers.
+    A chunk of a buffer is placed on the fullest node, so that few nodes are kept for buffers.
     """
     snapshot, model, state = packing.snapshot, packing.model, packing.state
     fits = np.flatnonzero(packing.feasible(cls))
@@ -382,7 +382,7 @@ def missing_nodes(
 ) -> Missing | None:
     """Return the number of missing nodes; None if every pod has room, or more nodes would not help.
 
-    New nodes are modelled on a node that stays and lacks only room for the pods: the one that would help most pods,
+    New nodes are copies of a remaining node that lacks only room for the pods: the one that would help most pods,
     the newest among equals. Pods that the scheduler refuses there for another reason are not counted.
     """
     full_of = {one.pod: one.full for check in checks for one in check.pods}

@@ -47,8 +47,8 @@ _CLOSE = 1e-9
 def utilisation_of(draft: Draft, groups: Groups) -> dict[str, Floats]:
     """Return resource -> share (N,) that living pods request; -1 if a node has none of the resource.
 
-    Pods of DaemonSets and static pods count; terminating ones do not. Where the group ignores DaemonSets, what their pods
-    request is taken off both sides (``simulator/utilization/info.go``).
+    Pods of DaemonSets and static pods count; terminating ones do not. Where the group ignores DaemonSets, the
+    requests of their pods are subtracted from both sides (``simulator/utilization/info.go``).
     """
     snapshot: Snapshot = draft.snapshot
     daemons = _sum_ignored_daemons(draft, groups)
@@ -160,7 +160,7 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> _Kept:
 
 
 def _find_thresholds(groups: Groups, size: int, under: float) -> tuple[Floats, Floats]:
-    """Return the share from which on each node (N,) stays, and the same if it has GPUs.
+    """Return the requested share from which on each node (N,) is not removed, and the same if it has GPUs.
 
     Source: ``core/scaledown/eligibility: isNodeBelowUtilizationThreshold``. So 0 keeps all nodes.
     """
@@ -225,7 +225,7 @@ class NodeRemoval:
     requested: Mapping[str, float]
     """Resource -> share of it that is requested: cpu and memory; of a node with GPUs, these."""
     pods: tuple[StayingPod, ...] = ()
-    """Those that may not be moved, where that is why it stays."""
+    """The pods that may not be moved, if that is the reason."""
 
     @property
     def removable(self) -> bool:
@@ -248,10 +248,11 @@ def removals(
 ) -> list[NodeRemoval]:
     """Return for each node whether it can be removed, in the snapshot's order.
 
-    ``capacity``: the most that may be used of a node, and the least that the cluster keeps. ``has_provider``: whether a provider was asked; then nodes in no group stay.
+    ``capacity``: the most that may be used of a node, and the least that the cluster keeps. ``has_provider``: whether a
+    provider was queried; then nodes in no group cannot be removed.
     ``needed``: see :class:`ScaleOutPlan`. ``draining`` (N,): nodes being drained, which are schedulable in the
     snapshot. They come first, and temporary obstacles of their pods are awaited. ``unneeded`` (N,): nodes that could
-    be removed at the previous look; they come next, so that the choice stays stable. ``candidates`` (N,): nodes that
+    be removed at the previous look; they come next, so that the choice is stable. ``candidates`` (N,): nodes that
     the strategy selects; None: all. ``prices``: of the nodes; None: as many nodes as possible are removed, else as much of
     their price.
     """
@@ -326,7 +327,7 @@ class _Removal:
             self._kept |= surplus
 
     def _dead(self) -> Bools:
-        """Return the nodes (N,) that are not Ready, have no pods and no reason to stay; no pod needs a place for these."""
+        """Return the nodes (N,) that are not Ready, have no pods, and are kept by no rule; no pod needs a place for these."""
         dead: Bools = ~self._snapshot.nodes.ready
         dead[list(self._kept)] = False
         return dead

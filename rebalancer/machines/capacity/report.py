@@ -33,7 +33,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MissingMachine:
-    """What one rule lacks, and what machine it takes."""
+    """What one rule lacks, and the machine that would provide it."""
 
     rule: str
     """In words, with its workload."""
@@ -98,7 +98,7 @@ def _find(draft: Draft) -> Iterator[MissingMachine]:
 
 
 def _spread_over(counts: Ints, max_skew: int, new: int) -> tuple[int, int]:
-    """Return (the most pods in a new domain, the fewest moves) of a spread that holds; the ``new`` ones come last."""
+    """Return (the most pods in a new domain, the fewest moves) of a spread that meets the rule; the ``new`` domains come last."""
     best: tuple[int, Sequence[int]] = (0, ())
     for floor in range(int(counts.max(initial=0)) + 1):
         into = int(np.maximum(0, floor - counts).sum())
@@ -130,12 +130,12 @@ class CapacityReport:
     nodes: tuple[NodeRemoval, ...]
     scale_out: ScaleOutPlan
     inputs: ScaleOutInputs = NO_INPUTS
-    """What the plan of the scale-out goes by."""
+    """The inputs of the scale-out plan."""
     moves: Mapping[str, int] = field(default_factory=dict)
     """uid of a pending pod -> so many moves of other pods would let it in, by a strategy that makes room."""
 
     pins: Pins | None = None
-    """The pods that hold nodes; None if there are none."""
+    """The pods that pin nodes; None if there are none."""
     missing: tuple[MissingMachine, ...] = ()
     """What machines spread rules lack."""
 
@@ -275,7 +275,7 @@ def _missing(report: CapacityReport) -> Iterator[Block]:
 
 
 def _pins(report: CapacityReport) -> Iterator[Block]:
-    """Yield which pods hold more nodes than they need together, and what may be done about it; of others each node says it."""
+    """Yield which pods pin more nodes than they need together, and what may be done about it; for others each node's line has it."""
     if (pins := report.pins) is None or not pins.saved:
         return
     yield Passage(pins.line, "", "  ")
@@ -353,5 +353,5 @@ def helper_of(one: PodVerdict) -> str | None:
 
 
 def pending_words(one: PodVerdict) -> list[str]:
-    """Return why no node takes a pending pod, and why no group is scaled up for it."""
+    """Return why a pending pod fits on no node, and why no group is scaled up for it."""
     return [one.message, *(f"{of.group}: {of.message}" for of in one.refusals)]

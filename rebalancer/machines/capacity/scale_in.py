@@ -94,7 +94,7 @@ class ScaleInMemory:
 
 
 class ScaleInNodes:
-    """The nodes as scale-in knows them: the record that stands on each, and what is remembered."""
+    """The nodes as scale-in knows them: the record on each, and what is remembered."""
 
     def __init__(self, context: ScalerContext) -> None:
         self.context = context

@@ -52,7 +52,7 @@ class GroupIncrease:
 
     group: str
     nodes: tuple[str, ...]
-    """Names that stand for the new nodes."""
+    """Placeholder names of the new nodes."""
     zones: Mapping[str, int]
     """Zone -> how many of them."""
     pods: int
@@ -155,7 +155,7 @@ class Decisions:
     pods: dict[int, str] = field(default_factory=dict)
     """Pod -> name of its node."""
     upcoming: frozenset[str] = frozenset()
-    """Names that stand for the upcoming machines."""
+    """Placeholder names of the upcoming machines."""
     group_of: dict[str, str] = field(default_factory=dict)
     """Name of a node -> its group."""
     zone_of: dict[str, str] = field(default_factory=dict)
@@ -314,8 +314,9 @@ def choose(
 ) -> Option | None:
     """Return the option that the expanders prefer; None if there is no option.
 
-    Each expander narrows what the one before it has left, as in Cluster Autoscaler (``expander/factory/chain.go``). Where
-    that draws lots among the rest, the least waste counts here, then the most pods, then the name.
+    Each expander narrows the options that the one before it has left, as in Cluster Autoscaler
+    (``expander/factory/chain.go``). Cluster Autoscaler chooses randomly among the rest; here the least waste counts, then
+    the most pods, then the name.
 
     ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known. ``seed``: what the expander
     ``random`` draws from.
@@ -370,8 +371,8 @@ def similar(one: GroupTemplate, other: GroupTemplate, balance: Balance = _BALANC
     """Return whether new nodes of two groups are interchangeable, except for their place.
 
     Their allocatable differs by 5 % at most; labels are equal except those of the place, of the group and of its
-    launch template, and ``balance.ignoreLabels``; taints are equal. With ``balance.labels`` only these are compared, and a
-    group without one is similar to none (``processors/nodegroupset/label_nodegroups.go``).
+    launch template, and ``balance.ignoreLabels``; taints are equal. With ``balance.labels`` only these labels are compared,
+    and a group without one of them is similar to none (``processors/nodegroupset/label_nodegroups.go``).
     """
     if balance.labels:
         pairs = ((one.labels.get(key), other.labels.get(key)) for key in balance.labels)
@@ -408,7 +409,7 @@ def balance_nodes(
 
 
 CLUSTER_LIMITS = frozenset({GroupCode.CLUSTER_FULL, GroupCode.TOTAL_REACHED})
-"""The codes of groups that the limits of the cluster hold."""
+"""The codes of groups that limits of the cluster keep from growing."""
 _BLOCKED_CODES = frozenset(
     {
         GroupCode.FOREIGN,
@@ -432,10 +433,10 @@ def plan_scale_out(
 ) -> ScaleOutPlan:
     """Return the groups to scale up; ``provider_template`` as for :meth:`Groups.template_of`.
 
-    ``prices``: what the expander ``price`` goes by.
+    ``prices``: the prices for the expander ``price``.
 
     Raises:
-        ProviderError: the provider cannot be asked.
+        ProviderError: the provider cannot be queried.
     """
     pending = pending_pods(snapshot, profile, inputs.triggering)
     if not any(one.code in (None, PodCode.UNPREDICTABLE) for one in pending):
@@ -472,7 +473,7 @@ def plan_scale_out(
 def _find_offered(snapshot: Snapshot, templates: Iterable[GroupTemplate | None]) -> frozenset[str]:
     """Return the resources that new nodes of some group have, and no node has yet.
 
-    What a group says of its machines comes from their device plug-ins, so that no DeviceClass stands behind it.
+    The resources that a group declares come from device plug-ins, not from a DeviceClass.
     """
     lacking = ~(snapshot.nodes.allocatable > 0).any(axis=1)
     return frozenset(
@@ -527,7 +528,7 @@ class _Planner:
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
         self._fitting: dict[str, frozenset[int]] = {}
-        """Group -> the classes whose pods could run on an empty new node of it, as far as that was asked for."""
+        """Group -> the classes whose pods could run on an empty new node of it, as far as computed."""
         self.unhelped = Unhelped(
             snapshot,
             groups,
@@ -662,7 +663,7 @@ class _Planner:
     def drop_redundant(self) -> bool:
         """Drop new nodes whose pods fit on other nodes; return whether any was dropped.
 
-        Nodes of the groups last in ``priorities`` go first, the emptiest of them first. Of a group with several
+        Nodes of the groups last in ``priorities`` are dropped first, the emptiest of them first. Of a group with several
         zones only its last node may be dropped, because the provider chooses the zones in its own order.
         """
         decisions, dropped, stays = self.decisions, set[str](), set[str]()

@@ -1,8 +1,8 @@
 """The only place where a run acts on machines: before it plans, and after it has moved pods.
 
 Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All
-scalers use one assessment of the machines, made before the plan. Only a process that stays acts on them (``serve``):
-it remembers since when nodes are unneeded. What must outlast it stands on the nodes that it has closed, at the
+scalers use one assessment of the machines, made before the plan. Only a resident process acts on them (``serve``):
+it remembers since when nodes are unneeded. What must outlast it is stored on the nodes that it has closed, at the
 provider, and in the ConfigMap of ``--machine-state``.
 """
 
@@ -42,13 +42,13 @@ class ScalerContext:
     """What scale-in remembers (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
     guarded: Guarded
     client: Client | None
-    """None where there is no cluster: ``suspended`` says so, too."""
+    """None without a cluster; ``suspended`` is set then, too."""
     now: Callable[[], float]
     """Returns the API server's time in Unix seconds."""
     by: str
     """This process, as it is written on nodes."""
     release: str
-    """Namespace and name of the Lease that the run holds, as written on nodes; empty without one."""
+    """Namespace and name of the Lease held by the run, as written on nodes; empty without one."""
     stop: Stop
     keep_groups: Callable[[], None]
     """Keeps ``group_states`` for later runs before something is requested; raises ClusterReadError."""
@@ -57,11 +57,11 @@ class ScalerContext:
     dry: bool = False
     """Whether that is because of a dry run only, whose plan is that of a run."""
     warn: Callable[[str], None] = lambda _: None
-    """Takes a sentence for the report."""
+    """Adds a sentence to the report."""
     show: Callable[[str], None] = lambda _: None
-    """Shows on the node of a name, by its conditions, what its record says."""
+    """Sets the conditions of the named node to what its record requires."""
     gives_back: bool = False
-    """Whether nodes may be opened again also where it is suspended: to give capacity back takes none away."""
+    """Whether nodes may be opened again even if the scaler is suspended: returning capacity removes none."""
 
 
 class Scaler:

@@ -1,6 +1,6 @@
 """The state of each group of machines between runs: its back-off, the size that was requested, and for which pods.
 
-It is stored, because a process that starts again must not ask for less than was asked for, or buy the same in vain.
+It is stored, because a restarted process must not request less than before, or buy the same machines without success again.
 
 The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
 ``--max-node-group-backoff-duration``, ``--node-group-backoff-reset-timeout``).
@@ -89,9 +89,9 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return now < self.backoff_until <= now + MAXIMUM
 
     def find_unseen(self, desired: int, now: float) -> int:
-        """Return the size that was requested last, while an answer of the provider that says ``desired`` may be older; else 0.
+        """Return the size that was requested last, while the provider's answer ``desired`` may be older; else 0.
 
-        A request whose end is not known counts for a minute, or for the back-off that it has led to.
+        A request with an unknown result counts for a minute, or for the back-off that it has caused.
         """
         if not self.asked or now < self.asked_at - SETTLED:
             return 0
@@ -151,7 +151,7 @@ def note_failure(state: GroupState, code: str, why: str, now: float) -> GroupSta
 
 
 def note_decrease(state: GroupState) -> GroupState:
-    """Return the state of a group that is decreased to its existing machines: none is awaited any more, and its back-off stays."""
+    """Return the state of a group that is decreased to its existing machines: none is awaited any more, and its back-off is kept."""
     return msgspec.structs.replace(state, upcoming_since=0, asked=0, asked_at=0)
 
 
@@ -175,7 +175,7 @@ def note_scale_out(state: GroupState, now: float) -> GroupState:
 KEY = "groups"
 """Key of the ConfigMap's data; the others are those of interruptions."""
 _MAX_BYTES = 90_000
-"""Of what stands there: the rest of the ConfigMap is for interruptions."""
+"""Bytes of the stored state: the rest of the ConfigMap is for interruptions."""
 
 
 def decode(data: Mapping[str, str]) -> tuple[dict[str, GroupState], str | None]:
@@ -262,7 +262,7 @@ class GroupStates:
     groups: dict[str, GroupState] = field(default_factory=dict)
     """As it is now."""
     warn: Callable[[str], None] = lambda _: None
-    """Is given what could not be asked."""
+    """Receives a warning about each query that failed."""
 
     def with_asked(self, group: NodeGroup, now: float) -> NodeGroup:
         """Return a group with the size that was requested of it, where the provider's answer may be older than that."""
@@ -335,7 +335,7 @@ class GroupStates:
     def _note_failed_launches(
         self, group: NodeGroup, state: GroupState, now: float, machines: Machines
     ) -> GroupState:
-        """Return the state of a group with failed launches; the provider is asked if machines are missing.
+        """Return the state of a group with failed launches; the provider is queried if machines are missing.
 
         As in Cluster Autoscaler's AWS provider: if the request fails, no failed launch is known.
         """

@@ -1,6 +1,6 @@
 """Increases of groups that brought their machines, and did not help the pods that they were for.
 
-The provider chooses the zone of a new machine, and of a mixed group its type: without capacity in one of them it takes
+The provider chooses the zone of a new machine, and of a mixed group its type: without capacity in one of them it uses
 another. An increase is repeated once, by as few machines as one pod needs; then the group is not tried for this zone,
 or for such pods, until a back-off is over. A machine that comes as it was wanted ends that.
 """
@@ -31,7 +31,7 @@ _INITIAL, _MAXIMUM = 3600.0, 8 * 3600.0
 _MAX_NEEDS = 300
 """What is kept of one group at most: the newest."""
 _FORGOTTEN = 24 * 3600.0
-"""Seconds after which an increase without help says nothing any more."""
+"""Seconds after which an increase without help is forgotten."""
 
 
 class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -61,7 +61,7 @@ class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 NoHelps = Mapping[str, Mapping[str, NoHelp]]
-"""Group -> what a pod needs of it (a zone, or what a digest stands for) -> the increases that did not bring it."""
+"""Group -> what a pod needs of it (a zone, or the requirements of a digest) -> the increases that did not bring it."""
 
 
 def drop_old(no_help: NoHelps, now: float) -> dict[str, dict[str, NoHelp]]:
@@ -230,7 +230,7 @@ def _need_of_zone(zone: str) -> str:
 
 
 def _need_of_class(snapshot: Snapshot, cls: int) -> str:
-    """Return a digest of what the pods of a class ask for, the same in each run."""
+    """Return a digest of the requirements of a class's pods, the same in each run."""
     one, requests = snapshot.classes[cls], snapshot.requests[:, cls]
     asked = {snapshot.resources[row]: int(requests[row]) for row in np.flatnonzero(requests)}
     text = msgspec.json.encode([one.namespace, one.spec, sorted(asked.items())], order="sorted")

@@ -250,7 +250,7 @@ _IDENTITY = ("name", "uid", "resourceVersion")
 """What the metadata of each object say: a change is guarded by it."""
 
 Decide = Callable[[Raw], Mapping[str, Any] | None]
-"""Is given an object as it is, and returns what changes of it, or None; is asked again after a conflict or a lost answer."""
+"""Receives the current object, and returns its changes, or None; called again after a conflict or a lost answer."""
 
 
 @dataclass(slots=True)

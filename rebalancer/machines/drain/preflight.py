@@ -27,7 +27,7 @@ from rebalancer.wire.times import rfc3339
 
 STRATEGY = "leaving"
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
-"""What keeps a pod for a time only: the next round asks again."""
+"""Codes of temporary obstacles: the next round checks again."""
 
 
 REFUSING = frozenset(
@@ -55,7 +55,7 @@ class PodCheck:
     method: Method = Method.EVICT
     """How it would leave."""
     fellows: tuple[Move, ...] = ()
-    """Moves of pods on nodes that stay, which leave with it: by the same restart of a rollout, or as a gang."""
+    """Moves of pods on other nodes, which leave with it: by the same restart of a rollout, or as a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +151,13 @@ class _Check:
         }
         self._disruptions = DisruptionBudgets(snapshot)
         self._fellows: dict[GangKey, list[Triaged]] = {}
-        """Rollout -> its pods on nodes that stay."""
+        """Rollout -> its pods on other nodes."""
         for one in fellows:
             of_class = snapshot.classes[int(snapshot.pods.cls[one.pod])]
             if of_class.membership.surge:
                 self._fellows.setdefault((of_class.namespace, of_class.gang), []).append(one)
         self._elsewhere: dict[str, list[Move]] = {}
-        """Gang -> the moves of its pods on nodes that stay."""
+        """Gang -> the moves of its pods on other nodes."""
         for move in room.moves:
             if move.of_gang and move.method is Method.EVICT and move.node not in names:
                 self._elsewhere.setdefault(move.gang, []).append(move)
@@ -168,7 +168,7 @@ class _Check:
         self._at_once = {
             gang: self._disruptions.at_once(pods) for gang, pods in together_of.items()
         }
-        """Gang -> why its pods cannot go at once now; None if they can."""
+        """Gang -> why its pods cannot be evicted at once now; None if they can."""
 
     def pod(self, one: Triaged) -> PodCheck:
         of_class = self._snapshot.classes[int(self._snapshot.pods.cls[one.pod])]
@@ -203,7 +203,7 @@ class _Check:
         return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, message, move)
 
     def _gap(self, pod: int) -> str:
-        """Return why the eviction of a pod leaves a gap that the policy asks to avoid; empty if it leaves none."""
+        """Return why the eviction of a pod leaves a gap that the policy wants to avoid; empty if it leaves none."""
         pods, cls = self._snapshot.pods, int(self._snapshot.pods.cls[pod])
         why, owner = self._snapshot.classes[cls].cannot_surge, self._snapshot.owner_of(cls)
         if not why or not pods.is_ready(pod) or owner is None or owner.replicas > 1:
@@ -335,7 +335,7 @@ def _rehearse_restart(client: Client, snapshot: Snapshot, pod: int) -> EvictionA
 def with_refusals(
     checks: Sequence[NodeCheck], problem: Problem, moves: Sequence[Move], stays: Bools
 ) -> list[NodeCheck]:
-    """Return ``checks`` with the scheduler's reason for each pod that no node takes after ``moves``.
+    """Return ``checks`` with the scheduler's reason for each pod that fits on no node after ``moves``.
 
     ``stays`` (N,): the nodes that are not emptied.
     """
@@ -419,7 +419,7 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
 
 
 def _fellows_of(snapshot: Snapshot, pod: int) -> Int32s:
-    """Return all pods that the restart of a pod's rollout replaces; none if it goes by itself."""
+    """Return all pods that the restart of a pod's rollout replaces; none if it is moved by itself."""
     of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
     if not of_class.membership.surge:
         return np.zeros(0, np.int32)

@@ -315,7 +315,7 @@ class NodeReplacement:
         return entered
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
-        """Write a stage; return whether it stands on the node now."""
+        """Write a stage; return whether it is on the node now."""
         return enter(self._client, name, stage, may=may)
 
     def works(self, name: str) -> str | None:

@@ -153,7 +153,7 @@ class DrainReport:
 
 
 def _data_of_fellows(check: PodCheck, method: Method) -> list[dict[str, Any]]:
-    """Return the pods on other nodes that go with a pod by ``method``."""
+    """Return the pods on other nodes that are moved with a pod by ``method``."""
     return [
         {
             "namespace": other.namespace,

@@ -35,7 +35,7 @@ class Fate(enum.StrEnum):
     STAY = "stay"
     """It does not count: it belongs to its node, or is not selected."""
     REFUSE = "refuse"
-    """It keeps its node from being drained, unless a flag says otherwise."""
+    """It keeps its node from being drained, unless a flag allows its eviction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ EVERY = Orders(
     evict_batch=True,
     evict_gangs=True,
 )
-"""Where a machine goes, every pod goes with it: only those that belong to the node stay to its end."""
+"""The flags for a machine that will end: every pod is evicted, except those that belong to the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Triaged:
     fate: Fate
     why: FateReason
     message: str
-    """Empty where the code says it all."""
+    """The sentence; empty if the code alone is sufficient."""
 
 
 def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
@@ -91,9 +91,9 @@ def triage_pods(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triage
 
 
 def fellows_elsewhere(snapshot: Snapshot, nodes: Bools, *, gangs: bool = True) -> Int32s:
-    """Return, in ascending order, the pods on other nodes that go with some on ``nodes`` (N,).
+    """Return, in ascending order, the pods on other nodes that are moved together with pods on ``nodes`` (N,).
 
-    They are of the same rollout, which is restarted, or of the same gang; without ``gangs`` of a rollout only.
+    They belong to the same rollout, which is restarted, or to the same gang; without ``gangs`` only to a rollout.
     """
     here = set(pods_on(snapshot, nodes).tolist())
     elsewhere = {
@@ -159,9 +159,9 @@ def _for_now(snapshot: Snapshot, pod: int) -> str | None:
 
 
 def _rollout_of(snapshot: Snapshot, pod: int) -> str | None:
-    """Return a phrase on what a Ready pod waits for that goes by a restart once its Deployment is settled; else None.
+    """Return why a Ready pod waits that is moved by a restart once its Deployment is settled; None if it need not wait.
 
-    The rollout that is under way may be the one that replaces it: to evict it now could leave no Ready pod.
+    The rollout in progress may be the one that replaces it: evicting it now could leave no Ready pod.
     """
     of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
     if not of_class.surges_once_settled or not snapshot.pods.is_ready(pod):

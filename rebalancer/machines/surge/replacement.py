@@ -115,7 +115,7 @@ class SurgeReplacement(NodeReplacement):
         return entered
 
     def drain_of(self, names: Sequence[str]) -> Drain:
-        """Return the drain of some of the nodes; their records stay until their machines are gone."""
+        """Return the drain of some of the nodes; their records are kept until their machines are gone."""
         nodes = self.nodes()
         uids = {name: nodes[name] for name in names if name in nodes}
         return Drain(
@@ -159,7 +159,7 @@ class SurgeReplacement(NodeReplacement):
         return self._surge.end(name, lambda: self._why_not_end(name, began))
 
     def _why_not_end(self, name: str, began: float) -> str | None:
-        """Return why the machine of a node must not be ended now; asked directly before the request is sent."""
+        """Return why the machine of a node must not be ended now; called directly before the request is sent."""
         node = self._read(name)
         if node is None:
             return "its node is gone, or another one has its name"

@@ -1,4 +1,4 @@
-"""One group under replacement: its machines with their nodes, which of them are useful, new, and which may go."""
+"""One group under replacement: its machines with their nodes, and which of them are useful, new, or may be ended."""
 
 from __future__ import annotations
 
@@ -132,10 +132,9 @@ class GroupView:
         stays: Collection[str],
         outdated: Collection[str],
     ) -> list[MachineView]:
-        """Return new machines in the order in which they may go, so that no zone falls below what it had.
+        """Return new machines in the order in which they may be ended, so that no zone has fewer than before.
 
-        ``before``: see :meth:`new`; ``stays``: nodes that are to stay although they are new; ``outdated``: instances
-        to be preferred.
+        ``before``: see :meth:`new`; ``stays``: new nodes that must be kept; ``outdated``: instances to be preferred.
         """
         spare = self.zones()
         spare.subtract(note.zones)
