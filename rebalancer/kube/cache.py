@@ -262,7 +262,7 @@ class RunView:
         self._backlog: list[tuple[EventType, PodRecord]] | None = []
         """What happened to pods since that snapshot, for the run's listener; None where that is not known whole."""
         self._listed: set[str] = set()
-        """The kinds that were listed again when the budgets were asked for last."""
+        """The kinds that had been listed again at the last query of the budgets."""
         self._notes: dict[str, dict[str, None]] = {}
         """Why -> plurals."""
 

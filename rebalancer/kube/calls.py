@@ -72,7 +72,7 @@ class Call:
     def hold(self, connection: socket.socket) -> None:
         """Register the connection's socket, so that the call can shut it down.
 
-        The descriptor is duplicated: TLS takes over the socket, and http.client closes it early.
+        The descriptor is duplicated: TLS replaces the socket, and http.client closes it early.
 
         Raises:
             CutOffError: the call is over.

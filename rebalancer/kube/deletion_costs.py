@@ -45,7 +45,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 def write_costs(
     client: Client, costs: DeletionCosts, ended: Callable[[], str | None]
 ) -> DeletionCosts:
-    """Make the changes, several at once; return them with their outcomes. ``ended`` says why no more may be made."""
+    """Make the changes, several at once; return them with their outcomes. ``ended`` returns why no more may be made, or None."""
 
     def write(change: CostChange) -> CostChange:
         why = ended()

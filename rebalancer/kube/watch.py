@@ -45,7 +45,7 @@ class WatchMessage(NamedTuple, Generic[T_co]):
 
     type: str
     version: str
-    """resourceVersion from which to go on; empty for an error."""
+    """resourceVersion from which to continue; empty for an error."""
     object: T_co | None
     """None for a bookmark and for an error."""
     status: ApiStatus | None = None

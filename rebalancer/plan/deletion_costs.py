@@ -1,4 +1,4 @@
-"""Deletion costs as data: which pods of ReplicaSets are to go first when these are scaled in, and what was written."""
+"""Deletion costs as data: which pods of ReplicaSets are to be deleted first when these are scaled in, and what was written."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class RepairedByScaleIn:
     moves: int
     """Moves that its rules need now."""
     pods: int
-    """So many pods are to go until they hold."""
+    """Number of pods to be deleted before the rules are met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionCosts:
-    """What one run changes in the order in which pods go."""
+    """The changes of one run in the order in which pods are deleted."""
 
     strategy: str
     """As written in the policy."""
@@ -70,7 +70,7 @@ class DeletionCosts:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a report says of it."""
+        """The lines of a report about it."""
         return tuple(line for line in (self._changes, self._fewer) if line)
 
     @property

@@ -12,9 +12,9 @@ class ActStatus(enum.StrEnum):
 
     DONE = "done"
     PLANNED = "planned"
-    """Nothing is changed, and why is said beside it: a dry run, a strategy that observes, another autoscaler."""
+    """Nothing is changed; the message has the reason: a dry run, a strategy that observes, another autoscaler."""
     WAITS = "waits"
-    """It will be done later, if things stay as they are."""
+    """It will be done later, if nothing changes."""
     FAILED = "failed"
     """It could not be done; a run in which something failed does not end with 0."""
 
@@ -40,7 +40,7 @@ class StepStatus(enum.StrEnum):
     """How a step of the pipeline ended."""
 
     RUNNING = "running"
-    """It has not; a process that takes over runs it again."""
+    """It has not ended; a process that takes over runs it again."""
     DONE = "done"
     FAILED = "failed"
     TIMED_OUT = "timed-out"
@@ -75,7 +75,7 @@ class Result(enum.StrEnum):
     INCOMPLETE = "incomplete"
     """A step failed or ran out of time. Nothing more is tried."""
     CANCELLED = "cancelled"
-    """The machine stays, and what was done to its node was undone."""
+    """The interruption was cancelled, and what was done to the node was undone."""
     EXPIRED = "expired"
     """It was received after the machine was to have gone, and nothing was done."""
     GONE = "gone"
@@ -108,5 +108,5 @@ class InterruptedMachine:
 
     @property
     def goes_at(self) -> float | None:
-        """When the machine goes, in Unix seconds; None where that is not known, or its steps have ended."""
+        """When the machine ends, in Unix seconds; None if that is not known, or its steps have ended."""
         return None if self.result in set(Result) else self.deadline

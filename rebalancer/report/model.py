@@ -60,7 +60,7 @@ class RunReport:
     read_again: ClusterNow | None = None
     """The cluster as the run has left it; None where nothing was tried, or it could not be read again."""
     scope: Scope = field(default_factory=Scope)
-    """The pods that flags (-n, -l, --select) ask for."""
+    """The pods that flags (-n, -l, --select) select."""
 
     @property
     def acted(self) -> bool:
@@ -168,7 +168,7 @@ def group_rules(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
 
 
 def _name_rule(rule: UnmetRule) -> str:
-    """Return the text of a rule; if its pods stay for several reasons, with these reasons."""
+    """Return the text of a rule; if its pods have several reason codes, with these."""
     if len(rule.codes) < 2:
         return rule.rule
     return f"{rule.rule} ({', '.join(f'{pods} {code}' for code, pods in rule.codes.items())})"

@@ -21,7 +21,7 @@ from rebalancer.report.words import describe_done
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _NAMED = 3
 _MAX_TEXT = 2000
-"""Characters of a summary; Slack takes 3,000 in a block."""
+"""Characters of a summary; Slack accepts 3,000 in a block."""
 
 
 SHIPPED = ("plain", "slack", "teams")

@@ -59,7 +59,7 @@ class NodeBox:
     note: str
     title: str
     tied: bool = False
-    """It stands for several nodes, among which the scheduler will choose."""
+    """Whether the place is one of several nodes among which the scheduler will choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class _Drawing:
         return NodeBox(x, y, height, _shorten(name, most), note, title)
 
     def _note(self, name: str) -> str:
-        """Return the reason why a node takes no pods at the last step."""
+        """Return the reason why a node accepts no pods at the last step."""
         nodes = self._changes.steps[-1].snapshot.nodes
         if (row := nodes.index.get(name)) is None:
             return "gone"

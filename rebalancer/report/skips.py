@@ -1,4 +1,4 @@
-"""Pods that stay, grouped by reason; the funnel from all pods to the moves; and what the reader can do next."""
+"""Pods that are not moved, grouped by reason; the funnel from all pods to the moves; and what the reader can do next."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WHY_LEFT: Mapping[Code, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SkipGroup:
-    """Pods that stay for the same reason with the same message."""
+    """Pods that are not moved for the same reason with the same message."""
 
     message: str
     pods: tuple[str, ...]
@@ -196,7 +196,7 @@ def advice_on_protection(name: str, skips: Iterable[Skip] | None = None) -> str:
 
 
 def advice_of(code: Code) -> str:
-    """Return the advice on a reason code that holds under any policy."""
+    """Return the advice on a reason code that applies to any policy."""
     text = _OF_CODE[code]
     return text.format(next="LEVEL") if text is _EAGER else text
 
@@ -275,7 +275,7 @@ _CODES = frozenset(code.value for code in Code)
 
 
 def _advice(code: Code, name: str, report: RunReport) -> str:
-    """Return the advice that removes the reason ``code``. ``name``: the protection, if the code stands for one."""
+    """Return the advice that removes the reason ``code``. ``name``: the protection, if the code is for one."""
     policy = report.loaded.policy
     more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
     text = advice_on_protection(name, report.plan.skips) or _OF_CODE[code]

@@ -94,7 +94,7 @@ def score_words(score: Score) -> str:
 
 
 def nodes_words(before: Score, last: Score) -> str | None:
-    """Return how many nodes hold pods and how many need to; None for a strategy that does not empty nodes."""
+    """Return how many nodes have pods and how many need to; None for a strategy that does not empty nodes."""
     if before.nodes is None or last.nodes is None:
         return None
     was, is_ = before.nodes.holding, last.nodes.holding

@@ -1,4 +1,4 @@
-"""Lost if a zone goes: how many of a workload's serving pods each zone holds, with rules over zones or without."""
+"""The loss if a zone fails: how many of a workload's serving pods are in each zone, with or without rules over zones."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class WorkloadZones:
 
     @property
     def lost_with(self) -> str | None:
-        """The zone that holds all of its serving pods; None if no single one does."""
+        """The zone with all of its serving pods; None if they are in several."""
         return next(iter(self.serving)) if len(self.serving) == 1 and not self.elsewhere else None
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneLoss:
-    """What is lost if one zone goes."""
+    """What is lost if one zone fails."""
 
     zone: str
     lost: Sequence[WorkloadZones]
@@ -102,7 +102,7 @@ def _largest(one: WorkloadZones) -> tuple[int, str]:
 
 
 def report_zones(snapshot: Snapshot, scope: Scope = _ALL) -> ZoneReport:
-    """Return the zones of a cluster, and what is lost with each; only of workloads with pods that flags in ``scope`` ask for.
+    """Return the zones of a cluster, and what is lost with each; only of workloads with pods that flags in ``scope`` select.
 
     A pod serves if it is Ready, does not end, and is not in a closed zone. Pods that run to completion, that are bound to
     their node, or that have no controller are not counted.
@@ -129,7 +129,7 @@ def report_zones(snapshot: Snapshot, scope: Scope = _ALL) -> ZoneReport:
 
 
 def _owners_in(snapshot: Snapshot, scope: Scope) -> set[int]:
-    """Return the owners of pods that flags ask for."""
+    """Return the owners of pods that flags select."""
     picked = select_pods(snapshot, scope.select)
     cls = snapshot.pods.cls if picked is None else snapshot.pods.cls[picked.pods(snapshot)]
     classes = (snapshot.classes[one] for one in np.unique(cls).tolist())
@@ -173,7 +173,7 @@ def _find_below(
 
 
 def zone_data(report: ZoneReport) -> list[dict[str, object]]:
-    """Return what the JSON says of each zone."""
+    """Return the JSON data of each zone."""
     losses = {loss.zone: loss for loss in report.losses}
     made: list[dict[str, object]] = []
     for zone in report.zones:
@@ -193,7 +193,7 @@ def zone_data(report: ZoneReport) -> list[dict[str, object]]:
 
 
 def workload_data(report: ZoneReport) -> Iterator[dict[str, object]]:
-    """Yield what the JSON says of each workload."""
+    """Yield the JSON data of each workload."""
     for one in report.workloads:
         yield {
             "workload": one.workload,

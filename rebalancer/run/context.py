@@ -65,9 +65,9 @@ class RunContext:
     """Rights that were checked and are granted: a drain checks them once, not in each of its rounds."""
     timings: Timings
     progress: Progress
-    """Says on standard error what the run does."""
+    """Reports on standard error what the run does."""
     interruptions: tuple[InterruptedMachine, ...] = ()
-    """Machines that go, for the report."""
+    """Interrupted machines, for the report."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, for the report."""
     deletion_costs: DeletionCosts | None = None
@@ -107,7 +107,7 @@ class RunContext:
 
     @property
     def requests(self) -> bool:
-        """Whether the run asks the responders of pods by EvictionRequests."""
+        """Whether the run creates EvictionRequests for pods with responders."""
         return self.loaded.policy.method.eviction_requests is not None
 
 
@@ -175,7 +175,7 @@ def run_context(
 def say_on(
     environment: Environment, flags: ProgressFlags, color: str = "auto"
 ) -> tuple[Timings, Progress]:
-    """Return the timings of a run, and what says on standard error what it does."""
+    """Return the timings of a run, and its progress reports on standard error."""
     form = "quiet" if flags.quiet else flags.log_format
     clock, bars = environment.clock, bars_on(environment, form=form, color=color)
     shown = nullcontext if bars is None else bars.phase

@@ -69,7 +69,7 @@ def report(
 
 
 def print_report(environment: Environment, ending: Ending, written: RunReport) -> ExitCode:
-    """Print the report in the form that the flags ask for; return the exit code."""
+    """Print the report in the form that the flags select; return the exit code."""
     look = terminal_look(environment, ending.color)
     pieces = render(written, ending.output, color=look.color, width=look.width)
     return _write(environment, pieces, ExitCode(written.exit_code), written.outcomes)
@@ -131,7 +131,7 @@ def run_report(
 
 
 def _score_again(planned: Planned, execution: Execution | None) -> ClusterNow | None:
-    """Return the scored cluster after a run. If the run stands still, that is the cluster as read."""
+    """Return the scored cluster after a run; if a safety hold stopped the run, the cluster as read."""
     if planned.standstill:
         return planned.score(planned.snapshot)
     return None if execution is None else execution.now
@@ -293,11 +293,11 @@ def publish_run(
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Sends the metrics and notices that the flags ask for."""
+    """Sends the metrics and notices that the flags select."""
 
     environment: Environment
     stop: Stop
-    """The run's: what is sent takes a second at most once it has come."""
+    """The run's stop: once it has come, sending may take a second at most."""
     push_url: str | None
     """Of a Pushgateway."""
     file: str | None

@@ -43,7 +43,7 @@ class Flag:
     bare: str | None = None
     """The value of the flag where it is given without a value."""
     env: str | None = None
-    """The environment variable that stands for it."""
+    """The environment variable that sets it."""
     default: str | None = None
     """The default as a text, where that is not the field's."""
     shows_default: bool = True
@@ -85,7 +85,7 @@ class PolicyFlags:
     )
 
     def load(self, registry: Registry, *, directory: Traversable | None = None) -> LoadedPolicy:
-        """Return the policy. ``directory``: stands for that of ``policy_path``, see ``load_policy``.
+        """Return the policy. ``directory``: used instead of that of ``policy_path``, see ``load_policy``.
 
         Raises:
             PolicyError: the policy or a flag is invalid.

@@ -114,7 +114,7 @@ class Arrivals:
         """Return victim uid -> replacement, for those seen so far.
 
         Replacements of one controller are interchangeable; they are assigned to its victims in order of creation,
-        and stay assigned unless they disappear, or more of them are where they were expected in another order.
+        and remain assigned unless they disappear, or unless another order gives more of them their expected nodes.
         """
         fresh = sorted(self._feed.newcomers(), key=lambda r: (r.created, r.uid))
         by_uid = {replacement.uid: replacement for replacement in fresh}

@@ -18,10 +18,10 @@ VERSION = 1
 KEY = "memory.json"
 """Key of the ConfigMap's data."""
 MAX_BYTES = 600_000
-"""Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
+"""Bytes of JSON; a ConfigMap may have 1 MiB, and half of it is enough for thousands of owners."""
 MAX_OWNERS = 2000
 MAX_PARTS = 8
-"""How many runs the document holds a part of: more runs do not write at the same time."""
+"""The number of runs with a part in the document: more runs do not write at the same time."""
 _T = TypeVar("_T")
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
@@ -42,7 +42,7 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     elsewhere: Count = 0
     """Where no landing was predicted."""
     blocked: Count = 0
-    """By a PodDisruptionBudget that the snapshot said would allow it, or by two of them."""
+    """Blocked by a PodDisruptionBudget that allowed it in the snapshot, or by two of them."""
     strikes: Count = 0
     """Runs in a row that did not do what was predicted."""
     until: _Seconds = 0
@@ -67,7 +67,7 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The record of one owner, valid while its spec and the zones stay the same."""
+    """The record of one owner, valid while its spec and the zones do not change."""
 
     fingerprint: str
     zones: str
@@ -286,11 +286,11 @@ def shorten(document: Document, now: float) -> Document:
 
 
 MAX_HISTORY = 100_000
-"""Bytes of JSON of the runs in the history; a run of one move takes about 500."""
+"""Bytes of JSON of the runs in the history; a run of one move needs about 500."""
 
 
 def with_acting_run(document: Document, run: ActingRun) -> Document:
-    """Return the document with ``run``, also in place of an earlier state of it; the oldest go where there are too many."""
+    """Return the document with ``run``, which replaces an earlier state of it; if there are too many, the oldest are dropped."""
     kept: list[ActingRun] = []
     room = MAX_HISTORY
     others = (one for one in document.history if one.run != run.run)

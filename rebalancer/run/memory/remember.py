@@ -76,7 +76,7 @@ def see_nodes(
 
 
 def describe_fall(known: NodeCountMemory, nodes: int, safety: Safety, now: float) -> str | None:
-    """Return why a run stands still after a fall in the number of nodes; None if there was none, or it is over."""
+    """Return why a run is held after a fall in the number of nodes; None if there was none, or it is over."""
     until = known.fell_at + SETTLES_AFTER
     if not known.fell_at or not now < until <= now + SETTLES_AFTER:
         return None
@@ -189,7 +189,7 @@ _FARES_WELL = 86_400
 
 
 class PredictionResult(enum.Enum):
-    """What one outcome says about its prediction."""
+    """The result of a prediction, by the outcome of its move."""
 
     AS_PREDICTED = "as predicted"
     CAME_BACK = "came back"
@@ -242,7 +242,7 @@ def fingerprints_of(snapshot: Snapshot) -> dict[str, str]:
 def forget_stale(document: Document, snapshot: Snapshot) -> Document:
     """Return the document without owners that changed, or whose zones did: their records start again.
 
-    Owners without pods are not in a snapshot; their records stay until they expire by age.
+    Owners without pods are not in a snapshot; their records are kept until they expire by age.
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     kept = {
@@ -256,7 +256,7 @@ def forget_stale(document: Document, snapshot: Snapshot) -> Document:
 
 
 def _without_lifted(owner: OwnerMemory, ref: str, snapshot: Snapshot) -> OwnerMemory:
-    """Return the record without cool-downs from when the owner's pods had fewer nodes to go to than they have now."""
+    """Return the record without the cool-downs from a time when fewer nodes accepted the owner's pods than now."""
     resting = [name for name, term in owner.terms.items() if term.feasible and term.until]
     if not resting:
         return owner
@@ -465,7 +465,7 @@ def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[Mo
 
 
 def is_refusal(outcome: str, message: str) -> bool:
-    """Return whether a move failed because the API server said no, which it says to the next run as well."""
+    """Return whether a move failed because the API server refused it, as it will in the next run."""
     return outcome in _REFUSED or (outcome == Status.FAILED and _SAYS_NO.match(message) is not None)
 
 
@@ -484,7 +484,7 @@ def describe_result(move: MoveRecord) -> str:
 
 
 FULFILLED_AFTER = 1800
-"""Seconds after a move in which the nodes that took pods have to stay well."""
+"""Seconds after a move for which its target nodes have to remain healthy."""
 
 _MAX_HOPES = 4
 

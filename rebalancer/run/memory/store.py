@@ -53,7 +53,7 @@ class Journal:
     reserved: int = 0
     """Evictions that are about to be made: they count for the hour as if they were."""
     nodes: NodeCountMemory | None = None
-    """What is to be kept of the number of nodes; None: what is kept stays."""
+    """The record of the number of nodes to store; None: the stored one is not changed."""
     exit_code: int | None = None
     """None until the run is to be counted."""
 
@@ -183,7 +183,7 @@ class MemoryStore:
         self._base = Document()
         """As earlier runs have left it, or another client has meanwhile: the journal is merged into that."""
         self.document = Document()
-        """As it is known now. What no longer holds on the snapshot is forgotten."""
+        """The document as known now, without records that no longer match the snapshot."""
         self.hour_unknown: str | None = None
         """Why the evictions of the last hour are not known, None if they are."""
 
