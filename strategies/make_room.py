@@ -130,7 +130,7 @@ def _resizes(view: View, params: MakeRoomParams) -> Iterator[Ask]:
 
 
 def _since(snapshot: Snapshot) -> _Floats:
-    """Return since when (P,) no node takes the pods; 0 where one does."""
+    """Return since when (P,) pods fit on no node; 0 for pods that fit on one."""
     pods = snapshot.pods
     return np.array([one.unschedulable_since() or 0 for one in pods.states] or [0.0])[pods.state]
 

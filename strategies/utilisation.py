@@ -114,7 +114,7 @@ class LowUtilisationParams(Params):
 
 _ALL = slice(None)
 Some = NDArray[np.int32] | slice
-"""Which nodes are asked about."""
+"""Selected nodes: their rows, or a slice."""
 
 
 class UtilisationTerm(Term):

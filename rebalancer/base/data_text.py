@@ -118,7 +118,7 @@ def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
 class _Prefixed:
     """A stream that first returns ``head``, then the rest of ``stream``.
 
-    It can only be read: GzipFile asks for no more, and standard input cannot seek.
+    It can only be read: GzipFile needs no more, and standard input cannot seek.
     """
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:

@@ -149,7 +149,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Environment:
-    """Everything that a run takes from its process."""
+    """Everything that a run uses of its process."""
 
     clock: SystemClock
     environ: Mapping[str, str]
@@ -180,7 +180,7 @@ def system_environment(patience: float = 0.0) -> Environment:
 
 @contextmanager
 def collector_paused(*, for_good: bool = False) -> Iterator[None]:
-    """Pause the garbage collector while many objects are created that all stay alive.
+    """Pause the garbage collector while many objects are created of which none becomes garbage.
 
     The collector would examine all of them repeatedly, which took a third of the time, and free none. With
     ``for_good`` it ignores these objects until the process ends; use that for data that a process creates once.

@@ -56,7 +56,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Escape the unprintable characters in the strings of the JSON ``text``; its meaning stays the same."""
+    """Escape the unprintable characters in the strings of the JSON ``text``, without a change of its meaning."""
     if text.isascii() and "\x7f" not in text:
         return text  # JSON escapes the other control characters anyway
     return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)

@@ -1,6 +1,6 @@
 """Send one HTTP request to a URL of the user in bounded time: metrics, notices, hooks, queries.
 
-Requests to the API server go elsewhere (``kube``). The URL may contain a secret (webhooks do), so messages name its
+Requests to the API server are sent elsewhere (``kube``). The URL may contain a secret (webhooks do), so messages name its
 scheme and host only.
 """
 

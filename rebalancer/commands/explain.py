@@ -129,7 +129,7 @@ class Explaining:
         return find_moved(ref, document, events)
 
     def machines(self, pod: int) -> tuple[list[Block], dict[str, Any]]:
-        """Return the capacity report on a pending pod, as blocks and as data; for a file no provider is asked."""
+        """Return the capacity report on a pending pod, as blocks and as data; for a file no provider is queried."""
         from rebalancer.machines.capacity.of_run import judge_machines  # noqa: PLC0415
         from rebalancer.machines.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
@@ -325,7 +325,7 @@ _WITHIN = click.option(
 )
 
 _ANY = "named"
-"""The command for an object whose kind its name says."""
+"""The command for an object whose kind is part of its name."""
 
 
 @command.command(_ANY, hidden=True)

@@ -70,7 +70,7 @@ _ALL = "--help-all"
 
 
 def shows_all(ctx: click.Context) -> bool:
-    """Return whether the help is asked for with all commands and options."""
+    """Return whether the help with all commands and options is requested."""
     return _ALL in ctx.meta
 
 

@@ -231,7 +231,7 @@ def _fall(snapshot: Snapshot, safety: Safety, memory: Document | None) -> Iterat
 
 
 def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[Finding]:
-    """Yield the nodes that are NotReady, fewer than make a run stand still."""
+    """Yield the nodes that are NotReady, if they are too few to hold a run."""
     nodes = snapshot.nodes
     names = [nodes.names[node] for node in np.flatnonzero(~nodes.ready & ~nodes.leaving).tolist()]
     most = safety.not_ready_nodes_of(len(nodes) + len(snapshot.pods.lost_nodes))

@@ -190,7 +190,7 @@ def write_folder(advised: Sequence[Advised], folder: Path) -> int:
     """Write a Kustomize component with all patches and new budgets; return the number of files.
 
     Raises:
-        PolicyError: the folder holds something, or cannot be written.
+        PolicyError: the folder is not empty, or cannot be written.
     """
     files = dict(_files(advised))
     try:

@@ -1,4 +1,4 @@
-"""Checks that ask the API server: the installed release and its policy, rights, metrics, the Lease, and the memory."""
+"""Checks that need the API server: the installed release and its policy, rights, metrics, the Lease, and the memory."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class StarterObject(msgspec.Struct):
         return self.spec.template if of_jobs is None else of_jobs.spec.template
 
     def describe(self, kind: str) -> _Starter:
-        """Return what it says of the runs that it starts."""
+        """Return the properties of the runs that it starts."""
         spec, template = self.spec, self.template
         args = tuple(arg for one in template.spec.containers or () for arg in one.args or ())
         maps = (
@@ -316,7 +316,7 @@ def list_cron_jobs(client: Client) -> Sequence[Started] | None:
 
 
 def _describe_pods(one: StarterObject) -> Started:
-    """Return what a CronJob says: its own labels, and what its pods' template has."""
+    """Return the data of a CronJob: its own labels, and those of its pods' template."""
     template = one.template
     labels = {**(one.metadata.labels or {}), **(template.metadata.labels or {})}
     images = tuple(container.image for container in template.spec.containers or ())
@@ -380,7 +380,7 @@ def check_server(
 ) -> tuple[tuple[Check, ...], Document | None]:
     """Return the checks that need the server, and the memory if it can be read. A check without an answer does not prevent the others.
 
-    ``usage``: the source of measured usage; None if no strategy needs it, or it must not be asked.
+    ``usage``: the source of measured usage; None if no strategy needs it, or it must not be queried.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
     if usage is None and run.rules.needs_usage:
@@ -519,7 +519,7 @@ def _read_memory(
 
 
 def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
-    """Yield what the memory says of the last run, and of those to come."""
+    """Yield what the memory shows about the last run, and about future ones."""
     if document is None:
         return
     if document.history:
@@ -533,7 +533,7 @@ def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
 
 
 def _judge_failures(run: ActingRun, now: float) -> Iterator[Finding]:
-    """Yield what failed in the last run that tried moves, by what the API server said; of long ago only notes."""
+    """Yield the failures of the last run that tried moves, by the API server's answers; if it is long ago, only as notes."""
     grade = Grade.WARNING if now - run.at <= _RECENT else Grade.NOTE
     for (outcome, message), moves in group_failures(run.moves).items():
         pods = and_more([move.pod for move in moves], _SHOWN)

@@ -285,7 +285,7 @@ class EmbeddedCluster(Administration):
     def settle(self, timeout: float = _SETTLE_SECONDS) -> None:
         """Wait until nothing is pending, starting or terminating, except pods that fit on no node.
 
-        With a standing clock, time is advanced from event to event, ``timeout`` cluster seconds at most.
+        If the clock has no source, time is advanced from event to event, ``timeout`` cluster seconds at most.
 
         Raises TimeoutError, which names the objects that are still changing.
         """

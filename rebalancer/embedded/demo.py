@@ -523,7 +523,7 @@ DRIFTS_PATH = "/embedded/drifts/"
 
 
 class KeptError(RebalancerError):
-    """The kept cluster does not exist, or cannot be created; the message says what to do."""
+    """The kept cluster does not exist, or cannot be created; the message has the remedy."""
 
     exit_code = ExitCode.USAGE
 

@@ -54,7 +54,7 @@ class Durations:
 class Engine:
     """Runs controllers until their queues are empty, and timers when they are due.
 
-    Callers hold the store's lock.
+    Callers must hold the store's lock.
     """
 
     def __init__(self, store: Store, timings: Durations) -> None:

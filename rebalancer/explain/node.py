@@ -106,7 +106,7 @@ class NodeRecorder(Recorder):
         self._before = _gauges(draft, self.node)
 
     def _note(self, snapshot: Snapshot) -> None:
-        """Record what is announced of the node; the planner knows more of it than its object says."""
+        """Record the announcements about the node; the planner knows more of them than its object."""
         self.leaving = bool(snapshot.nodes.leaving[self.node])
         self.notices = snapshot.nodes.notices.get(self.node, ())
 
@@ -177,7 +177,7 @@ def _whole(amount: float) -> float:
 def _arriving(chosen: Sequence[Chosen], node: int) -> Iterator[tuple[int, float]]:
     """Yield (position in the plan, probability) of each move that may land on ``node``.
 
-    The full prediction is used, because ``Move.landings`` holds the most probable nodes only.
+    The full prediction is used, because ``Move.landings`` has only the most probable nodes.
     """
     for place, move in enumerate(chosen):
         landings = move.landings

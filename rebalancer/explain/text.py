@@ -30,7 +30,7 @@ class CodeMeaning:
 
     code: str
     about: str
-    """What it is said of, as in ``a pod that stays``."""
+    """What the code describes, as in ``a pod that stays``."""
     meaning: str
     advice: str = ""
     """What changes it; empty where nothing has to be changed."""
@@ -120,7 +120,7 @@ def _name_pod(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
 
 
 def format_unaffected_pod(report: RunReport, facts: PodFacts) -> Passage:
-    """Return the text for a pod that no rule asks to move, with what forbids its eviction."""
+    """Return the text for a pod that no rule wants to move, with the reasons that forbid its eviction."""
     forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
     if facts.decision is PodDecision.NOTHING:
         forbidden = f"; {forbidden_words(facts)}"

@@ -430,7 +430,7 @@ def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[Block]:
 
 
 def _stays(facts: WorkloadFacts) -> Iterator[Block]:
-    """Yield the pods that stay although a rule asks for a move, grouped by rule and reason."""
+    """Yield the pods that are not moved although a rule requires it, grouped by rule and reason."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in facts.pods:
         if pod.decision is PodDecision.STAYS:
@@ -455,7 +455,7 @@ def _reason(pod: PodFacts) -> tuple[str, str]:
 
 
 def _others(facts: WorkloadFacts) -> Iterator[Block]:
-    """Yield the numbers of the other pods that stay, and why."""
+    """Yield the numbers of the other pods that are not moved, and why."""
     for decision, heading in (
         (PodDecision.FIXED, "Break a rule that the moves of others fix"),
         (PodDecision.FINE, "No rule asks for a move"),

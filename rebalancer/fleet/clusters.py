@@ -162,7 +162,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """Moves that a run would make."""
     standstill: tuple[str, ...] = ()
     lost_with_zone: dict[str, _Count] = msgspec.field(default_factory=dict)
-    """Zone -> workloads of several pods that lose all of them if it goes; zones with most, without those of none."""
+    """Zone -> number of workloads of several pods that lose all of them with the zone; zones with most first, without zones of none."""
 
 
 def record_of(report: RunReport, exit_code: int, at: float) -> ClusterRecord:
@@ -228,7 +228,7 @@ class ClusterCondition(enum.StrEnum):
     """The condition of a cluster in the fleet's report; members are in order, worst first."""
 
     FAILED = "failed"
-    """It could not be read, and the last observation said why."""
+    """It could not be read; the last observation has the reason."""
     LATE = "late"
     """It has reported nothing for too long, or never."""
     STANDS_STILL = "stands still"
@@ -348,7 +348,7 @@ def _cells(line: ClusterLine) -> tuple[str, ...]:
 
 
 def _zone_loss(record: ClusterRecord) -> str:
-    """Return how many workloads the worst zone takes with it, and its name."""
+    """Return how many workloads would be lost with the worst zone, and its name."""
     if record.error:
         return "-"
     zone, lost = max(

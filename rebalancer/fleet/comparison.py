@@ -2,8 +2,8 @@
 
 The result has means and spread, and for each measure which policy is better, with p.
 
-p answers: would the difference between two policies on these snapshots also appear on other snapshots? A pair is what
-snapshots of one cluster that say the same come to: those in one state, and those within an hour. The test is Fisher's
+p answers: would the difference between two policies on these snapshots also appear on other snapshots? A pair is the
+mean of the snapshots of one cluster that are not independent: those in one state, and those within an hour. The test is Fisher's
 randomisation test for pairs: if two policies were alike, each difference would be as likely with the other sign. p is
 the share of the assignments of signs whose sum is at least as far from 0. The interval holds the means for which that
 test has a p above 5 %: its ends are means of subsets of the differences (Hartigan, Using subsample values as typical
@@ -74,7 +74,7 @@ class Difference:
     differing: int
     """Pairs whose difference is not 0; blocks of them, where neighbours are alike."""
     blocks: int = 0
-    """What the pairs count as, where neighbours in time are alike; 0: each stands for itself."""
+    """Number of independent blocks of pairs, if neighbours in time are alike; 0: each pair is independent."""
 
 
 def compare_pairs(differences: Floats) -> Difference:
@@ -285,7 +285,7 @@ def _in_order(origins: Mapping[str, Origin]) -> dict[str, Origin]:
 
 
 def _group(snapshots: Mapping[str, Origin]) -> dict[str, str]:
-    """Return snapshot -> the first one that says the same: in one state with it, or of one cluster within an hour."""
+    """Return snapshot -> the first one that it depends on: in the same state, or of one cluster within an hour."""
     first: dict[str, str] = {}
     of_state: dict[str, str] = {}
     begun: dict[str, tuple[float, str]] = {}
@@ -506,7 +506,7 @@ def list_snapshots(named: Sequence[str]) -> list[str]:
 
     A file that is named in several ways counts once, by its first name; hidden files and folders do not count. A file
     that is named itself is read once, so that a wrong one is reported before the first simulation. Those of a
-    directory are not: one torn file is no reason to stop.
+    directory are not: one damaged file is no reason to stop.
 
     Raises:
         PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.

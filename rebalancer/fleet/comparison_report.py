@@ -69,7 +69,7 @@ LEGEND = (
 
 
 def title(comparison: Comparison) -> str:
-    """Return one line that says what was compared."""
+    """Return one line with what was compared."""
     tasks = len(comparison.rows) + len(comparison.failures)
     policies, snapshots = len(comparison.policies), len(comparison.snapshots)
     plural = "policy" if policies == 1 else "policies"

@@ -44,7 +44,7 @@ class Rules(msgspec.Struct, frozen=True):
     name: str
     """As the user has named it."""
     text: str
-    """The effective policy in YAML, without what the scheduler's configuration says."""
+    """The effective policy in YAML, without the settings of the scheduler's configuration."""
     configuration: str = ""
     """The configuration of kube-scheduler that the policy names, in JSON; empty for none."""
 
@@ -216,7 +216,7 @@ def _empty_nodes(snapshot: Snapshot) -> int:
 
 
 def _waves(played: Played) -> Iterator[list[Outcome]]:
-    """Yield the evictions of each wave. A restart does not count: the new pod is Ready before the old one goes."""
+    """Yield the evictions of each wave. A restart does not count: the new pod is Ready before the old one ends."""
     for cycle in played.simulation.cycles:
         waves: dict[int, list[Outcome]] = {}
         for outcome in cycle.outcomes:

@@ -1,4 +1,4 @@
-"""The plug-ins that a descheduler policy uses. Where a file holds the policy, ``source`` says."""
+"""The plug-ins that a descheduler policy uses. ``source``: where a file contains the policy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Notes:
     def add(
         self, path: KeyPath, fate: KeyFate, text: str, *, of: YamlDocument | None = None
     ) -> None:
-        """Add a note on the key at ``path``; an empty path stands for the whole file.
+        """Add a note on the key at ``path``; an empty path means the whole file.
 
         ``of``: the document that has the key, if it is not the policy.
         """

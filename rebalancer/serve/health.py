@@ -30,7 +30,7 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 _TIMEOUT = 10.0
-"""Seconds of silence for a client that sends its request, or takes the answer."""
+"""Seconds of silence allowed to a client that sends its request, or receives the answer."""
 _MAX_CONNECTIONS = 16
 """Clients; of more, the one that came first is sent away, so that no crowd of slow ones keeps a probe from its answer."""
 
@@ -288,9 +288,9 @@ class Health:
             self.page.keep_failure(code, str(error), now)
 
     def end_term(self) -> None:
-        """Record that this process leads no longer: another one counts the cluster now, or nobody does.
+        """Record that this process no longer leads: another one reports the cluster's counts now, or none does.
 
-        When its last run ended stays: if nobody leads, that is how long there was none.
+        The end of its last run is kept: if no process leads, it shows since when.
         """
         from rebalancer.report.metrics import LAST_RUN  # noqa: PLC0415
         from rebalancer.serve.page import Outlook  # noqa: PLC0415

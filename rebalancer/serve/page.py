@@ -61,7 +61,7 @@ class KeptMove:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What comes next, as the page says it."""
+    """The next run, in the words of the page."""
 
     mode: str = ""
     next_at: float = math.inf

@@ -25,7 +25,7 @@ class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     """Such as spot, rebalance, maintenance, scale-in."""
     deadline: str = ""
-    """RFC 3339 time at which the machine goes; empty: not known."""
+    """RFC 3339 time at which the machine ends; empty: not known."""
     reason: str = ""
     """One line of text."""
     until: str = ""

@@ -312,7 +312,7 @@ class Simulation:
     pods: int
     document: Document
     waiting: tuple[Waiting, ...] = ()
-    """The pods that no node takes at the end."""
+    """The pods that fit on no node at the end."""
     unmet: tuple[UnmetRule, ...] = ()
     """The rules that are unmet at the end, where no further run would move anything."""
     warnings: tuple[str, ...] = ()
@@ -361,7 +361,7 @@ class Loop:
         self._document = Document()
         self._known_later: tuple[int, Planned, int] | None = None
         self.settled = world.snapshot
-        """The cluster as the first run sees it: pods that waited at the beginning are where a node takes them."""
+        """The cluster as the first run sees it: pods that waited at the beginning are placed if they fit."""
         self._changes = 0
         self._warnings: dict[str, None] = {}
 
@@ -539,7 +539,7 @@ class Conditions:
     ready_after: Span = READY_AFTER
     """From an eviction until the replacement is Ready."""
     gone_after: Span = GONE_AFTER
-    """From an eviction until the victim is gone; it holds its place until then."""
+    """Seconds from an eviction until the victim is gone; it occupies its place until then."""
     apart: Span = APART
     """From one eviction to the next in a wave."""
     memory: bool = True

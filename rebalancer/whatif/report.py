@@ -47,7 +47,7 @@ class WhatIf:
     placed: Mapping[str, int]
     """Node -> pods that were recreated or added, and have it now; by name."""
     waiting: int
-    """Pods that no node takes."""
+    """Pods that fit on no node."""
     by_zone: Mapping[str, int]
     fullest: Fullest | None
     before: Fullest | None
@@ -277,7 +277,7 @@ def _score_words(score: Score) -> str:
 
 
 def _unmet_lines(simulation: Simulation) -> Iterator[str]:
-    """Yield which rules stay unmet at the end, and why, those of one reason together."""
+    """Yield which rules remain unmet at the end, and why, those of one reason together."""
     groups = group_rules(simulation.unmet)
     for group in groups[:_FEW]:
         why = f": {group.why}" if group.why else ""
@@ -359,7 +359,7 @@ class SimulatedSteps:
     in_file: Snapshot
     changed: Snapshot
     settled: Snapshot
-    """As the first run sees it: pods that waited are where a node takes them."""
+    """The cluster as the first run sees it: pods that waited are placed if they fit."""
     last: Snapshot
 
     def with_names(self) -> tuple[tuple[str, Snapshot], ...]:

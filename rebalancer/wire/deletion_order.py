@@ -2,7 +2,7 @@
 
 Source: ``k8s.io/kubernetes/pkg/controller/controller_utils.go: ActivePodsWithRanks.Less`` with its feature gates
 PodDeletionCost and LogarithmicScaleDown, both on by default since 1.22, in 1.36 and 1.37; the rank is that of
-``pkg/controller/replicaset/replica_set.go: getPodsRankedByRelatedPodsOnSameNode``. ReplicationControllers go by it, too.
+``pkg/controller/replicaset/replica_set.go: getPodsRankedByRelatedPodsOnSameNode``. It also applies to ReplicationControllers.
 
 Pods that were created in the same second, and became Ready in the same second, may be equal by all rules. The controller's
 sort is not stable, so that their order is open; here it is that of their uids.
@@ -47,7 +47,7 @@ class Replica(NamedTuple):
 
 
 def parse_deletion_cost(text: str | None) -> int:
-    """Return the value of ``controller.kubernetes.io/pod-deletion-cost``; 0 for what is no int32, as the controller reads it.
+    """Return the value of ``controller.kubernetes.io/pod-deletion-cost``; 0 for text that is no int32, as in the controller.
 
     Source: ``pkg/apis/core/helper/helpers.go: GetDeletionCostFromPodAnnotations``: no plus sign, no leading zeros.
     """

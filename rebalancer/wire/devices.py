@@ -1,6 +1,6 @@
 """The objects of dynamic resource allocation (``resource.k8s.io/v1``), as far as predictions use them.
 
-What a field that is not modelled holds does not matter: its presence makes a pod Unpredicted, with its name.
+The content of a field that is not modelled does not matter: its presence makes a pod Unpredicted, and the field is named.
 """
 
 from __future__ import annotations

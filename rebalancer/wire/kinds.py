@@ -16,20 +16,20 @@ from rebalancer.wire import objects as o
 
 
 class Read(enum.Enum):
-    """When runs read a kind of objects; files hold all but those that are never read."""
+    """When runs read a kind of objects; snapshot files contain all kinds but those that are never read."""
 
     ALWAYS = "always"
     """Beside the pods, in any order; and followed."""
     AFTER_PODS = "after-pods"
     """As soon as the pods are known, since most of these objects own none any more; and followed."""
     ASKED_FOR = "asked-for"
-    """As ``ALWAYS``, but only where the policy asks for it."""
+    """As ``ALWAYS``, but only if the policy needs it."""
     USAGE = "usage"
-    """Beside the others where usage is asked for; not followed."""
+    """Beside the others if usage is needed; not followed."""
     SELDOM = "seldom"
     """By itself, where pods, nodes or the policy call for it; not followed."""
     FILES = "files"
-    """From files only: what a cluster has says the same."""
+    """From files only: a cluster has other objects with the same data."""
     NEVER = "never"
     """Not by runs as a list: commands read or write single objects."""
 
@@ -48,9 +48,9 @@ class Resource:
     """The struct of its objects; pods have a decoder of their own (``rebalancer.wire.pods``)."""
     read: Read = Read.NEVER
     empty_counts: bool = False
-    """Whether an empty list in a file says more than none."""
+    """Whether an empty list in a file means something else than a missing one."""
     in_protobuf: bool = False
-    """Whether it is asked for in protobuf: its objects come in numbers."""
+    """Whether it is requested in protobuf: there may be many of its objects."""
     chart_value: str = ""
     """The value of the chart that grants its rights; empty: the chart always grants them, or by the verb."""
 
@@ -238,19 +238,19 @@ METRICS = _read(Read.USAGE)
 ESSENTIAL = (PODS, NODES)
 """Without these there is no snapshot; a server that does not serve another of them has none of it."""
 ALL_POD_GROUPS = tuple(one for one in ALL if one.kind == POD_GROUPS.kind)
-"""The kinds of this name; each object says of which it is, and snapshot files hold them in one list."""
+"""The kinds of this name; each object names its own, and snapshot files contain them in one list."""
 IN_SNAPSHOTS = tuple(
     one
     for one in ALL
     if one.read is not Read.NEVER and (one is POD_GROUPS or one not in ALL_POD_GROUPS)
 )
-"""All that a snapshot may hold."""
+"""All kinds that a snapshot may contain."""
 KUBECTL_GET = f"kubectl get {','.join(one.plural for one in (*LISTED, AUTOSCALERS, PRIORITY_CLASSES))} -A -o json"
 """Prints all that a plan needs, as far as every cluster serves it."""
 KARPENTER = (NODE_CLAIMS, NODE_POOLS)
 """Read only where nodes are Karpenter's."""
 OF_DEVICES = tuple(one for one in ALL if one.group == DEVICE_CLASSES.group)
-"""Dynamic resource allocation; read only where pods have claims, or ask for what a DeviceClass may provide."""
+"""Dynamic resource allocation; read only if pods have claims, or request a resource that a DeviceClass may provide."""
 WORKLOADS = tuple(one.kind for one in ALL if one.decoded is o.Workload)
 """Kinds with a template of pods."""
 OWNING_KINDS = tuple(one.kind for one in AFTER_PODS)

@@ -191,7 +191,7 @@ DISKS: dict[str, type[Disk]] = {
     "vsphereVolume": VsphereDisk,
     "portworxVolume": PortworxDisk,
 }
-"""Kind of volume that a pod may name without a claim -> what it says."""
+"""Kind of volume that a pod may name without a claim -> its identifying fields."""
 
 
 class EmptyDir(_Wire, frozen=True):
@@ -287,7 +287,7 @@ class PodOS(_Wire, frozen=True):
 
 
 class EvictionResponder(_Wire, frozen=True):
-    """What ends a pod once an EvictionRequest asks for it (KEP-4563); the highest priority is asked first."""
+    """A component that ends a pod on an EvictionRequest (KEP-4563); the highest priority comes first."""
 
     name: str = ""
     priority: int | None = None

@@ -21,7 +21,7 @@ class OptOut(NamedTuple):
     protection: str
     """Name of the protection (``rebalancer.snapshot.protect.NAMES``)."""
     text: str
-    """The annotation as it stands there."""
+    """The annotation as it is written."""
     seconds: float = math.inf
     """How long it protects from the pod's start."""
     until: float = math.inf

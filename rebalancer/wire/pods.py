@@ -28,7 +28,7 @@ Amounts = Mapping[str, str | int | float]
 
 
 def is_infeasible(kind: str, reason: str) -> bool:
-    """Return whether a condition of a pod says that its node can never grant the resize."""
+    """Return whether a condition of a pod reports that its node can never grant the resize."""
     return kind == "PodResizePending" and reason == "Infeasible"
 
 
@@ -41,8 +41,8 @@ def count_resized(
 ) -> ResourceRequirements | None:
     """Return the resources of a spec with the requests that count; None if they count as they are.
 
-    The largest of those ``asked`` for, in effect and allocated count, by resource. What is asked for does not where it
-    is ``infeasible``: else whoever may resize a pod could fill a node on paper.
+    The largest of the desired (``asked``), effective and allocated requests counts, by resource. A desired request does
+    not count if it is ``infeasible``: else a user with the right to resize a pod could make a node look full.
     """
     if actual is None:
         return None
@@ -170,7 +170,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 OUR_DELETION_COST = "rebalancer/deletion-cost"
 """The deletion cost that we wrote: where the two differ, somebody else wrote the other."""
 FINISHED = frozenset({"Succeeded", "Failed"})
-"""The phases of pods that have ended: they hold nothing on their node."""
+"""The phases of pods that have ended: they occupy nothing on their node."""
 _NULL = Raw(b"null")
 T = TypeVar("T")
 

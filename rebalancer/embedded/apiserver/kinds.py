@@ -239,7 +239,7 @@ def already_exists(kind: Kind, name: str) -> ApiError:
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
-    """409: a precondition or resourceVersion does not hold."""
+    """409: a precondition or resourceVersion does not match."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return ApiError(409, "Conflict", message, _detail(kind, name))
 
