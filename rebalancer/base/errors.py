@@ -30,7 +30,7 @@ class ExitCode(enum.IntEnum):
     PARTIAL = 4
     """Something planned failed or was cut off for a reason of its own."""
     MOVES_PLANNED = 10
-    """With --detailed-exitcode: a dry run plans moves."""
+    """A dry run with --detailed-exitcode plans moves."""
     ASKED_RED = 11
     """With --fail-on: the run ended in a state that was to be no success."""
     STOPPED = STOPPED_CODE

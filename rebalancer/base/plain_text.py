@@ -13,7 +13,7 @@ from typing import Any
 
 WIDTH = 80
 WIDE = 100
-"""Width of explanations."""
+"""Width of explanations, in characters."""
 
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 

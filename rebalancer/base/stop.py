@@ -184,7 +184,7 @@ class Backoff:
     first: float
     """Seconds after the first failure."""
     maximum: float
-    """Seconds."""
+    """The longest pause, in seconds."""
     _failures: int = 0
 
     @property

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Callback = Callable[[click.Context, click.Parameter, str | None], Value]
-"""What click calls with the text of a flag."""
+"""The function that click calls with the text of a flag."""
 
 
 def parse_with(parse: Callable[[str], Value]) -> Callback[Value | None]:

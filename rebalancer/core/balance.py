@@ -29,11 +29,11 @@ class Amounts:
     """The usage of the pods on nodes, without terminating ones; it changes with the cluster's state."""
 
     requested: memoryview
-    """(R, N)"""
+    """(R, N) amounts that the pods on each node request."""
     used: memoryview
-    """(M, N) of the resources whose use is measured."""
+    """(M, N) measured usage, for the resources that are measured."""
     pods: memoryview
-    """(N,) how many there are."""
+    """(N,) number of pods on each node."""
     changes: memoryview
     """(N + 1,) the number of the newest change on each node, and of all."""
 
@@ -45,7 +45,7 @@ class Thresholds:
     rows: memoryview
     """(Q,) the row of each resource in ``Amounts.requested``; -1: no node has it; -2: the number of pods."""
     capacity: memoryview[float]
-    """(Q, N)"""
+    """(Q, N) capacity of each node."""
     counts: memoryview
     """(Q, N) whether the resource of the node counts."""
     over: memoryview[float]

@@ -56,11 +56,11 @@ class Terms:
     entry: memoryview
     """(T,) the entry of the cost to which each adds."""
     weight: memoryview[float]
-    """(T,)"""
+    """(T,) the weight of each term."""
     strategy: memoryview
     """(T,) the number of its strategy."""
     strategies: int
-    """How many strategies there are."""
+    """The number of strategies."""
     nodes: list[memoryview | None]
     """Of each term the nodes (N,) whose pods its strategy may move; None: all."""
 
@@ -115,13 +115,13 @@ class Demands:
     better: float
     """The least probability that the cost gets better."""
     worse: float
-    """The greatest that it gets worse."""
+    """The greatest probability that the cost gets worse."""
     harmless: float
-    """The least that it gets better, if it never gets worse."""
+    """The least probability that the cost gets better, if it never gets worse."""
     pods: float
     """The least gain per cost in hard or soft rules."""
     imbalance: float
-    """The same in balance."""
+    """The least gain per cost in balance."""
     leaving: memoryview
     """(N,) nodes about to be removed."""
     avoided: memoryview

@@ -18,7 +18,7 @@ class HardSpread:
     """A topology spread constraint with DoNotSchedule."""
 
     pods: DomainCounts
-    """The pods that it counts."""
+    """The pods that the constraint counts."""
     limit: int
     """By how many pods a domain may exceed the emptiest one before the pod comes."""
     domains: memoryview
@@ -55,7 +55,7 @@ class AttachLimit:
     mine: memoryview
     """(V,) whether the pod shares each volume."""
     wanted: int
-    """How many volumes the pod needs, its own included."""
+    """The number of volumes that the pod needs, its own included."""
     counts: AttachCounts
 
 

@@ -31,9 +31,9 @@ class LimitArrays:
     """L limits on C counters, numbered in the order in which they are named."""
 
     used: memoryview
-    """(C,) the counters."""
+    """(C,) the present value of each counter."""
     owners: int
-    """How many counters after the first are of owners."""
+    """The number of counters of owners, which follow the first counter."""
     counter: memoryview
     """(L,) the counter of each limit."""
     most: memoryview

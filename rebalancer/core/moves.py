@@ -36,7 +36,7 @@ class Mover:
     replacement: int
     """The class of the replacement."""
     rules: RulesOfMove
-    """What its moves may change."""
+    """The rules of the cost that its moves may change."""
     guards: RulesOfMove
     """The hard rules that its moves must not violate."""
     mine: memoryview

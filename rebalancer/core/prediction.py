@@ -97,7 +97,7 @@ class ClusterArrays:
     living: PodNodes
     """The pods that do not terminate."""
     existing: PodNodes
-    """All pods."""
+    """All pods, including terminating ones."""
     loads: Loads
     scoring: Scoring
     weights: Weights

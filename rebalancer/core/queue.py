@@ -16,7 +16,7 @@ _MAX_TAKERS = 64
 """So many pods at most are looked for behind one move."""
 _ROOM = FILTERS.index("NodeResourcesFit")
 _OUT, _QUEUED, _REFUSED = 0, 1, 2
-"""Results of ``Queue.place`` for a class: it is not concerned, it is in the queue, or it waits for a change."""
+"""The values of ``Queue.place``: a class is not concerned, is in the queue, or waits for a change."""
 
 
 @dataclass(eq=False, repr=False)
@@ -36,7 +36,7 @@ class Queue:
     affected: memoryview
     """(A,) the places among Q of classes that pods affect by other means than requests."""
     lowered: list[PodArrays]
-    """(Q,)"""
+    """(Q,) the waiting classes in the core's form."""
     clusters: list[ClusterArrays]
     """(Q,) the nodes, as the scheduler's profile for each class has them."""
     node_of: memoryview
@@ -48,7 +48,7 @@ class Queue:
     concerned: memoryview = field(init=False)
     """(Q,) the classes whose pods may get a node."""
     place: memoryview = field(init=False)
-    """(Q,)"""
+    """(Q,) the status of each class: not concerned, in the queue, or waiting for a change."""
     next: memoryview = field(init=False)
     """(Q,) the pod of each class that is tried next, as its place in ``pods``."""
     left: memoryview = field(init=False)

@@ -30,7 +30,7 @@ class Loads:
     scored_used: memoryview
     """(2, N) cpu and memory with the scheduler's defaults for missing requests."""
     max_pods: memoryview
-    """(N,)"""
+    """(N,) the number of pods that each node allows."""
     pod_count: memoryview
     """(N,) pods on each node, terminating ones included."""
     requests: memoryview
@@ -44,7 +44,7 @@ class Scoring:
     """How a scheduler profile scores requests."""
 
     strategy: int
-    """Its number in ``STRATEGIES``."""
+    """The number of the scoring strategy in ``STRATEGIES``."""
     resources: memoryview
     """(S,) rows of the resources that NodeResourcesFit scores."""
     weights: memoryview
@@ -64,7 +64,7 @@ class Requests:
     """What one pod requests."""
 
     amounts: memoryview
-    """(R,)"""
+    """(R,) the requested amounts."""
     scored: memoryview
     """(2,) cpu and memory with the scheduler's defaults."""
     checked: memoryview

@@ -14,11 +14,11 @@ class Capacity:
     """What the nodes offer, and what a pod of each class uses of it, beside its place."""
 
     allocatable: memoryview
-    """(R, N)"""
+    """(R, N) amounts that pods may request."""
     max_pods: memoryview
-    """(N,)"""
+    """(N,) the number of pods that each node allows."""
     requests: memoryview
-    """(R, C)"""
+    """(R, C) the requests of a pod of each class."""
 
 
 class RoomRule(Rule):

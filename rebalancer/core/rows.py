@@ -28,7 +28,7 @@ class Rows:
     cls: memoryview
     """(R,) the class of each row."""
     node: memoryview
-    """(R,) its node."""
+    """(R,) the node of each row."""
     pods: memoryview
     """(M,) the pods that may move, row by row, in the order in which they are moved."""
     next_pod: memoryview

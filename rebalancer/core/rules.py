@@ -37,7 +37,7 @@ class PodMove:
     node: int
     """The node that is left."""
     nodes: memoryview
-    """(K,)"""
+    """(K,) the nodes where the replacement may land."""
 
 
 class Rule:

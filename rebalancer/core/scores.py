@@ -32,13 +32,13 @@ class Weights:
     """The weights of the plug-ins whose scores are normalised; 0: it does not score."""
 
     taints: int
-    """Of TaintToleration."""
+    """The weight of TaintToleration."""
     affinity: int
-    """Of NodeAffinity."""
+    """The weight of NodeAffinity."""
     pods: int
-    """Of InterPodAffinity."""
+    """The weight of InterPodAffinity."""
     spread: int
-    """Of PodTopologySpread."""
+    """The weight of PodTopologySpread."""
 
 
 @dataclass(eq=False, repr=False)

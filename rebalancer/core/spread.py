@@ -35,9 +35,9 @@ class OpenDomains:
     """Which domains have a node that could take a pod. Rules share it."""
 
     flags: memoryview
-    """(D,)"""
+    """(D,) 1 for each such domain."""
     number: int
-    """How many they are."""
+    """The number of such domains."""
 
 
 class FloorSums:

@@ -20,7 +20,7 @@ class ClassSet:
     first: int
     """The least of them."""
     size: int
-    """K."""
+    """The number K of classes."""
     classes: memoryview | None
     """(K,) ascending; None: they follow each other."""
 
@@ -32,7 +32,7 @@ class DomainMap:
     of_node: memoryview
     """(N,) the domain of each node; -1: it has none, or does not count."""
     size: int
-    """How many domains there are."""
+    """The number of domains."""
 
 
 class Tally:

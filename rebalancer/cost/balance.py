@@ -45,7 +45,7 @@ class LoadBalance:
         resources: Sequence[str]
         """Q names; ``pods`` is the number of pods."""
         capacity: Floats
-        """(Q, N)"""
+        """(Q, N) capacity of each node."""
         counts: Bools
         """(Q, N) whether the resource of the node counts."""
         over: Floats

@@ -28,13 +28,13 @@ class Ask:
     nodes: Bools
     """(N,) the nodes on which it may be."""
     priority: int
-    """Only pods of at most this priority leave for it."""
+    """The highest priority of pods that may be evicted for it."""
     requests: Ints
     """(R,) the amounts that must be spare there; for a pod to be scheduled, its requests."""
     places: int = 1
-    """For how many pods."""
+    """The number of pods for which the room is."""
     text: str = ""
-    """What it is for."""
+    """What the room is for, in words."""
     about: int = -1
     """The pod that it is for, where none waits for a node; -1: none yet."""
     counted: bool = False

@@ -21,7 +21,7 @@ class Emptiable:
     """Which nodes may be emptied, judged by the nodes alone."""
 
     nodes: Bools
-    """(N,)"""
+    """(N,) the nodes that may be emptied."""
     kept: Mapping[int, str]
     """Node -> why it is not one of them, in words."""
     counted: Bools
@@ -29,7 +29,7 @@ class Emptiable:
     needed: int
     """The least number of nodes that must have pods."""
     prices: NodePrices | None = None
-    """None: capacity is saved, not money."""
+    """The prices of nodes; None: capacity is saved, not money."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,9 @@ class Bound:
     """A lower bound on the moves that fix one group, with the classes that can be moved for it."""
 
     moves: float
-    """The fewest, in the present state; one move lowers it by at most one."""
+    """The least number of moves that fix the group, in the present state; one move lowers it by at most one."""
     classes: Int32s
-    """Only pods of these classes can fix it."""
+    """The classes whose pods can fix the group."""
     weight: float
 
 
@@ -149,7 +149,7 @@ class Gauge:
 
     standing: Standing
     gives: bool
-    """Its pods are candidates."""
+    """Whether its pods are candidates."""
     note: str
     """The consequence of its status, in a sentence."""
     levels: tuple[Level, ...]
@@ -160,15 +160,15 @@ class Unmet:
     """A violated rule."""
 
     rule: str
-    """In words, with its workload."""
+    """The rule in words, with its workload."""
     classes: Int32s
-    """Pods of these classes could fix it."""
+    """The classes whose pods could fix it."""
     nodes: Int32s
-    """If they leave one of these nodes."""
+    """The nodes from which these pods would have to leave."""
     of_workload: bool = True
     """Whether it is a rule of pods, and not of a node."""
     amount: float = 1.0
-    """What it adds to the potential of its term."""
+    """The part of the term's potential that it causes."""
     lack: str = ""
     """What is missing to satisfy it, if no move of its pods can fix any of it."""
 

@@ -115,7 +115,7 @@ class View:
     leaves_out: Callable[[Int32s], bool] = field(default=lambda _: False, repr=False, compare=False)
     """Whether the flags of the command leave one of these pods out, which nothing else keeps in place."""
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What groups share, see :meth:`once`."""
+    """The results of :meth:`once`, which groups share."""
 
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
         """Return what ``make`` returns; for equal keys it is called once, whichever strategy calls first."""

@@ -73,7 +73,7 @@ class Advice:
     budget: Patch | None = None
     """A PodDisruptionBudget to create, or its patch with ``closedBudget``."""
     left: str = ""
-    """What a person has to decide, where there is no patch."""
+    """The decision that is left to a person, if there is no patch."""
 
 
 class Adviser:

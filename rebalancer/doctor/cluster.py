@@ -67,7 +67,7 @@ class Seen:
 
     jobs: Sequence[ObjectMeta] | None = None
     cron_jobs: Sequence[Started] | None = None
-    """Those that are not suspended."""
+    """The CronJobs that are not suspended."""
 
     @property
     def words(self) -> str:

@@ -38,7 +38,7 @@ class Finding:
     grade: Grade
     message: str
     advice: str = ""
-    """What to do about it; empty where nothing has to be done."""
+    """The advice on the finding; empty if nothing has to be done."""
     lines: tuple[str, ...] = ()
     """Lines to copy, as rules of a role."""
     cause: str = ""

@@ -68,7 +68,7 @@ class Release:
     loaded: LoadedPolicy | None = None
     """Its policy, as its runs have it; None: it is not known, or not valid."""
     findings: tuple[Finding, ...] = ()
-    """What is wrong with it, and what could not be judged."""
+    """The problems of the release, and the checks that were not possible."""
 
     def load(self, flags: PolicyFlags, registry: Registry) -> LoadedPolicy | None:
         """Return its policy as changed by ``flags``; None if it is not known, or not valid.
@@ -332,7 +332,7 @@ class Known:
     """What is known of the release in a cluster before its state is read."""
 
     state: StateFlags
-    """Its Lease and its memory."""
+    """The Lease and the memory of the release."""
     unknown: UnknownState | None
     """Why these are not known; None if they are."""
     release: Release | None

@@ -57,7 +57,7 @@ class PodFacts:
     name: str
     node: str | None
     owner: str | None
-    """``Kind/namespace/name``."""
+    """The owner as ``Kind/namespace/name``."""
     ready: bool
     terminating: bool
     protections: Mapping[str, str]

@@ -33,7 +33,7 @@ class CodeMeaning:
     """What the code describes, as in ``a pod that stays``."""
     meaning: str
     advice: str = ""
-    """What changes it; empty where nothing has to be changed."""
+    """The advice on the code; empty if nothing has to be changed."""
 
 
 def member_texts(of: type[enum.StrEnum]) -> dict[str, str]:

@@ -97,7 +97,7 @@ class WorkloadFacts:
     budgets: tuple[BudgetState, ...]
     """PodDisruptionBudgets that select its pods."""
     pods: tuple[PodFacts, ...]
-    """By name."""
+    """The pods of the workload, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class BudgetState:
     """What a PodDisruptionBudget allows of the workload's pods."""
 
     budget: DisruptionBudget
-    """With what the API server allows."""
+    """The PodDisruptionBudget, with the number of disruptions that the API server allows."""
     pods: int
     """The workload's pods that it selects."""
     in_open_zones: int
@@ -470,16 +470,16 @@ class MovedPod:
     """What is known of a pod that a run has moved."""
 
     ref: str
-    """``namespace/name``."""
+    """The pod as ``namespace/name``."""
     at: float
-    """Unix seconds."""
+    """Time of the move, in Unix seconds."""
     by: str
     """Name of the process, or of its pod; empty if it is not known."""
     owner: str
     """``Kind/namespace/name``; empty if it is not known."""
     why: str
     record: MoveRecord | None
-    """Of the memory; None where only an event is known."""
+    """The record in the memory; None if only an Event is known."""
 
 
 def find_moved(ref: str, document: Document, events: Iterable[MoveEvent]) -> MovedPod | None:

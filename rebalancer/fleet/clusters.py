@@ -150,7 +150,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """The result of a cluster's last observation."""
 
     at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
-    """When it ended, in Unix seconds."""
+    """The end of the observation, in Unix seconds."""
     exit_code: int
     error: str = ""
     """Why it failed before it had a report."""
@@ -245,10 +245,10 @@ class ClusterLine:
 
     cluster: FleetCluster
     record: ClusterRecord | None
-    """None: it has never reported."""
+    """The last record of the cluster; None: it has never reported."""
     condition: ClusterCondition
     why: str
-    """In one line; empty where there is nothing to say."""
+    """The reason in one line; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +256,9 @@ class FleetReport:
     """All clusters at one time."""
 
     at: float
-    """Unix seconds."""
+    """Time of the report, in Unix seconds."""
     lines: tuple[ClusterLine, ...]
-    """Worst first."""
+    """The lines of all clusters, worst first."""
 
     @property
     def is_incomplete(self) -> bool:

@@ -68,7 +68,7 @@ class Difference:
     high: float
     """The 95 % interval of the mean."""
     p: float
-    """Of this difference alone."""
+    """The p value of this difference alone, without correction."""
     least_p: float
     """The smallest p that so many differences can have."""
     differing: int
@@ -184,7 +184,7 @@ class PairVerdict:
     first: str
     second: str
     difference: Difference
-    """``first`` minus ``second``."""
+    """The difference ``first`` minus ``second``."""
     p: float
     """Corrected for all comparisons of the report."""
     better: str
@@ -210,7 +210,7 @@ class PolicyResult:
     left: Mapping[str, LeftByRule]
     """Rule -> the mean of what it leaves."""
     warnings: tuple[tuple[str, int], ...]
-    """What runs warned of, and in how many tasks."""
+    """Warning of runs -> number of tasks with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +444,7 @@ class Inputs:
 
     policies: tuple[Rules, ...]
     snapshots: tuple[str, ...]
-    """Paths, each once."""
+    """The paths of the snapshots, each once."""
     draws: int
     seed: int
     setting: TaskSetting

@@ -49,7 +49,7 @@ class Recorded:
     removed: int
     """Files that the retention has removed."""
     note: str
-    """What was wrong with the cluster's clock, or empty."""
+    """A problem of the cluster's clock, or empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Rules(msgspec.Struct, frozen=True):
     """A policy as text, so that workers do not need its file."""
 
     name: str
-    """As the user has named it."""
+    """The name that the user has given."""
     text: str
     """The effective policy in YAML, without the settings of the scheduler's configuration."""
     configuration: str = ""
@@ -53,7 +53,7 @@ class TaskSetting(msgspec.Struct, frozen=True):
     """The settings of all simulations of a comparison."""
 
     judge: Rules
-    """By whose rules the end of every simulation is scored."""
+    """The rules by which the end of every simulation is scored."""
     cycles: int = 20
     lifted: bool = False
     memory: bool = True
@@ -63,12 +63,12 @@ class Task(msgspec.Struct, frozen=True):
     """One policy on one snapshot, with landings drawn once."""
 
     number: int
-    """From 0; rows are in the order of the tasks."""
+    """The number of the task from 0; rows are in the order of tasks."""
     policy: Rules
     snapshot: str
-    """As the user has named it."""
+    """The name of the snapshot that the user has given."""
     source: str
-    """Where a worker reads it, whatever its working directory."""
+    """The path where a worker reads it, independent of its working directory."""
     draw: int
     """Number of the repetition, from 0: each one draws its landings anew."""
     seed: tuple[int, ...]
@@ -126,7 +126,7 @@ class Failure(msgspec.Struct, frozen=True):
     snapshot: str
     draw: int
     error: str
-    """One line."""
+    """The error in one line."""
 
 
 Result = Row | Failure
@@ -142,7 +142,7 @@ class Measure:
     """One measure: its name, its words in reports, and which direction is better."""
 
     key: str
-    """Its key in JSON."""
+    """The key of the measure in JSON."""
     head: str
     """The title of its column in tables."""
     words: str

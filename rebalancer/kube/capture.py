@@ -61,7 +61,7 @@ class Captured:
     """The contents of a written snapshot file."""
 
     counts: Mapping[str, int]
-    """Kind -> objects."""
+    """Kind -> number of objects."""
     seconds: float
     read_bytes: int
     notes: tuple[str, ...]

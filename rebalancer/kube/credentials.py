@@ -38,7 +38,7 @@ class ContextChoice:
     proxy: str | None
     user: str
     namespace: str
-    """Of the context; empty if it names none."""
+    """The namespace of the context; empty if it names none."""
     runs: str | None
     """What provides the credentials when it is run or queried (an exec plugin's command, an auth provider)."""
     plugin: Mapping[str, Any] | None = None

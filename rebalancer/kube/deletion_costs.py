@@ -19,7 +19,7 @@ from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import DELETION_COST, OUR_DELETION_COST
 
 CHANGE_POD = AccessRule.of("patch", PODS)
-"""For a run whose policy has deletion-cost."""
+"""Right needed by a run whose policy has deletion-cost."""
 
 OF_OTHERS = "another client has written a deletion cost meanwhile"
 _CHANGED = "it changes faster than it can be written"

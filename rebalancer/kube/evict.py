@@ -64,7 +64,7 @@ class AnswerKind(enum.Enum):
     CHANGED = "changed"
     """409: another pod has the name now, or something changed at the same moment; read it again."""
     GONE = "gone"
-    """404."""
+    """Answer 404: the pod no longer exists."""
     MISCONFIGURED = "misconfigured"
     """500: more than one PodDisruptionBudget selects the pod; no eviction of it will ever succeed."""
     FORBIDDEN = "forbidden"
@@ -367,7 +367,7 @@ class Restart:
     at: str
     """Value of the annotation: a time (RFC 3339)."""
     seconds: float
-    """For each read."""
+    """Time limit of each read, in seconds."""
     replicas: int = 1
     """How many the Deployment had when it was planned on: with others, another number of pods would move."""
     ordered: bool = False

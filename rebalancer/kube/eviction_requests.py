@@ -22,12 +22,12 @@ from rebalancer.wire.times import unix_seconds
 _LIST = AccessRule.of("list", EVICTION_REQUESTS)
 _PATCH = AccessRule.of("patch", EVICTION_REQUESTS)
 LIST_REQUESTS = (_LIST,)
-"""For a run, dry or not, whose policy has ``method.evictionRequests``."""
+"""Right needed by a run, dry or not, whose policy has ``method.evictionRequests``."""
 REQUEST_RULES = (
     AccessRule.of("create", EVICTION_REQUESTS),
     _PATCH,
 )
-"""For a run that moves pods under such a policy, beside LIST_REQUESTS."""
+"""Rights needed, beside LIST_REQUESTS, by a run that moves pods under such a policy."""
 ASKED_AT = "rebalancer/asked-at"
 """Annotation of our requests: the time of the newest one. A request that was withdrawn because its run had to end has none."""
 _FIELD_MANAGER = "kube-rebalancer"

@@ -166,7 +166,7 @@ class ApiStatus(msgspec.Struct, frozen=True):
     reason: str = ""
     code: int = 0
     status: str = ""
-    """``Success`` or ``Failure``."""
+    """Either ``Success`` or ``Failure``."""
     details: StatusDetails | None = None
     metadata: ListMetaOfStatus | None = None
 

@@ -54,9 +54,9 @@ class UsageSource(Protocol):
     """A source of NodeMetrics and PodMetrics."""
 
     rules: tuple[AccessRule, ...]
-    """What has to be allowed at the API server."""
+    """The rights that it needs at the API server."""
     advice: str
-    """What to do where it gives nothing."""
+    """The advice to the user if it provides nothing."""
 
     def name(self, resource: Resource) -> str:
         """Return this list's name for messages."""

@@ -50,7 +50,7 @@ class NodeView:
     kubelet: str = ""
     """Version of the kubelet, empty where it is not known."""
     volumes: tuple[str, ...] = ()
-    """Those that are attached to it, as the attach-detach controller names them."""
+    """The volumes that are attached to it, by the attach-detach controller's names."""
     conditions: tuple[ConditionJson, ...] = ()
 
 

@@ -52,7 +52,7 @@ class Readings:
 
     server: str
     server_version: str
-    """As it calls itself: ``v1.36.3``."""
+    """The server's version in its own form: ``v1.36.3``."""
     clock_skew: float | None
     """Seconds by which the server's clock is ahead of ours, to within a second; None if it has none."""
     read_bytes: int
@@ -78,7 +78,7 @@ class Kept:
     fold: Fold
     how: ListOptions
     listings: tuple[Listing, ...]
-    """Pods first."""
+    """The lists that were read, pods first."""
     snapshot: Snapshot
     at: float
     """The client's monotonic time when the snapshot was captured."""

@@ -349,7 +349,7 @@ _VERSIONS = ("v1beta1", "v1alpha1")
 LIST_BUFFERS = AccessRule.of("list", CAPACITY_BUFFERS)
 GET_TEMPLATES = AccessRule.of("get", POD_TEMPLATES)
 BUFFER_RULES = (LIST_BUFFERS, GET_TEMPLATES)
-"""For a run, dry or not, whose policy counts buffers (``capacity.buffers``)."""
+"""Rights needed by a run, dry or not, whose policy counts buffers (``capacity.buffers``)."""
 
 
 def read_buffers(client: Client, snapshot: Snapshot) -> tuple[Buffer, ...]:

@@ -49,9 +49,9 @@ class Limits:
     read: float = 30.0
     """Longest silence while an answer is awaited or read."""
     deadline: float = 120.0
-    """For one call with all its attempts."""
+    """Seconds for one call with all its attempts."""
     first_answer: float = 15.0
-    """For one call with all its attempts, as long as the server has answered none at all."""
+    """Seconds for one call with all its attempts, as long as the server has not answered any request."""
     attempts: int = 6
     first_wait: float = 0.5
     """Pause before the second attempt, in seconds; it doubles with each attempt."""

@@ -47,9 +47,9 @@ class WatchMessage(NamedTuple, Generic[T_co]):
     version: str
     """resourceVersion from which to continue; empty for an error."""
     object: T_co | None
-    """None for a bookmark and for an error."""
+    """The decoded object; None for a bookmark and for an error."""
     status: ApiStatus | None = None
-    """Of an error."""
+    """The Status of an error."""
 
 
 class ChangeDecoder(Protocol[T_co]):
@@ -158,7 +158,7 @@ class Where(Generic[T]):
     version: str
     """resourceVersion of the list."""
     content_type: str
-    """In which the list came."""
+    """The content type in which the list was received."""
     decoder: Callable[[], ChangeDecoder[T]]
     """Makes a new decoder for each stream."""
     selector: str = ""

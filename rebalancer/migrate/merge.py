@@ -68,7 +68,7 @@ class PolicySource:
     """The parts of a file that concern the descheduler."""
 
     document: YamlDocument
-    """Its policy, with the line numbers of the file."""
+    """The policy document, with the line numbers of the file."""
     notes: Notes
     """Notes on the place of the policy; notes on its parts are added later."""
     dry_run: bool

@@ -485,4 +485,4 @@ class PeerPolicy(Section):
     metrics_providers: tuple[MetricsProvider, ...] = ()
     grace_period_seconds: int | None = None
     tracing: Any = None
-    """In the descheduler's chart; the descheduler does not read it."""
+    """A key of the descheduler's chart that the descheduler itself does not read."""

@@ -138,7 +138,7 @@ class Peer:
     top: FilePart[PeerPolicy]
     """The keys for all profiles."""
     uses: tuple[Use, ...]
-    """In the order of the file."""
+    """The plug-ins, in the order of the file."""
 
 
 def _without_unread(document: YamlDocument, notes: Notes) -> YamlDocument:

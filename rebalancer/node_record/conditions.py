@@ -180,7 +180,7 @@ class NodeConditions:
     on: bool
     """Whether the policy, or a flag, enables them; else nothing is read or written."""
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     warn: Callable[[str], None]
     _said: set[str] = field(default_factory=set)
     """Warnings that were given: each once."""

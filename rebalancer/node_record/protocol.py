@@ -37,7 +37,7 @@ class Claims:
 
     cordon: bool = False
     exclude: bool = False
-    """The label :data:`EXCLUDE`."""
+    """Whether the label :data:`EXCLUDE` is claimed."""
 
 
 class TaskPhase(enum.StrEnum):
@@ -65,13 +65,13 @@ class NodeTask:
     until: str = ""
     """RFC 3339 time; empty: until its writer removes it."""
     uid: str = ""
-    """Of the Node; empty: not given, which matches any."""
+    """Uid of the Node; empty: not given, which matches any."""
     wants: Claims = field(default_factory=Claims)
     """What must be kept as long as this record exists."""
     owns: Claims = field(default_factory=Claims)
-    """What its writer has made, and may undo."""
+    """The cordon and the label that its writer has set, and may remove."""
     phase: TaskPhase | None = None
-    """None: nothing is done to the node, or not any more."""
+    """The phase of the task; None: nothing is done to the node, or not any more."""
     ends: bool = False
     """Whether the machine will be ended, or ends by itself."""
 
@@ -81,7 +81,7 @@ class Form(Generic[R]):
     """The format of one kind of record in an annotation."""
 
     key: str
-    """Of the annotation."""
+    """The key of the annotation."""
     decode: Callable[[str], R | None]
     """Returns the decoded record of a value; None if it cannot be decoded."""
     encode: Callable[[R], str]
@@ -111,7 +111,7 @@ class Write(Generic[R]):
     """A change of a record, and of the node in the same write."""
 
     record: R | None
-    """None: it is taken away."""
+    """The record to write; None: the record is removed."""
     change: NodeChange = field(default_factory=NodeChange)
 
 

@@ -38,7 +38,7 @@ from rebalancer.wire.times import rfc3339
 CORDON, EXCLUDES = "cordon", "exclude"
 """The steps of an interruption that close the node, by their names in the policy."""
 OURS = "ours"
-"""What these steps keep if the change was their own."""
+"""The text that these steps keep if they made the change themselves."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -65,9 +65,9 @@ class Stage(msgspec.Struct, frozen=True):
     by: str
     """The process that has brought it there."""
     at: float
-    """Unix seconds."""
+    """Start of the stage, in Unix seconds."""
     uid: str = ""
-    """Of the Node."""
+    """Uid of the Node."""
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -105,7 +105,7 @@ class Process(Generic[C]):
     kept: Callable[[C], C] | None = None
     """Returns the record to keep as long as others want the node cordoned; None: the node is not given back until then."""
     taint: TaintJson | None = None
-    """Of nodes that are closed."""
+    """The taint of nodes that are cordoned."""
 
     def reopen(self, node: NodeView, claims: Claims) -> NodeChange:
         """Return the change that gives a node back: each claim undone, or left to who else wants it, and no taint."""

@@ -20,7 +20,7 @@ class CostChange:
     """Kind/namespace/name of its owner."""
     node: str
     value: int | None
-    """None: the annotation of ours is taken back."""
+    """The cost to write; None: our annotation is removed."""
     why: str
     outcome: str = ""
     """What came of it: empty while it is only planned, ``written``, or why it was not."""
@@ -53,13 +53,13 @@ class DeletionCosts:
     """The changes of one run in the order in which pods are deleted."""
 
     strategy: str
-    """As written in the policy."""
+    """The strategy's name in the policy."""
     changes: tuple[CostChange, ...]
     waiting: int = 0
     """Changes that are left to further runs."""
     repaired: tuple[RepairedByScaleIn, ...] = ()
     within: timedelta | None = None
-    """How long the policy lets moves wait for it (``protect.afterScaling``)."""
+    """The longest time for which the policy lets moves wait for a scale-in (``protect.afterScaling``)."""
     held: str = ""
     """Why nothing is written; empty if it is, or would be in a real run."""
 

@@ -24,9 +24,9 @@ class MachineAct:
     """One act on a machine or a machine group, executed or not."""
 
     strategy: str
-    """As written in the policy."""
+    """The strategy's name in the policy."""
     code: str
-    """What it is; stable, of the strategy's own list."""
+    """The code of the act; stable, from the strategy's own list."""
     status: ActStatus
     group: str
     """Name of the group, empty where the machine is in none."""

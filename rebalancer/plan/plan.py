@@ -190,11 +190,11 @@ class Move:
     cost: float
     """Eviction cost, 0 to 20; 1 is an ordinary pod."""
     wave: int
-    """From 1."""
+    """The number of its wave, from 1."""
     budgets: tuple[str, ...] = ()
     """PodDisruptionBudgets (``namespace/name``) that count the eviction as a disruption: none or one."""
     observed: bool = False
-    """Its strategy only observes: shown, never carried out."""
+    """Whether its strategy only observes: the move is shown, never executed."""
 
     makes_way_for: str = ""
     """Uid of the pod that can only be moved or placed once this one has left; empty for a move that gains by itself.
@@ -259,7 +259,7 @@ class Score:
     not_judged: tuple[str, ...] = ()
     """Why the strategy could not judge its rules, in words: what is not judged is never reported as fine."""
     nodes: NodeCount | None = None
-    """Of a strategy that empties nodes."""
+    """The node counts of a strategy that empties nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class UnmetRule:
 
     strategy: str
     rule: str
-    """In words, with its workload or node."""
+    """The rule in words, with its workload or node."""
     workload: str
     """``Kind/namespace/name``; empty for a rule of a node, or of several workloads."""
     codes: Mapping[str, int] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class Backlog:
     moves: int = 0
     """Moves that are left to further runs."""
     runs: int = 0
-    """How many further runs these take."""
+    """The number of further runs that these moves need."""
     more: bool = False
     """Whether ``moves`` is only a lower bound."""
 
@@ -362,7 +362,7 @@ class Plan:
     moves: tuple[Move, ...]
     explanation: Later
     warnings: tuple[str, ...] = ()
-    """What the reader must know: misconfigured budgets, unreadable objects, a nearest version."""
+    """Warnings for the reader: misconfigured budgets, unreadable objects, a nearest version."""
     emptied: tuple[str, ...] | None = None
     """Nodes to mark until they are empty, and while they are; None: marks are not changed."""
     empty_for: float = 0.0

@@ -18,7 +18,7 @@ from rebalancer.snapshot.model import Buffer, Snapshot
 from rebalancer.snapshot.selected import Selected
 
 CAPACITY_BUFFERS = "capacity-buffers"
-"""What reports call the rule, beside the names of strategies."""
+"""The name of the rule in reports, beside the names of strategies."""
 
 
 def keep_buffers(snapshot: Snapshot, profile: SchedulerProfile) -> tuple[Contribution, ...]:

@@ -32,19 +32,19 @@ class Effort:
     steered: int = 20
     """Moves in a wave with marks, at most: they are executed one after the other, each once its marks are visible."""
     landings: int = 3
-    """So many landings of one pod are tried with marks, the best first."""
+    """Landings of one pod that are tried with marks, at most; the best first."""
     steered_pods: int = 3000
     """Pods of one plan for which a landing is looked for."""
     chain: int = 48
     """Judgements for one pod that cannot be moved alone."""
     chains: int = 600
-    """The same for all pods of one plan."""
+    """Judgements for all pods of one plan that cannot be moved alone."""
     chain_nodes: int = 8
     """Nodes from which some pod may move first."""
     exchange: int = 48
     """Exchanges that are judged for one pod that fits on no node."""
     exchanges: int = 600
-    """The same for all pods of one plan."""
+    """Exchanges that are judged for all pods of one plan."""
     scenarios: int = 3
     """Scenarios at most in which the moves of a plan are made again, to say how sure its landings are."""
     scenario_moves: int = 300
@@ -60,7 +60,7 @@ class Effort:
     room_in_all: int = 40_000
     """Most steps of all searches for room in one plan."""
     room_moves: int = 10
-    """Evictions for it."""
+    """Evictions for one waiting pod, at most."""
     room_victims: int = 5
     """Pods that leave one node for it."""
     room_nodes: int = 24

@@ -222,7 +222,7 @@ class EmptyingChoice:
     """The nodes to empty, and the verdicts on the other nodes."""
 
     nodes: Bools
-    """(N,)"""
+    """(N,) the chosen nodes."""
     verdicts: Mapping[int, NodeVerdict] = field(default_factory=dict)
     """Node -> what happens to it."""
 

@@ -52,7 +52,7 @@ class Exchange:
     pods: tuple[int, ...]
     """The first pod fits on no node before the others leave; these are on one node."""
     landing: TogetherLanding
-    """Of all, in this order."""
+    """Where all of them land, in this order."""
     strategy: str
     """The strategy with the largest share in the gain."""
     marks: tuple[int, ...]

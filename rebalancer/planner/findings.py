@@ -30,7 +30,7 @@ class Findings:
     movable: int
     """Pods that no protection keeps in place."""
     warnings: tuple[str, ...]
-    """What has no effect, or works against something else; a line each."""
+    """Settings without effect, or that work against another one; a line each."""
 
 
 def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings:

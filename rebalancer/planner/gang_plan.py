@@ -48,14 +48,14 @@ class GangMove:
     """The move of a gang: its pods that move, their landings, and the gain."""
 
     pods: tuple[int, ...]
-    """In the order of their evictions: those that the rule names first."""
+    """The pods in the order of their evictions: those that the rule names first."""
     landings: tuple[Prediction, ...]
     share: tuple[float, float, float]
     """The gain of each pod, per entry; positive is better."""
     strategy: str
     """The strategy with the largest share in it."""
     named: frozenset[int] = frozenset()
-    """Those of the pods that the rule names."""
+    """The pods that the rule names."""
 
 
 class GangPlan:

@@ -65,7 +65,7 @@ class Decision:
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
     observer: PlanObserver | None = None
-    """What has looked at the draft of this plan."""
+    """The object that has observed the draft of this plan."""
 
 
 def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:

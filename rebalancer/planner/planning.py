@@ -63,14 +63,14 @@ class Planned:
     plan: Plan
     standstill: tuple[str, ...]
     rules: RunRules
-    """By which it was planned, and is judged again."""
+    """The rules by which it was planned, and is judged again."""
     history: History = NO_HISTORY
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
     """Strategy -> what it has seen for how many runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
     observer: PlanObserver | None = None
-    """What has looked at the plan while it was made."""
+    """The object that has observed the plan while it was made."""
     movable: int | None = None
     """Unprotected pods when it was made, the total for shares in budgets."""
     emptied: frozenset[str] | None = None

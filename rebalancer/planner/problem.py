@@ -133,13 +133,13 @@ class Contribution:
     observed: bool
     terms: Callable[[View], Sequence[Term]]
     streaks: Streaks | None = None
-    """What it has seen in earlier runs, see ``View.streaks``."""
+    """The strategy's measurements in earlier runs, see ``View.streaks``."""
     selected: Selected | None = None
     """The pods that it may move; None: all."""
     emptiable: Callable[[View], Emptiable] | None = None
-    """Of a strategy that empties nodes: which ones it may."""
+    """The nodes that the strategy may empty; None for other strategies."""
     asks: Callable[[View], Sequence[Ask]] | None = None
-    """Of a strategy that makes room: for what."""
+    """The requests for room of a strategy that makes room."""
     ended: Ended | None = None
     """Of a strategy that removes pods that have ended: which ones, of those that it may move."""
     resting: Mapping[int, str] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Scoped:
     """The flags: ``-n shop and -l``."""
     snapshot: Snapshot
     pods: Bools
-    """(P,)"""
+    """(P,) the pods that flags select."""
 
     @property
     def others(self) -> str:
@@ -183,11 +183,11 @@ class Problem:
     protected: Int32s
     """(P,) bits of the protections of each pod, see :mod:`rebalancer.snapshot.protect`."""
     ended_protected: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
-    """The same of each pod of ``snapshot.finished``."""
+    """The protections of each pod of ``snapshot.finished``."""
     held: str = ""
     """Why only hard rules move pods, and nothing else; empty if all may."""
     scoped: Scoped | None = None
-    """None: no flag leaves pods out."""
+    """The pods that flags select; None: no flag excludes pods."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)

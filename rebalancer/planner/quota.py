@@ -19,7 +19,7 @@ class Claim(NamedTuple):
 
     quota: Quota
     name: str
-    """What it counts; empty: it lets in no such pod at all."""
+    """The name of the counted resource; empty: the quota admits no such pod at all."""
     need: int
     """The amounts of the quota that the pod uses."""
     unsaid: str = ""

@@ -40,7 +40,7 @@ class Rechecked:
     why: Refusal | None
     """Why it no longer pays, None if it does."""
     step: PredictedMove | None = None
-    """As predicted now; None of what is not made, or has no replacement."""
+    """The move as predicted now; None if it is not made, or has no replacement."""
 
 
 def recheck(

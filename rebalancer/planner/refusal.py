@@ -169,7 +169,7 @@ class ShownRefusal(NamedTuple):
     code: Code
     message: str
     holders: tuple[str, ...] = ()
-    """See ``Skip.holders``."""
+    """Names of the protections, or of the PodDisruptionBudget, that keep it in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ class Chosen:
     cls: int
     node: int
     gain: tuple[float, float, float]
-    """Expected, per entry."""
+    """The expected gain per entry of the cost."""
     landings: Prediction
     """The most probable ones, or all."""
     strategy: str
@@ -40,11 +40,11 @@ class Chosen:
     """Nodes that are marked while it lands."""
     cause: Cause = Cause.PLACE
     unit: str = ""
-    """See Move."""
+    """The unit of moves to which it belongs, see ``Move.unit``."""
     room: tuple[int, ...] | None = None
     """For a move that makes room for a waiting pod: the nodes that are marked until that pod has its room; None for other moves."""
     gang: str = ""
-    """See Move."""
+    """The gang with which it is moved, see ``Move.gang``."""
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:

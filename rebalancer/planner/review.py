@@ -91,7 +91,7 @@ class Waves(MoveLimits):
 
 
 Ending = tuple[Status, str]
-"""How a move ended before anything was tried, and why."""
+"""The outcome of a move before anything was tried, and the reason."""
 
 _LATER: Mapping[Code | None, Status] = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
 """What may be otherwise the next time."""

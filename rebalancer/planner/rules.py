@@ -57,7 +57,7 @@ class History:
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner -> why its pods are not moved again yet."""
     moved_last_hour: int = 0
-    """Evictions."""
+    """Evictions by earlier runs in the last hour."""
     streaks: Mapping[str, Streaks] | None = None
     """Strategy -> nodes on which its condition held, with the number of runs in a row; None if this run leaves no memory."""
     hour_unknown: str | None = None

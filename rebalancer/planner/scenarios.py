@@ -37,10 +37,10 @@ class PredictedMove:
     cls: int
     wave: int
     prediction: Prediction
-    """Its most probable landings at least."""
+    """Its most probable landings, or all."""
     marks: tuple[int, ...] = ()
     gang: bool = False
-    """It is predicted together with the other pods of a gang."""
+    """Whether it is predicted together with the other pods of a gang."""
 
     @property
     def is_open(self) -> bool:

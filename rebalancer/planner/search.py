@@ -43,13 +43,13 @@ class Rung:
 
     only_certain: bool = True
     only_rules: bool = False
-    """Nothing moves for balance alone."""
+    """Whether no pod is moved for balance alone."""
     steered: bool = False
     """Whether nodes may be marked (a soft taint), so that the scheduler chooses another one."""
     again: bool = False
     """All rows are looked at, even if nothing has changed since they were refused."""
     joins: bool = False
-    """It may add to the moves of the rung before."""
+    """Whether it may add moves to those of the rung before."""
 
 
 _CERTAIN, _GAMBLES = Rung(), Rung(only_certain=False, joins=True)
@@ -88,7 +88,7 @@ class SearchResult:
     left: Callable[[], Left]
     """Returns the pairs that are left. Only reports need it, and many pairs take time; the state must not have changed since the search."""
     rooms: Rooms
-    """What was planned for pods that wait."""
+    """The plan for waiting pods."""
 
 
 def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> SearchResult:

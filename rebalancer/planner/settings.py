@@ -57,14 +57,14 @@ class Settings:
     lifted: bool = False
     """Limits per run and per hour are lifted (--lift-budgets); the others apply."""
     moved_last_hour: int = 0
-    """What earlier runs have used of the rolling hour."""
+    """Evictions by earlier runs in the rolling hour."""
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner in a cool-down -> until when and why, for the reasons that the plan gives."""
 
     seconds: float = math.inf
     """Seconds of the run: the plan contains no more than can be executed in that time. Infinite: everything is planned."""
     pace: Pace = field(default_factory=Pace)
-    """How fast earlier runs were."""
+    """The pace of earlier runs."""
     steer: bool = False
     """Marks may choose landings where the scheduler's choice fixes nothing."""
 

@@ -40,7 +40,7 @@ class TogetherLanding:
     predictions: tuple[Prediction, ...]
     """Of each pod, in order; the last one has the pending pods that get a node by all of them."""
     gain: tuple[float, float, float]
-    """Of all pods together, per entry; positive is better."""
+    """The gain of all pods together, per entry; positive is better."""
     by_strategy: Mapping[str, Sequence[float]]
     """Strategy -> its share in the gain, per entry."""
 

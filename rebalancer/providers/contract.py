@@ -57,12 +57,12 @@ class NodeGroup:
     instances: tuple[str, ...]
     """The machines, each once: as ``spec.providerID`` names them, or by the node's name where that is empty."""
     minimum: int | None = None
-    """None where it is not known, as for the next two."""
+    """The least size; None if it is not known, as for the next two."""
     maximum: int | None = None
     desired: int | None = None
     """Machines that there are to be, upcoming ones included."""
     zones: tuple[str, ...] = ()
-    """Where its machines may be; empty where it is not known."""
+    """The zones where its machines may be; empty if they are not known."""
     suspended: str = ""
     """Why it launches no machines now, in words; empty where nothing keeps it from that."""
     note: str = ""
@@ -256,7 +256,7 @@ class Guarded:
 
     machines: Machines
     nodes: Sequence[KnownNode]
-    """Those of the cluster."""
+    """The nodes of the cluster."""
     bounds: Mapping[str, GroupBounds] = field(default_factory=dict)
     """Group -> its sizes by the policy."""
     asked: Mapping[str, int] = field(default_factory=dict)

@@ -42,10 +42,10 @@ class WorkloadChange:
     """The pods of one workload per domain, for the domains that its moves concern."""
 
     owner: str
-    """``Kind/namespace/name``."""
+    """The workload as ``Kind/namespace/name``."""
     moves: int
     by: str
-    """``zone`` or ``node``."""
+    """The topology, ``zone`` or ``node``."""
     domains: tuple[str, ...]
     counts: tuple[tuple[float, ...], ...]
     """Pods in each domain, at each step."""

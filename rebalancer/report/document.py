@@ -39,7 +39,7 @@ class Passage:
     label: str = ""
     """A word before the text, within the indent of its first line."""
     style: str = ""
-    """Of the label, or of the text without one; empty: see :func:`_style_of`."""
+    """The style of the label, or of the text without a label; empty: see :func:`_style_of`."""
 
     @property
     def whole(self) -> str:
@@ -55,7 +55,7 @@ class Sides:
     left: str
     right: str = ""
     style: str = ""
-    """Of the word."""
+    """The style of the word."""
 
     @property
     def whole(self) -> str:
@@ -118,7 +118,7 @@ class ReportDocument:
 
     blocks: Sequence[Block]
     data: Mapping[str, Any]
-    """What JSON and YAML have."""
+    """The data for JSON and YAML."""
     title: str = ""
     """The headline in HTML and Markdown, where the first block is none."""
 

@@ -52,7 +52,7 @@ class RunReport:
     interruptions: tuple[InterruptedMachine, ...] = ()
     """Machines with an interruption: those that serve handles now, and those that it finished since its last run."""
     machines: tuple[MachineAct, ...] = ()
-    """What was done to machines, in order, or would be."""
+    """The acts on machines, in order; in a dry run, the planned ones."""
     deletion_costs: DeletionCosts | None = None
     """What is written on pods so that scale-ins take the right ones; None: the policy has no strategy for it."""
     asks: bool = False

@@ -43,7 +43,7 @@ class Notice:
     unmet_before: int = 0
     unmet_planned: int = 0
     unmet_after: int | None = 0
-    """In the cluster as it is; None where it was not scored again."""
+    """The number of unmet rules in the present cluster; None if it was not scored again."""
 
     def values(self) -> Mapping[str, str]:
         """Return placeholder -> text."""

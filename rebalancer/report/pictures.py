@@ -42,7 +42,7 @@ class Square:
     tone: int
     """Number of the colour from 1; 0 where nothing of the workload moves."""
     number: str
-    """Of the workload in the keys; empty where nothing of it moves."""
+    """The number of the workload in the key; empty if none of its pods moves."""
     state: str
     """``leaves``, ``new`` or empty."""
     title: str
@@ -70,7 +70,7 @@ class Panel:
     label: str
     height: int
     zones: Sequence[tuple[int, str]]
-    """(x, name)."""
+    """Position (x) and name of each zone."""
     nodes: Sequence[NodeBox]
     squares: Sequence[Square]
 

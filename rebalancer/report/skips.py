@@ -46,7 +46,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.CAME_UP: "it came up by the moves of this run, or while it acted",
     Code.NOT_EXAMINED: "planning ended before it was looked at",
 }
-"""What each code means, as a heading over its examples."""
+"""Code -> its heading over examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SkipGroup:
 
     message: str
     pods: tuple[str, ...]
-    """``namespace/name``."""
+    """The pods as ``namespace/name``."""
 
 
 def group_skips(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:

@@ -39,7 +39,7 @@ class RuleSummary:
     strategy: str
     observed: bool
     scores: tuple[Score | None, ...]
-    """Parallel to ``Changes.steps``; None where the cluster was not scored again."""
+    """A score for each of ``Changes.steps``; None if the cluster was not scored again."""
 
     @property
     def before(self) -> Score:

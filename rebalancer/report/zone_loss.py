@@ -24,7 +24,7 @@ class WorkloadZones:
     """The serving pods of one workload."""
 
     workload: str
-    """Kind/namespace/name."""
+    """The workload as ``Kind/namespace/name``."""
     serving: Mapping[str, int]
     """Zone -> serving pods, by name; only zones with some."""
     elsewhere: int
@@ -77,7 +77,7 @@ class ZoneReport:
 
     zones: Sequence[Zone]
     workloads: Sequence[WorkloadZones]
-    """By name."""
+    """The workloads, by name."""
 
     @property
     def losses(self) -> tuple[ZoneLoss, ...]:

@@ -49,11 +49,11 @@ class RunContext:
     environment: Environment
     rules: RunRules
     history: History = NO_HISTORY
-    """What earlier runs left, once it is read."""
+    """The records of earlier runs, once they are read."""
     reviewed: ReviewedPlan | None
     """The plan to apply; None: make one."""
     state: StateFlags
-    """What it shares with other runs."""
+    """The objects that it shares with other runs: memory and Lease."""
     measured: bool = False
     """Whether metrics of the run are sent or written."""
     stop: Stop
@@ -69,9 +69,9 @@ class RunContext:
     interruptions: tuple[InterruptedMachine, ...] = ()
     """Interrupted machines, for the report."""
     machines: tuple[MachineAct, ...] = ()
-    """What was done to machines, for the report."""
+    """The acts on machines, for the report."""
     deletion_costs: DeletionCosts | None = None
-    """What is written on pods beside the moves, for the report."""
+    """The deletion costs written on pods, for the report."""
     notes: list[str] = field(default_factory=list)
     """What the reader of the report should know of the policy, the reading and the memory."""
 

@@ -260,9 +260,9 @@ class EndedRun:
     report: RunReport | None = None
     """None where another run has the Lease: metrics and notices are that run's matter."""
     remembered: Document | None = None
-    """What earlier runs left; None without a memory."""
+    """The records of earlier runs; None without a memory."""
     totals: Totals | None = None
-    """What runs have done, this one included; None where that is not known."""
+    """The totals of all runs, this one included; None if they are not known."""
 
 
 def publish_run(
@@ -299,12 +299,12 @@ class Publisher:
     stop: Stop
     """The run's stop: once it has come, sending may take a second at most."""
     push_url: str | None
-    """Of a Pushgateway."""
+    """The URL of a Pushgateway."""
     file: str | None
-    """For a textfile collector."""
+    """The file for a textfile collector."""
     notify_url: str | None
     template: Any
-    """Of the notice; None without one."""
+    """The template of the notice; None without one."""
     cluster: str = ""
     """Name of the cluster among others; empty: there is one only."""
 

@@ -51,7 +51,7 @@ class MachineScaling(Protocol):
     """What a run does to machines, if strategies of the policy add or remove some."""
 
     acts: list[MachineAct]
-    """What was done so far."""
+    """The acts so far."""
 
     @property
     def awaits_end(self) -> bool:

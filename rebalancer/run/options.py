@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rebalancer.wire.objects import LabelSelector
 
 FAIL_ON = ("standstill", "unmet", "held")
-"""What ``--fail-on`` may name."""
+"""The values of ``--fail-on``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Flag:
 
     help: str
     names: tuple[str, ...] = ()
-    """As they are written; none: ``--`` and the name of the field."""
+    """The flag's names as written; none: ``--`` and the name of the field."""
     metavar: str | None = None
     parse: str = ""
     """Who parses the text and who completes it: keys of ``PARSERS`` and ``COMPLETERS`` in ``rebalancer.commands.flags``."""

@@ -71,13 +71,13 @@ class Source:
     name: str
     """URL of the API server, or path of the file."""
     client: Client | None = None
-    """None for a snapshot file."""
+    """The client of the cluster; None for a snapshot file."""
     lease_taken: LeaseTaken | None = None
     """The run that holds the Lease, so that this one must not continue."""
     usage: UsageSource | None = None
     """The source of measured usage of nodes and pods; None if no strategy needs it."""
     followed: Followed | None = None
-    """None where this run is the first to read the cluster."""
+    """The followed cluster; None if this run is the first to read it."""
 
     def read(self, jobs: list[ObjectMeta] | None = None) -> Reading:
         """Read the state. ``jobs`` gets the metadata of all Jobs of a cluster that is read for the first time.

@@ -85,7 +85,7 @@ class ExplainedPending(msgspec.Struct, frozen=True):
     """A pending pod that is placed in the room which the eviction frees."""
 
     pod: str
-    """``namespace/name``"""
+    """The pod as ``namespace/name``."""
     node: str
 
 
@@ -93,7 +93,7 @@ class LandingExplanation(msgspec.Struct, frozen=True):
     """What the scheduler would do now with the replacement of a pod; ``-o json`` has all but ``waits``."""
 
     pod: str
-    """``namespace/name``"""
+    """The pod as ``namespace/name``."""
     nodes: tuple[ExplainedNode, ...]
     landings: tuple[ExplainedLanding, ...]
     pending: tuple[ExplainedPending, ...]
@@ -101,7 +101,7 @@ class LandingExplanation(msgspec.Struct, frozen=True):
     unmodelled: tuple[str, ...]
     """Why the landing cannot be predicted, if so."""
     assumptions: tuple[str, ...]
-    """What is taken for granted of the replacement."""
+    """The assumptions about the replacement."""
     note: str
     """Which scheduler version is used instead of the cluster's; empty if its own is."""
     waits: bool = False

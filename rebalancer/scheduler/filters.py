@@ -170,11 +170,11 @@ class FilterCheck(NamedTuple):
     """One condition of a filter on nodes."""
 
     filter: str
-    """One of ``FILTERS``."""
+    """The name of the filter, one of ``FILTERS``."""
     words: str | Mapping[int, str]
     """The scheduler's message about nodes that do not pass: one for all, or one for each."""
     passes: Bools
-    """(N,)"""
+    """(N,) the nodes that pass."""
 
     def say(self, node: int) -> str:
         """Return the scheduler's message about a node that does not pass."""

@@ -30,7 +30,7 @@ class Relation:
     matches_itself: bool
     """Whether it matches all of them itself."""
     anti: tuple[tuple[str, Int32s], ...]
-    """Its required anti-affinity: (key, classes)."""
+    """The required anti-affinity of the class: (key, classes)."""
     refused_by: tuple[tuple[str, Int32s], ...]
     """Classes whose required anti-affinity matches it, by key."""
     weighted: tuple[tuple[str, int, Int32s], ...]

@@ -99,7 +99,7 @@ class Evaluation:
     """The filters and scores of every node for one pod."""
 
     feasible: Bools
-    """(N,)"""
+    """(N,) the feasible nodes."""
     filtered_by: NDArray[np.uint8]
     """(N,) index into FILTERS of the first filter that fails, 0 for feasible nodes."""
     checks: Sequence[FilterCheck]

@@ -46,7 +46,7 @@ class ScoringStrategy:
     resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
     """Names with weights: cpu, memory, ephemeral-storage and extended resources."""
     shape: tuple[tuple[int, int], ...] = ()
-    """Of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
+    """The shape of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
 
 
 KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36), (1, 37), (1, 38))
@@ -70,7 +70,7 @@ class SchedulerProfile:
     default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     """Spread of pods without constraints (``defaultingType: List``); None means the system's defaults."""
     percentage_of_nodes_to_score: int | None = None
-    """None or 0: adaptive."""
+    """The setting of that name; None or 0: adaptive."""
     hard_pod_affinity_weight: int = 1
     """Weight, 0 to 100, of required affinity terms of pods on nodes, in the score InterPodAffinity of a pod that matches them."""
     scoring: ScoringStrategy = ScoringStrategy()

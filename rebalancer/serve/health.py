@@ -239,7 +239,7 @@ class Health:
     """Why the policy's files are not in force, but what was read before them; empty if they are."""
     cache: ClusterCache | None = None
     runs: int = 0
-    """How many runs are over."""
+    """The number of runs that have ended."""
     failed: ExitCode | None = None
     """Exit code of the last run, if it has no report."""
     interruptions: Interruptions | None = None

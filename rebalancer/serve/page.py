@@ -36,7 +36,7 @@ class KeptRun:
 
     number: int
     at: float
-    """When it ended, Unix seconds."""
+    """The end of the run, in Unix seconds."""
     words: str
     evictions: int = 0
     unmet: int = 0
@@ -55,7 +55,7 @@ class KeptMove:
     pod: str
     source: str
     target: str
-    """Where its replacement is, and whether that was predicted."""
+    """The node of its replacement, and whether that was predicted."""
     why: str
 
 
@@ -65,7 +65,7 @@ class Outlook:
 
     mode: str = ""
     next_at: float = math.inf
-    """When the schedule has the next run begin, Unix seconds."""
+    """The start of the next scheduled run, in Unix seconds."""
 
 
 class LivePage:

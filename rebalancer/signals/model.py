@@ -194,7 +194,7 @@ class SourceContext:
     """Name of the source in the policy: its interruptions carry it."""
     environ: Mapping[str, str]
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     nodes: NodeNews
     """The nodes of the cluster, as they are followed."""
 

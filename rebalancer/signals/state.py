@@ -65,13 +65,13 @@ class PipelineState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     causes: tuple[RecordedInterruption, ...] = ()
     begun: float = 0.0
-    """Unix seconds."""
+    """Start of the steps, in Unix seconds."""
     steps: dict[str, StepState] = {}
     """Name of the step in the policy -> its state, in order."""
     ended: float = 0.0
     """Unix seconds; 0: it has not."""
     uid: str = ""
-    """Of the Node: another one of its name is another machine."""
+    """Uid of the Node: another Node with its name is another machine."""
 
     def goes_by(self, cause: RecordedInterruption) -> float:
         """Return the latest time at which the machine ends (Unix seconds); the start of the steps if it is unknown.

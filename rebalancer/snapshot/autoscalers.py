@@ -42,7 +42,7 @@ class Autoscaler:
 
     name: str
     sign: str
-    """What shows it, in words."""
+    """The sign by which it was recognised, in words."""
 
 
 def autoscalers(snapshot: Snapshot) -> list[Autoscaler]:

@@ -430,12 +430,12 @@ class Settled:
 
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]
-    """By kind."""
+    """The objects by kind."""
     use: PodUse
     finished: SettledPods = PodTable().settle()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
     kept: Memo = field(default_factory=NoMemo)
-    """What earlier snapshots have worked out, if this is one of several."""
+    """The results of earlier snapshots, if this is one of several."""
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return (kind, uid) of the ReplicaSets and Jobs that own pods but are missing among the objects."""

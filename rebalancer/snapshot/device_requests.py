@@ -89,7 +89,7 @@ class DeviceKind(NamedTuple):
     """The conditions of a request on each device."""
 
     name: str
-    """Of its DeviceClass."""
+    """The name of the DeviceClass."""
     selectors: tuple[str, ...]
     tolerations: tuple[w.DeviceToleration, ...]
     attributes: tuple[str, ...]
@@ -114,7 +114,7 @@ class Need:
 
     requests: list[_Request] = field(default_factory=list)
     claims: list[Sequence[_Request]] = field(default_factory=list)
-    """Requests by claim."""
+    """The requests of each claim."""
     alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
     """Attributes, each with the kinds whose devices must have one value of it in common."""
     pins: list[NodeSelector] = field(default_factory=list)

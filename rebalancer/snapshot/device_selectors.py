@@ -53,7 +53,7 @@ _BLANK = re.compile(r"(?:\s+|//[^\n]*)*", re.ASCII)
 _MAX_DEPTH = 50
 _MAX_MEMBERS = 250
 MAX_TERMS = 1000
-"""Of an expression: a name, a sign, a value."""
+"""The most terms of an expression: names, operators, values."""
 _EXPONENT = re.compile(r".*[eE]([+-]?\d+)\Z", re.ASCII)
 _MAX_EXPONENT = 18
 _MAX_QUANTITY = 64
@@ -88,7 +88,7 @@ class Selector:
 
     expression: str
     terms: int
-    """How many it has, which is what it costs."""
+    """The number of its terms, which is its cost."""
     _evaluate: Evaluate
 
     def matches(self, device: Mapping[str, Any]) -> bool:

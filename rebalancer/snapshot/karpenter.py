@@ -73,9 +73,9 @@ class NodeClaim:
     machine: str
     """Name of its machine at the provider, as in its node's ``spec.providerID``; empty before it is launched."""
     created: float
-    """Unix seconds."""
+    """Creation time in Unix seconds."""
     ready: bool
-    """Its node is registered and ready for pods (condition Initialized)."""
+    """Whether its node is registered and ready for pods (condition Initialized)."""
     going: str = ""
     """Why it is going now, in words; empty if it is not."""
     going_since: float = 0.0
@@ -85,7 +85,7 @@ class NodeClaim:
     waits_for_pods: bool = True
     """Pods that may not be evicted delay its replacement: it has no ``terminationGracePeriod``."""
     expires: float = math.inf
-    """Unix seconds."""
+    """Expiry time in Unix seconds."""
     consolidatable_since: float = 0.0
     """Unix seconds since when no pod has come or gone for ``consolidateAfter``; 0: one has."""
     consolidatable_from: float = 0.0
@@ -93,10 +93,10 @@ class NodeClaim:
     takes: Takes = Takes.NOTHING
     pool: PoolRules = PoolRules()
     labels: Mapping[str, str] | None = None
-    """Those that its node will have, as far as they are known."""
+    """The labels that its node will have, as far as they are known."""
     taints: tuple[o.Taint, ...] = ()
     allocatable: Mapping[str, str | int | float] | None = None
-    """What its node will have; None while that is not known."""
+    """The allocatable amounts that its node will have; None while they are not known."""
 
 
 def fold_node_claims(

@@ -113,13 +113,13 @@ class Announcement(NamedTuple):
 
     kind: NoticeKind
     name: str
-    """Of the annotation, or type of the condition."""
+    """Name of the annotation, or type of the condition."""
     at: float | None
     """Unix seconds by which the node is to be empty, 0: now; None: the annotation's value is not understood."""
     text: str
-    """In words."""
+    """The announcement in words."""
     scale_in: ScaleInRecord | None = None
-    """Of the last two kinds."""
+    """The record of scale-in, for the last two kinds."""
 
     def holds(
         self,

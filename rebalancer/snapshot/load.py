@@ -66,7 +66,7 @@ NEWEST_VERSION = (1, 36)
 """Taken for the server's when neither the file nor its nodes say it."""
 
 UNUSABLE = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What such a value raises."""
+"""The exceptions that an unusable value raises."""
 
 _NO_PODS = SettledPods(PodRows(), (), (), ())
 

@@ -23,7 +23,7 @@ class Membership(NamedTuple):
     """The gang of a pod; or the Deployment with which it moves, where a restart of its rollout moves all of its pods."""
 
     gang: str = ""
-    """In words, which identify it within its namespace; empty for none."""
+    """The gang in words, unique within its namespace; empty for none."""
     pod_group: tuple[str, str] | None = None
     """API group and name of the PodGroup with the number of pods that have to run; None if there is none."""
     least: int | None = None

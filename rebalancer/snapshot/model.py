@@ -32,7 +32,7 @@ from rebalancer.wire.times import rfc3339
 T = TypeVar("T")
 
 GangKey = tuple[str, str]
-"""The namespace of a gang, and the gang in words."""
+"""Namespace and name of a gang."""
 
 PodGroupKey = tuple[str, str, str]
 """Namespace, API group and name of a PodGroup."""
@@ -145,7 +145,7 @@ class Nodes:
     provider_id: tuple[str, ...]
     """(N,) name of the machine at its provider (``spec.providerID``), empty where it is not known."""
     created: Floats
-    """Unix seconds."""
+    """Creation time in Unix seconds."""
     ready_since: Floats
     """Unix seconds of the last change of the condition Ready, 0 if unknown."""
     heartbeat: Floats
@@ -245,7 +245,7 @@ class PodClass:
     labels: o.Labels
     spec: o.SchedulingSpec
     owner: int
-    """Top controller, -1 if none."""
+    """Row of the top controller, -1 if there is none."""
     controller_kind: str
     controller_group: str
     """API group of that kind, empty for the core group."""
@@ -257,7 +257,7 @@ class PodClass:
     assumed: tuple[str, ...] = ()
     """What is assumed about the replacement, since no object contains it."""
     opt_outs: tuple[OptOut, ...] = ()
-    """What its pods' own annotations say against moving them."""
+    """The annotations of its pods that forbid moving them."""
     membership: Membership = NO_GANG
     """The gang that its pods are members of."""
     controller_name: str = ""
@@ -452,7 +452,7 @@ class Devices:
     stand_for: Mapping[int, int] = field(default_factory=dict)
     """Row of an extended resource that a DeviceClass provides -> the row of its devices."""
     classes: int = 0
-    """Of the first so many classes all of this is known."""
+    """The number of classes, from the first, for which all of this is known."""
     preferred: Mapping[int, Ints] = field(default_factory=dict)
     """Class with alternatives -> the score of each node (N,) for those that it has, before normalisation."""
 
@@ -462,7 +462,7 @@ class Buffer:
     """A CapacityBuffer, or slots of the policy that are missing: so many chunks of room, each for a pod of this kind."""
 
     namespace: str
-    """Empty for slots."""
+    """The namespace of the buffer; empty for slots."""
     name: str
     uid: str
     chunks: int
@@ -497,7 +497,7 @@ class Snapshot:
     quotas: tuple[Quota, ...]
     volumes: Volumes
     missing: tuple[str, ...]
-    """What could not be read (a kind the file lacks), in words."""
+    """Objects that could not be read (a kind that the file lacks), in words."""
     resource_version: str = ""
     """Version of the pod list, from which a watch may continue."""
     priority_classes: Mapping[str, int] = field(default_factory=dict)

@@ -355,7 +355,7 @@ class SeenPods:
     controllers: Sequence[PodController]
     """The direct controllers (ReplicaSets), one at least, in order of their first pod."""
     replica_sets: int
-    """How many of them have living pods."""
+    """The number of ReplicaSets with living pods."""
 
 
 class Ownership:

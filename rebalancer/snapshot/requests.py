@@ -31,7 +31,7 @@ class EvictionRequest:
     pod_uid: str
     requester: str
     withdrawn: bool
-    """Its requester no longer wants the pod to end."""
+    """Whether its requester no longer wants the pod to end."""
     asked_at: float
     """Unix seconds; 0 for one that a run withdrew because it had to end, and that counts for nothing."""
     failed: str = ""

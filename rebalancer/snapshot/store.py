@@ -59,7 +59,7 @@ class Capture:
     """Unix seconds by the server's clock."""
     version: tuple[int, int]
     resource_version: str
-    """Of the list of pods."""
+    """The version of the list of pods."""
     kinds: tuple[str, ...]
     """The kinds that were read. An object of one of them that the file lacks was not in the cluster."""
     source: str = ""
@@ -76,7 +76,7 @@ class StoredList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The member of the archive that contains it."""
     objects: int
     bytes: int
-    """Of the list, not compressed."""
+    """Bytes of the list, not compressed."""
 
     @property
     def in_protobuf(self) -> bool:

@@ -274,7 +274,7 @@ class Cycle:
     """Unix seconds of the snapshot."""
     before: Mapping[str, Score]
     after: Mapping[str, Score]
-    """What the next run finds: where pods landed, not where they were expected."""
+    """The cluster at the next run: pods are where they landed, not where they were expected."""
     outcomes: tuple[Outcome, ...]
     waves: int
     pending: int
@@ -316,7 +316,7 @@ class Simulation:
     unmet: tuple[UnmetRule, ...] = ()
     """The rules that are unmet at the end, where no further run would move anything."""
     warnings: tuple[str, ...] = ()
-    """What the runs warned of, once each."""
+    """The warnings of the runs, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,9 +327,9 @@ class LoopPace:
     interval: float = 120.0
     """Seconds between two runs."""
     ready_after: Span = READY_AFTER
-    """From an eviction until the replacement is Ready."""
+    """Seconds from an eviction until the replacement is Ready."""
     waves: WavePace = field(default_factory=WavePace)
-    """How long a run waits between its waves."""
+    """The pauses of a run between its waves."""
     memory: bool = True
     """Remember from run to run; without it every run is the first."""
 
@@ -537,15 +537,15 @@ class Conditions:
 
     cycles: int = 20
     ready_after: Span = READY_AFTER
-    """From an eviction until the replacement is Ready."""
+    """Seconds from an eviction until the replacement is Ready."""
     gone_after: Span = GONE_AFTER
     """Seconds from an eviction until the victim is gone; it occupies its place until then."""
     apart: Span = APART
-    """From one eviction to the next in a wave."""
+    """Seconds from one eviction to the next in a wave."""
     memory: bool = True
-    """Remember from run to run."""
+    """Whether later runs remember earlier ones."""
     lifted: bool = False
-    """No limit per run and per hour."""
+    """Whether there is no limit per run and per hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,7 +555,7 @@ class Played:
     simulation: Simulation
     first: Snapshot
     settled: Snapshot
-    """As the first run sees it, see ``Loop.settled``."""
+    """The cluster as the first run sees it, see ``Loop.settled``."""
     last: Snapshot
 
 

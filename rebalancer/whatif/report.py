@@ -77,7 +77,7 @@ class Fullest:
     node: str
     resource: str
     share: float
-    """Of what is allocatable."""
+    """The requested share of allocatable."""
 
     @property
     def words(self) -> str:

@@ -35,7 +35,7 @@ class Replica(NamedTuple):
     phase: str
     ready: bool
     cost: int
-    """See :func:`parse_deletion_cost`."""
+    """The deletion cost, see :func:`parse_deletion_cost`."""
     together: int
     """Active pods on its node of all ReplicaSets with the same controller, itself included."""
     ready_since: float

@@ -27,7 +27,7 @@ class Read(enum.Enum):
     USAGE = "usage"
     """Beside the others if usage is needed; not followed."""
     SELDOM = "seldom"
-    """By itself, where pods, nodes or the policy call for it; not followed."""
+    """Read in a request of its own, if pods, nodes or the policy need it; not followed."""
     FILES = "files"
     """From files only: a cluster has other objects with the same data."""
     NEVER = "never"
@@ -122,14 +122,14 @@ AUTOSCALERS = _list(
 EVENTS = _list_seldom("Event", "events.k8s.io/v1", "events", o.PodEvent)
 _PODGROUPS: _How = {"decoded": o.PodGroupObject, "chart_value": "rbac.podGroups: true"}
 POD_GROUPS = _list_seldom("PodGroup", "scheduling.k8s.io/v1beta1", "podgroups", **_PODGROUPS)
-"""From 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
+"""PodGroups of Kubernetes: from 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
 COSCHEDULING_GROUPS = _list_seldom(
     "PodGroup", "scheduling.x-k8s.io/v1alpha1", "podgroups", **_PODGROUPS
 )
 OLDER_COSCHEDULING_GROUPS = _list_seldom(
     "PodGroup", "scheduling.sigs.k8s.io/v1alpha1", "podgroups", **_PODGROUPS
 )
-"""Koordinator's, too."""
+"""PodGroups of coscheduling before, and of Koordinator."""
 VOLCANO_GROUPS = _list_seldom(
     "PodGroup", "scheduling.volcano.sh/v1beta1", "podgroups", **_PODGROUPS
 )
@@ -185,7 +185,7 @@ DEVICE_CLASSES = _list_seldom(
 DEVICE_TAINT_RULES = _list_seldom(
     "DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", devices.DeviceTaintRule, **_DEVICES
 )
-"""From 1.37 on; 1.36 serves ``v1beta2`` where it is switched on."""
+"""DeviceTaintRules: from 1.37 on; 1.36 serves ``v1beta2`` if it is enabled."""
 _USAGE: _How = {"read": Read.USAGE, "chart_value": "rbac.usage: true"}
 NODE_METRICS = _list(
     "NodeMetrics",

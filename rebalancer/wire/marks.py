@@ -50,7 +50,7 @@ class Mark:
     """The parsed value of a mark."""
 
     reason: str
-    """Lower-case letters."""
+    """The reason in lower-case letters."""
     expires: float
     """Unix seconds, to the second: from then on any run removes it."""
     run: str
@@ -86,7 +86,7 @@ def is_mark(key: str, effect: str) -> bool:
 
 
 SCALE_IN = "rebalancer/scale-in"
-"""Of the annotation, and of the taint."""
+"""Key of the annotation, and of the taint."""
 TAINT = Taint(key=SCALE_IN, effect="NoSchedule")
 
 
@@ -111,11 +111,11 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str
     """Since when it is unneeded, without a break."""
     at: str
-    """When the phase began."""
+    """Start of the phase."""
     by: str = ""
     """The process that brought it there."""
     uid: str = ""
-    """Of the Node: another one of its name is another machine."""
+    """Uid of the Node: another Node with its name is another machine."""
     cordoned: bool = False
     """Whether it was us who cordoned it."""
     excluded: bool = False
@@ -127,7 +127,7 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     """Why its machine is to be terminated a second time; empty: it was requested once at most."""
     accepted: str = ""
-    """Of ``ending``: when the provider accepted the request; empty: no answer is known."""
+    """In the phase ``ending``: when the provider accepted the request; empty: no answer is known."""
 
     @property
     def value(self) -> str:

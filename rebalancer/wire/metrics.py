@@ -80,7 +80,7 @@ class NodeMetrics(_Metrics, frozen=True):
     window: Any = None
     usage: Used | None = None
     shares: Shares | None = None
-    """In place of ``usage``."""
+    """Shares of each resource, in place of ``usage``."""
     since: Any = None
 
     @property

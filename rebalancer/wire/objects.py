@@ -14,7 +14,7 @@ from msgspec import Struct
 
 Labels = dict[str, str]
 DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server writes into ``spec.schedulerName`` where it is empty."""
+"""The value that the API server writes into an empty ``spec.schedulerName``."""
 
 
 class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
@@ -552,9 +552,9 @@ class WorkloadSpec(_Wire, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     update_strategy: UpdateStrategy | None = None
-    """Of a StatefulSet."""
+    """The strategy of a StatefulSet."""
     strategy: UpdateStrategy | None = None
-    """Of a Deployment."""
+    """The strategy of a Deployment."""
 
 
 class WorkloadStatus(_Wire, frozen=True):
@@ -564,7 +564,7 @@ class WorkloadStatus(_Wire, frozen=True):
     available_replicas: int = 0
     failed: int = 0
     succeeded: int = 0
-    """Of a Job: its pods that have failed, and that have succeeded."""
+    """Number of a Job's pods that have succeeded; ``failed``: of those that have failed."""
     observed_generation: int = 0
     current_revision: str = ""
     update_revision: str = ""

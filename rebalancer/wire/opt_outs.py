@@ -23,7 +23,7 @@ class OptOut(NamedTuple):
     text: str
     """The annotation as it is written."""
     seconds: float = math.inf
-    """How long it protects from the pod's start."""
+    """Seconds from the pod's start for which it protects."""
     until: float = math.inf
     """Until when it protects (Unix seconds)."""
     understood: bool = True

@@ -83,7 +83,7 @@ class ContainerState(NamedTuple):
     terminated: str
     """Reason of its state terminated, empty if it has none."""
     exit_code: int | None
-    """None unless its state is terminated."""
+    """The exit code; None unless the container is terminated."""
 
 
 class PodCondition(NamedTuple):

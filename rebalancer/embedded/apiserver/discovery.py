@@ -21,7 +21,7 @@ from rebalancer.embedded.manifests import ZONE
 from rebalancer.wire.times import unix_seconds
 
 BUILD = "+embedded"
-"""How the server's version ends, by which it is known."""
+"""The end of the server's version, which identifies the embedded cluster."""
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 _SHORT = {

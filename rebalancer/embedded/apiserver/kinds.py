@@ -105,7 +105,7 @@ KINDS = (
 ACCESS_REVIEW = Kind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
 )
-"""Answered, never stored."""
+"""The kind of access reviews, which are answered and never stored."""
 
 BY_ROOT: Mapping[tuple[str, str], Kind] = MappingProxyType({(k.root, k.plural): k for k in KINDS})
 BY_NAME: Mapping[tuple[str, str], Kind] = MappingProxyType(

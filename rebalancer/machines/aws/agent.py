@@ -31,7 +31,7 @@ from rebalancer.wire.times import rfc3339, unix_seconds
 ADDRESS = "http://169.254.169.254"
 
 TOKEN_SECONDS = 3600
-"""How long a token is to last; the service allows 1 to 21600."""
+"""Lifetime of a token in seconds; the service allows 1 to 21600."""
 _SPARE = 60.0
 """Seconds before its end at which a token is replaced."""
 _TIMEOUT = 2.0

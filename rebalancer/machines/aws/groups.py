@@ -115,14 +115,14 @@ CALLS = (
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplateVersions",
 )
-"""What the role needs for reports, as IAM names it."""
+"""The permissions that the role needs for reports, by their names in IAM."""
 ACTIVITIES = "autoscaling:DescribeScalingActivities"
 """What it needs besides where machines are added, to see launches that fail, and those in progress."""
 ACTS = (
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
 )
-"""What it needs besides where machines are added, and removed."""
+"""The further permissions for adding and removing machines."""
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""

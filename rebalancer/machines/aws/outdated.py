@@ -15,16 +15,16 @@ from typing import Any
 from rebalancer.base.errors import ProviderError
 
 TAG = "rebalancer/replace"
-"""Of a group that is being replaced; its instances do not get it."""
+"""The tag on a group that is being replaced; its instances do not get it."""
 REPLACES = (
     "autoscaling:CreateOrUpdateTags",
     "autoscaling:DeleteTags",
     "autoscaling:SuspendProcesses",
     "autoscaling:ResumeProcesses",
 )
-"""What the role needs for replacements, beside what adding and ending machines needs."""
+"""The further permissions that the role needs for replacements."""
 INSTANCES = "ec2:DescribeInstances"
-"""What it needs to know when instances were launched, and to compare images."""
+"""The permissions for reading the launch times of instances, and for comparing images."""
 MEDDLING = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
 """Processes of a group that end instances, or set its size, by themselves ("Types of processes", user guide). Those that
 keep it alive (Launch, Terminate, HealthCheck, ReplaceUnhealthy) are not suspended."""

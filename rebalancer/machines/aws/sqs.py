@@ -82,12 +82,12 @@ class Event:
     """The content of a message about one instance."""
 
     id: str
-    """Of the event and the instance: the same however often it is delivered."""
+    """Id of the event and the instance, which is equal for repeated deliveries."""
     kind: str
     instance: str
     reason: str
     deadline: float | None = None
-    """Unix seconds."""
+    """Unix seconds at which the machine ends."""
     until: float | None = None
     """Unix seconds at which the window ends that begins at the deadline."""
     over: float = math.inf
@@ -95,9 +95,9 @@ class Event:
     cancelled: bool = False
     hook: Hook | None = None
     account: str = ""
-    """Of the instance; empty: the message does not say it."""
+    """The account of the instance; empty if the message does not have it."""
     region: str = ""
-    """Of the instance; empty: the message does not say it."""
+    """The region of the instance; empty if the message does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Said:
     """The content of a message of the queue."""
 
     events: tuple[Event, ...] = ()
-    """Of each instance that it names; none: it calls for nothing here."""
+    """The events of each instance that it names; none: it requires nothing here."""
     is_test: bool = False
     """Sent by Auto Scaling when a hook is made, and of no use to anybody."""
 

@@ -44,7 +44,7 @@ class GroupOptions:
     threshold: float | None = None
     """Requested share from which on a node is not removed; with 0 no node is removed."""
     gpu_threshold: float | None = None
-    """The same of nodes with GPUs."""
+    """The same share for nodes with GPUs."""
     unneeded_for: timedelta | None = None
     unready_for: timedelta | None = None
     provision_time: timedelta | None = None
@@ -116,7 +116,7 @@ class GroupTemplate:
     zone: str | None
     taints: tuple[o.Taint, ...]
     allocatable: Ints
-    """(R,)"""
+    """(R,) the allocatable amounts of a new node."""
     max_pods: int
     like: int | None
     daemons: Int32s

@@ -213,7 +213,7 @@ class MachineMemory:
     groups: Mapping[str, GroupState] | None = None
     """The state of each group; None: what is stored was not read yet."""
     announced: Announced = field(default_factory=Announced)
-    """What Events were written about."""
+    """The state about which Events were written."""
 
 
 def judge_machines(

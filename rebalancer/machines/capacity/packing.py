@@ -246,7 +246,7 @@ class PendingPod:
 
     pod: int
     code: PodCode | None
-    """None: only a new node might take it."""
+    """The code of the pod; None: only a new node might accept it."""
     message: str
     """Why it fits on no node now, in the scheduler's words, or another reason."""
     node: str | None = None

@@ -38,7 +38,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import NodePrices
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
-"""Of a node that has one of these, nothing else counts."""
+"""Resources of GPUs: if a node has one of them, its cpu and memory do not count."""
 _WEIGHED = ("cpu", "memory")
 _CLOSE = 1e-9
 """Shares that differ by so much are equal."""

@@ -36,20 +36,20 @@ class MissingMachine:
     """What one rule lacks, and the machine that would provide it."""
 
     rule: str
-    """In words, with its workload."""
+    """The rule in words, with its workload."""
     lack: str
     key: str
     """Label of the domains."""
     domains: tuple[str, ...]
     """Those that are known to have no node; empty if only their number is known."""
     nodes: int
-    """So many domains lack a node."""
+    """The number of domains without a node."""
     pods: int
     """The most pods that come to one of them."""
     cpu: int
     """Millicores that each of the pods requests."""
     memory: int
-    """Bytes."""
+    """Memory of the machine in bytes."""
     moves: int
     """Moves that the rule needs once the nodes are there."""
 
@@ -137,7 +137,7 @@ class CapacityReport:
     pins: Pins | None = None
     """The pods that pin nodes; None if there are none."""
     missing: tuple[MissingMachine, ...] = ()
-    """What machines spread rules lack."""
+    """The machines that spread rules lack."""
 
     def moves_for(self, pod: int) -> int:
         """Return how many moves would let a pending pod in; 0: none are planned for it."""

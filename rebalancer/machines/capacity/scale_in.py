@@ -65,9 +65,9 @@ class Unneeded(NamedTuple):
     """A node that can be removed; times are Unix seconds."""
 
     since: float
-    """Without a break."""
+    """The time since which it can be removed without a break."""
     seen: float
-    """When that was seen last."""
+    """The time of the last look at which it could be removed."""
 
 
 class Failed(NamedTuple):
@@ -76,7 +76,7 @@ class Failed(NamedTuple):
     at: float
     """Unix seconds of the last time."""
     times: int
-    """How often, since it was needed last."""
+    """The number of failures since it was needed last."""
 
 
 @dataclass(slots=True)

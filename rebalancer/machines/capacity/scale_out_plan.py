@@ -82,13 +82,13 @@ class ScaleOutInputs:
     triggered: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod -> the group that was scaled out for it: while its machines are upcoming, no other one is."""
     seed: str = ""
-    """What the expander ``random`` draws from."""
+    """The seed of the expander ``random``."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod in ``triggered`` -> the zone in which a machine was wanted for it."""
     scaled_out_at: Mapping[str, float] = field(default_factory=dict)
     """Group -> Unix seconds of its last increase."""
     no_help: NoHelps = field(default_factory=dict)
-    """The increases that brought machines which were of no use."""
+    """The earlier increases whose machines were of no use to the pods."""
 
     @property
     def earlier(self) -> EarlierIncreases:
@@ -113,7 +113,7 @@ class PodVerdict:
     zone: str = ""
     """The zone of that node, where it is a new one and has one."""
     refusals: tuple[GroupRefusal, ...] = ()
-    """Where no group helps it: why not, by group."""
+    """The reason of each group, if no group helps the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ScaleOutPlan:
     increases: tuple[GroupIncrease, ...]
     """In the order in which they were chosen; a group may be in several."""
     pods: tuple[PodVerdict, ...]
-    """In the scheduler's order."""
+    """The verdicts on pending pods, in the scheduler's order."""
     no_help: NoHelps = field(default_factory=dict)
     """The increases that brought machines which were of no use, as far as they count still."""
 

@@ -32,14 +32,14 @@ class ScalerContext:
     """The input of a scaler."""
 
     strategy: str
-    """As written in the policy."""
+    """The strategy's name in the policy."""
     params: Any
     """The strategy's options."""
     report: CapacityReport
     group_states: GroupStates
     """The state of each group; what the scaler adds is kept for later runs."""
     scale_in: Any
-    """What scale-in remembers (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
+    """The memory of scale-in (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
     guarded: Guarded
     client: Client | None
     """None without a cluster; ``suspended`` is set then, too."""
@@ -103,7 +103,7 @@ class Scaling:
     stop: Stop
     """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
     acts: list[MachineAct] = field(default_factory=list)
-    """What was done so far."""
+    """The acts so far."""
     kept: bool = True
 
     @property

@@ -52,18 +52,18 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The state of a group that later runs need. Times are Unix seconds, 0 for never."""
 
     scaled_out_at: _Moment = 0
-    """When its size was last increased."""
+    """The time of its last increase."""
     upcoming_since: _Moment = 0
     """Since when there are upcoming machines; 0 also for the back-off in which machines were given up."""
     failures: _Count = 0
-    """In a row."""
+    """The number of failures in a row."""
     failed_at: _Moment = 0
-    """When it last failed."""
+    """The time of the last failure."""
     backoff_until: _Moment = 0
     code: str = ""
     """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
     why: str = ""
-    """The same in words."""
+    """The reason of the failure in words."""
     suspended: str = ""
     """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
     unknown_since: _Moment = 0
@@ -71,7 +71,7 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     asked: _Count = 0
     """The size that was requested last, until the provider shows it; 0: none."""
     asked_at: _Moment = 0
-    """When it was requested, or was about to be."""
+    """The time at which this size was requested, or was about to be."""
     pods: dict[str, str] = {}
     """uid of a pending pod that one of its requested machines will take -> the zone in which that was wanted, if any."""
     no_help: dict[str, NoHelp] = {}
@@ -256,11 +256,11 @@ class GroupStates:
     """The state of each group in this run."""
 
     earlier: Mapping[str, GroupState] = field(default_factory=dict)
-    """As the run before has left it."""
+    """The states that the run before has left."""
     times: ScaleOutTimes | None = None
     """None where nothing scales out: each pending pod counts, and no group is blocked."""
     groups: dict[str, GroupState] = field(default_factory=dict)
-    """As it is now."""
+    """The present states."""
     warn: Callable[[str], None] = lambda _: None
     """Receives a warning about each query that failed."""
 

@@ -39,9 +39,9 @@ class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     tries: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
     failed_at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
-    """When that was seen last."""
+    """The time of the last such increase."""
     why: str = ""
-    """What came, in words."""
+    """What came instead, in words."""
 
     @property
     def backoff_until(self) -> float:

@@ -29,7 +29,7 @@ from rebalancer.providers.contract import KnownNode, NodeGroup
 
 PENDING = "Cluster API has not ended yet what was asked for before"
 OURS = "rebalancer"
-"""How the values of marks begin that this program sets."""
+"""Prefix of the values of marks that this program sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ScalableGroup:
     owner: Scalable
     """The MachineDeployment, or the MachineSet that none owns."""
     sets: Sequence[Scalable]
-    """Its MachineSets; of a MachineSet itself."""
+    """The MachineSets of the group; for a MachineSet, itself."""
     machines: Sequence[Machine]
     """All of them, by name."""
     nodes: Sequence[KnownNode] = field(default=(), compare=False)

@@ -288,7 +288,7 @@ class NodeCommand:
     options: EmptyingOptions
     environment: Environment
     stop: Stop
-    """Of the whole command."""
+    """The stop of the whole command."""
     orders: Orders
     progress: Progress
     base: RunContext

@@ -53,7 +53,7 @@ class PodCheck:
     full: tuple[str, ...] = ()
     """Where none is foreseen: nodes that only the requests of other pods keep from taking it."""
     method: Method = Method.EVICT
-    """How it would leave."""
+    """The method by which it would leave."""
     fellows: tuple[Move, ...] = ()
     """Moves of pods on other nodes, which leave with it: by the same restart of a rollout, or as a gang."""
 

@@ -30,7 +30,7 @@ class DrainReport:
     """URL of the API server, or path of the file."""
     dry_run: bool
     snapshot: Snapshot
-    """On which the pre-flight looked."""
+    """The snapshot of the pre-flight."""
     checks: Sequence[NodeCheck]
     exit_code: int
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)

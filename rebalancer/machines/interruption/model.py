@@ -52,12 +52,12 @@ class StepContext:
     stop: Stop
     """Comes when the step's part of the time is over, the interruption is cancelled, or the process ends."""
     client: Client
-    """Of the API server; its calls end with ``stop``."""
+    """The client of the API server; its calls end with ``stop``."""
     environ: Mapping[str, str]
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     outcomes: Mapping[str, StepOutcome]
-    """Of the steps before this one, by their names in the policy."""
+    """The outcomes of the steps before this one, by their names in the policy."""
     left: str
     """The text that this step has stored by :attr:`keep` or :attr:`change`, possibly in an earlier process; or empty.
 

@@ -40,7 +40,7 @@ class PlannedStep:
     """A step of the policy."""
 
     name: str
-    """Of the step; a second one of the same has a number."""
+    """Name of the step; a second step with the same name has a number."""
     step: Step
     params: StepParams
     part: timedelta | float | None
@@ -72,11 +72,11 @@ class PipelineContext:
     steps: tuple[PlannedStep, ...]
     policy: InterruptionPolicy
     kept: KeptTexts
-    """What steps keep beside the record on the node."""
+    """The texts that steps keep apart from the record on the node."""
     sources: frozenset[str]
     """Names of the sources in the policy: notices of other sources on a node are ignored."""
     plan: Callable[[], None]
-    """See StepContext."""
+    """Triggers a plan, see ``StepContext.plan``."""
     say: Callable[[str], None]
     """Writes a line to the process's log."""
     write_event: Callable[[str, str], None]

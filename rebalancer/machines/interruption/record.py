@@ -63,7 +63,7 @@ class KeptTexts:
 
     where: tuple[str, str] | None
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     _own: Mapping[str, str] = field(default_factory=dict)
     """What is kept, as it was read or written last; never changed in place."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -68,7 +68,7 @@ class GroupNotes:
     """Notes as texts, in one cluster."""
 
     cluster: str
-    """See ``rebalancer.kube.access``."""
+    """Identity of the cluster, see ``rebalancer.kube.access``."""
 
     def text(self, group: str, note: GroupNote) -> str:
         """Return the note on a group as text."""

@@ -27,13 +27,13 @@ class MachineView:
     """Name of its node; empty where it has none yet."""
     uid: str = ""
     zone: str = ""
-    """Of the node; empty where there is none."""
+    """The zone of its node; empty without a node."""
     created: float = 0.0
-    """Of the node, in Unix seconds."""
+    """Creation time of its node, in Unix seconds."""
     launched: float | None = None
     """Unix seconds by the provider's clock; None where it does not say that, or not yet."""
     lacks: str = ""
-    """What it lacks for pods, in words; empty where it is useful."""
+    """Why it is not useful for pods, in words; empty if it is useful."""
 
     @property
     def useful(self) -> bool:

@@ -18,19 +18,19 @@ class Item:
     pod: int
     """Row of the pod; below 0 for requested room without a pod."""
     cls: int
-    """What is to be scheduled, -1: only the requests count."""
+    """The class to be scheduled; -1: only the requests count."""
     source: int
     """The node that it leaves, -1 for what waits."""
     requests: Ints
     """(R,) of the resources that the scheduler checks for it, 0 for the others."""
     places: int
-    """How many pods it counts as on its node."""
+    """The number of pods as which it counts on its node."""
     nodes: Bools
     """(N,) the nodes that accept it, by the properties of the nodes alone."""
     ruled: bool
     """Whether rules between pods also restrict its nodes."""
     limit: int
-    """Only pods of at most this priority leave for it."""
+    """The highest priority of pods that may leave for it."""
     root: int
     """The ask for which it needs a place."""
     asked: Int32s

@@ -33,7 +33,7 @@ class RoomEntry:
     ask: Ask
     node: int
     wave: int
-    """After this wave."""
+    """The wave after which the room is available."""
 
 
 @dataclass(slots=True)

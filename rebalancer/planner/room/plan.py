@@ -47,7 +47,7 @@ class Rooms:
     chosen: tuple[Chosen, ...] = ()
     waves: int = 0
     fewest: int = 0
-    """At least so many evictions let in what the moves let in."""
+    """The least number of evictions that could make the same room."""
     skips: tuple[Skip, ...] = ()
     """The pods that get no room, each with the reason."""
     notes: tuple[str, ...] = ()

@@ -34,11 +34,11 @@ class RoomSearchResult:
     """The result of a search for room."""
 
     placing: Placing | None
-    """None: there is no way, or the search ended before it met one."""
+    """The solution; None: there is none, or the search ended before it had one."""
     fewest: int
     """The least number of evictions that can suffice."""
     exhaustive: bool
-    """Without a way: all has been tried up to ``Effort.room_moves`` evictions."""
+    """Without a solution: whether everything was tried up to ``Effort.room_moves`` evictions."""
 
 
 Accept = Callable[[Placing], bool]

@@ -31,7 +31,7 @@ class Work:
     cut: bool = False
     """Something was left out."""
     doubted: bool = False
-    """The same, but only of sets of pods that rarely would do."""
+    """Whether sets of pods were omitted that are rarely a solution."""
 
 
 _Choices = tuple[Ints, Ints, Ints]

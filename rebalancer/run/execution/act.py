@@ -316,10 +316,10 @@ class Acting:
     run: RunContext
     client: Client
     stop: Stop
-    """When moves end, at the latest with the run."""
+    """The stop of moves, at the latest with the run."""
     remember: Remember
     marker: Marker | None
-    """None where the policy does not steer."""
+    """The writer of marks; None if the policy does not steer."""
     ordered: bool
     """A user has ordered the evictions (see Attempt): the cluster is not scored again at the end."""
     grace: Callable[[str], int | None]

@@ -71,7 +71,7 @@ class WavePace:
     in_order: int = IN_ORDER
     """Waves of up to so many moves are evicted in the plan's order."""
     placed: float = 1.0
-    """How long such a wave waits, before its next eviction, until one replacement has a node."""
+    """Pause after each eviction of such a wave, unless its replacement is bound to a node before."""
     gone: float = 40.0
     """How long the pods that a chain evicts first may take to be gone; the default grace period is 30."""
     parallel: int = 8

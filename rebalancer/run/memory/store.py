@@ -43,19 +43,19 @@ class Journal:
     """Name of the pod of the run."""
     outcomes: tuple[Outcome, ...] = ()
     at: float = 0.0
-    """When the last of them was known, Unix seconds."""
+    """Unix seconds of the last outcome."""
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
     """Strategy -> what it has seen."""
     timed: _Timed = ((), 0.0)
-    """Up to the end of the last wave that was not cut off."""
+    """The evictions with their time, up to the end of the last wave that was not cut off."""
     cut: _Timed = ((), 0.0)
-    """Of the first wave, if that was cut off."""
+    """The same for the first wave, if that was cut off."""
     reserved: int = 0
     """Evictions that are about to be made: they count for the hour as if they were."""
     nodes: NodeCountMemory | None = None
     """The record of the number of nodes to store; None: the stored one is not changed."""
     exit_code: int | None = None
-    """None until the run is to be counted."""
+    """The exit code; None until the run is to be counted."""
 
     def with_outcomes(
         self,
