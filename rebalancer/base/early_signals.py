@@ -9,7 +9,7 @@ import signal
 
 STOPPED = "stopped by a signal; nothing was moved"
 STOPPED_CODE = 130
-"""What shells return for a command that SIGINT has ended."""
+"""The exit code that shells return for a command that SIGINT has ended."""
 COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"
 """click's environment variable for requests of a shell's completion. Then nothing is printed, since the user is typing a line."""
 

@@ -160,7 +160,7 @@ class Environment:
     committed: threading.Event = field(default_factory=threading.Event)
     """Set once something may be changed: nothing is cut off then, a signal only sets ``stop``."""
     random: Callable[[int], bytes] = os.urandom
-    """Returns so many random bytes."""
+    """Returns the given number of random bytes."""
 
     def until_signal(self) -> Stop:
         """Return a stop condition without a deadline: only a signal sets it."""

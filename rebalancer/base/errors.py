@@ -60,7 +60,7 @@ class PluginError(RebalancerError):
 
 
 class ClusterReadError(RebalancerError):
-    """The cluster could not be read; the message names the verb, the resource and what to do."""
+    """The cluster could not be read; the message names the verb, the resource and the remedy."""
 
     exit_code = ExitCode.UNREADABLE
 

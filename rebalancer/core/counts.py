@@ -1,4 +1,4 @@
-"""Where pods are, and how many of them are in each topology domain: what rules between pods count."""
+"""The nodes of pods, and the number of pods in each topology domain, for rules between pods."""
 
 from __future__ import annotations
 

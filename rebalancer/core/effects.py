@@ -1,4 +1,4 @@
-"""What a move does to the cost: its changes, its expected gain, and whether that is enough.
+"""The effect of a move on the cost: its changes, its expected gain, and whether that is enough.
 
 The cost is a tuple, compared from the left: hard, soft, imbalance. A term is what one strategy adds to one entry: the
 weighted sum of some rules.
@@ -137,7 +137,7 @@ def find_effect(
     added: memoryview[float],
     effect: MoveEffect,
 ) -> None:
-    """Write what a move with landings of probability ``chance`` (K,) does to the cost.
+    """Write the effect on the cost of a move with landings of probability ``chance`` (K,).
 
     ``mine`` (T,): whether the strategy of each term may move the class. Where it may not move the pod, only harm to the
     term counts, and no gain. ``added`` (T,): what pending pods add to each term when they take the room of the pod.
@@ -393,7 +393,7 @@ def find_promises(
     shares: memoryview[float],
     of_rule: memoryview[float],
 ) -> None:
-    """Write what moving one pod of a class off each of ``nodes`` (M,) can gain at most.
+    """Write the largest gain of moving one pod of a class off each of ``nodes`` (M,).
 
     ``rules`` are those of a move of this class. ``mine`` (T,): whether the strategy of each term may move the class.
     ``gains`` (3, M): per entry. ``leading`` (M,): the term with the largest share in the first entry at stake, of

@@ -54,7 +54,7 @@ FILTERS = (
     "NodeVolumeLimits",
     "NodeUnschedulable",
 )
-"""The filters that depend on other pods, or on what is supposed of nodes, by their numbers."""
+"""The filters that depend on other pods, or on assumptions about nodes, by their numbers."""
 _ROOM, _EVEN, _PODS, _PORTS, _DISKS, _VOLUMES, _CORDONS = 0, 1, 2, 3, 4, 5, 6
 _FILTERS = len(FILTERS)
 
@@ -104,7 +104,7 @@ class ClusterArrays:
     order: memoryview
     """(N,) the nodes in the order of the search."""
     most: int
-    """After so many feasible nodes the search ends."""
+    """The number of feasible nodes after which the search ends."""
     board: Board
     checks: memoryview
     """Whether each of ``FILTERS`` is on, by its number."""
@@ -229,7 +229,7 @@ def keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
 def score_each(
     cluster: ClusterArrays, pod: PodArrays, nodes: memoryview, scores: memoryview
 ) -> None:
-    """Write what each plug-in gives each of ``nodes`` (K,), which are scored together, into ``scores``, weighted.
+    """Write the weighted score of each plug-in for each of ``nodes`` (K,), which are scored together, into ``scores``.
 
     Plug-in by plug-in, K numbers each: NodeResourcesFit, NodeResourcesBalancedAllocation, and ``scores.NORMALISED``.
     """

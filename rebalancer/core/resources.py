@@ -34,7 +34,7 @@ class Loads:
     pod_count: memoryview
     """(N,) pods on each node, terminating ones included."""
     requests: memoryview
-    """(R, C) what a pod of each class requests."""
+    """(R, C) the requests of a pod of each class."""
     scored: memoryview
     """(2, C) the same with the scheduler's defaults."""
 
@@ -61,7 +61,7 @@ class Scoring:
 
 @dataclass(eq=False, repr=False)
 class Requests:
-    """What one pod requests."""
+    """The requests of one pod."""
 
     amounts: memoryview
     """(R,) the requested amounts."""

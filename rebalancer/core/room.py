@@ -22,7 +22,7 @@ class Capacity:
 
 
 class RoomRule(Rule):
-    """Rooms that are alike. The value is how many of them are missing; no move of a single pod is made for it."""
+    """Rooms of one kind. The value is the number of missing rooms; no move of a single pod is made for it."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class RoomRule(Rule):
         return max(0, most)
 
     def divide(self, free: int, need: int) -> int:
-        """Return how many rooms are in what is free of one resource."""
+        """Return how many rooms fit into the spare amount of one resource."""
         if self.counted:
             return 1 if free >= 0 else 0
         return free // need if free > 0 else 0

@@ -36,13 +36,13 @@ class Rows:
     end: memoryview
     """(R,) where the pods of each row end."""
     cost: memoryview
-    """(P,) what evicting each pod costs when candidates are compared."""
+    """(P,) the cost of evicting each pod, for comparing candidates."""
     rank: memoryview
     """(P,) the order of pods whose keys are equal."""
 
 
 class Book:
-    """What the rows promise, and what is known of them. All arrays are (R,) but where another shape is named."""
+    """The promises of the rows, and other results about them. All arrays are (R,) unless another shape is named."""
 
     def __init__(self, rows: Rows, nodes: int) -> None:
         """``nodes``: N."""
@@ -91,7 +91,7 @@ class Book:
 
 
 def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
-    """Write what the rows of a class promise now, ``gains`` (3, K), into the book.
+    """Write the present promises of a class's rows, ``gains`` (3, K), into the book.
 
     What a closer look has shown is forgotten, unless more than ``most_lowered`` rows were looked at and the rules promise
     the same: all pods of a large owner land alike, and all would be looked at again after each move.
@@ -323,7 +323,7 @@ def _goes_before(book: Book, one: int, other: int) -> bool:
 
 
 def lower(book: Book, row: int, gains: memoryview[float], compared: bool) -> bool:
-    """Write what a closer look at the first row has shown, ``gains`` (3,); return whether another row promises clearly more.
+    """Write the exact result ``gains`` (3,) for the first row; return whether another row promises clearly more.
 
     ``compared``: rows that may fix rules are compared, too, and not only those for balance.
     """

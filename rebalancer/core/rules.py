@@ -249,7 +249,7 @@ def cover_at(rule: SeparableRule, domain: int) -> int:
 
 
 class CapRule(SeparableRule):
-    """At most so many pods in a domain."""
+    """A limit on the number of pods in a domain."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ class ConflictRule(SeparableRule):
 
 
 class AttractionRule(SeparableRule):
-    """Pods of which each needs a match in its domain. The roles: declare and match, only declare, only match."""
+    """Pods that each need a match in their domain. The roles: declare and match, only declare, only match."""
 
     def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # it has three roles
         """Return how many pods are without a match."""

@@ -66,7 +66,7 @@ class SpreadArrays:
 
 @dataclass(eq=False, repr=False)
 class Preferences:
-    """What one pod prefers. (N,) arrays are of all nodes."""
+    """The preferences of one pod. (N,) arrays are of all nodes."""
 
     taints: memoryview
     """(N,) PreferNoSchedule taints that it does not tolerate."""

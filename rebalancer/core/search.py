@@ -39,10 +39,10 @@ _ROUNDING = 2e-9
 
 @dataclass(eq=False, repr=False)
 class CandidateArrays:
-    """What is known of the pods and of the T terms, before any is looked at."""
+    """The pods and the T terms of a search, before any is judged."""
 
     cost: memoryview[float]
-    """(P,) what evicting each pod costs."""
+    """(P,) the cost of evicting each pod."""
     ready: memoryview
     """(P,) whether each is Ready."""
     reviewed: memoryview
@@ -58,7 +58,7 @@ class CandidateArrays:
 
 
 class Search:
-    """One search: its rules, what it has found, and the row where it is. R rows of C classes."""
+    """One search: its rules, its results, and its present row. R rows of C classes."""
 
     def __init__(
         self,

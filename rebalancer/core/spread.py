@@ -41,7 +41,7 @@ class OpenDomains:
 
 
 class FloorSums:
-    """Sums over all domains for each possible floor, with so many pods in all; the floors from the highest down."""
+    """Sums over all domains for each possible floor, for a given total of pods; the floors from the highest down."""
 
     def __init__(self) -> None:
         self.pods = _UNKNOWN
@@ -140,7 +140,7 @@ class EvenRule(Rule):
         return mine < others or (mine == others and domain < other)
 
     def gain_at(self, node: int) -> float:
-        """Return what a pod of the node's domain gains by moving to the emptiest other one."""
+        """Return the gain of moving a pod from the node's domain to the emptiest other one."""
         domain = self.domains.of_node[node]
         if self.minimum <= 0 or domain < 0 or self.tally.counts[_ROLES * domain] == 0:
             return 0.0

@@ -18,7 +18,7 @@ class ClassSet:
     """Some classes of pods: a range of numbers, as most sets are, or an array."""
 
     first: int
-    """The least of them."""
+    """The lowest number of a class in the set."""
     size: int
     """The number K of classes."""
     classes: memoryview | None

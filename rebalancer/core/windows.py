@@ -76,7 +76,7 @@ class Ring:
 
 
 def weigh_windows(ring: Ring, nodes: int, most: int) -> None:
-    """Set up the windows over the feasible nodes, of which the scheduler scores ``most``, in a cluster of so many ``nodes``."""
+    """Set up the windows over the feasible nodes, of which the scheduler scores ``most``; ``nodes``: the size of the cluster."""
     count = ring.count
     ring.size = min(count, most)
     ring.windows = count if count > most else 1
@@ -346,7 +346,7 @@ def _add_shares(ring: Ring) -> None:
 
 
 def fold(ring: Ring) -> None:
-    """Add what places beyond the last one have to the first ones, which are the same nodes."""
+    """Add the values of places beyond the last one to the first places, which are the same nodes."""
     if ring.windows > 1:
         for place in range(ring.size):
             ring.chance[place] += ring.chance[ring.count + place]

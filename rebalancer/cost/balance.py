@@ -32,7 +32,7 @@ def amounts_of(view: View) -> Amounts:
 
 
 class LoadBalance:
-    """What over-used and uneven nodes cost, and which pods could leave them."""
+    """The cost of over-used and uneven nodes, and the pods that could leave them."""
 
     MEASURED = MEASURED
     """The resources whose use is measured."""
@@ -66,13 +66,13 @@ class LoadBalance:
         rows: Sequence[int]
         """For each of Q resources, its row in the measured amounts; -1: the resource counts by requests."""
         demands: Floats
-        """(Q, C) what a pod of each class uses."""
+        """(Q, C) measured usage of a pod of each class."""
         known: Bools
         """(N,) nodes that were measured; others count by requests."""
         judged: Bools
         """(N,) nodes that may be over-used."""
         lasts: Bools
-        """(N,) nodes that may give pods by what they use."""
+        """(N,) nodes whose measured usage allows moving pods off them."""
         by_request: Bools
         """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
         larger: bool
@@ -104,7 +104,7 @@ class LoadBalance:
         return made
 
     def cost(self) -> Floats:
-        """Return what each node costs (N,)."""
+        """Return the cost of each node (N,)."""
         update(self.rule)
         return np.asarray(self.rule.cost)
 

@@ -133,7 +133,7 @@ class DomainTerm(Term):
         return nodes[gains_at(group, nodes) > 0] if len(nodes) else nodes
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, as sentences, what no placement can fix, for all groups."""
+        """Return the violations that no placement can fix, as sentences, for all groups."""
         eased = satisfied(self._view, self._groups)
         asked = (self._groups[index] for index in np.flatnonzero(~eased).tolist())
         sentences = [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
@@ -210,7 +210,7 @@ class DomainTerm(Term):
         return rule
 
     def value_for(self, classes: Iterable[int]) -> float:
-        """Return what the groups of these classes add to the potential."""
+        """Return the part of the potential that the groups of these classes add."""
         groups = [self._groups[index] for index in self._indices(classes)]
         return float(sum(group.weight * group.potential() for group in groups))
 

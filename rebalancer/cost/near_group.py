@@ -14,7 +14,7 @@ from rebalancer.snapshot.columns import Int32s, Ints
 
 
 class NearGroup(RuledGroup):
-    """Pods of the classes ``own``, each of which needs a pod of the classes ``matched`` in its domain of ``key``.
+    """Pods of the classes ``own`` that each need a pod of the classes ``matched`` in their domain of ``key``.
 
     The potential is the number of pods without a match, minus the hopeless ones of them. A pod is hopeless if no node near
     a matching pod could take its replacement when the group was created.

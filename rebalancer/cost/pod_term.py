@@ -79,7 +79,7 @@ class PodTerm(Term):
         return self._pods
 
     def reason(self, pod: int) -> str:
-        """Return a phrase with numbers on what is wrong with ``pod``."""
+        """Return a phrase with numbers on the problem of ``pod``."""
         return self._reason(pod)
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:

@@ -24,7 +24,7 @@ class Ask:
     pod: int
     """The pod that waits for it, -1: none does yet."""
     cls: int
-    """The class that is to be scheduled there; -1: no pod is, and only what follows counts."""
+    """The class to be scheduled there; -1: there is no pod, and only the fields below count."""
     nodes: Bools
     """(N,) the nodes on which it may be."""
     priority: int
@@ -40,9 +40,9 @@ class Ask:
     counted: bool = False
     """Whether its node counts ``requests`` as taken already, and has too little: of a pod that is resized there."""
     held: str = ""
-    """Why nothing is to leave for it now; empty: what is in the way may."""
+    """Why no pod may be evicted for it now; empty: pods may be."""
     patient: bool = False
-    """Whether nothing is to leave for it, either, where a node that starts will take it."""
+    """Whether no pod is evicted for it if a starting node will have room for it."""
 
 
 class RoomTerm(Term):

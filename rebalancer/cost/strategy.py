@@ -25,7 +25,7 @@ class Emptiable:
     kept: Mapping[int, str]
     """Node -> why it is not one of them, in words."""
     counted: Bools
-    """(N,) the nodes of which one is worth emptying at all: they take pods."""
+    """(N,) the nodes that count as in use: they accept pods."""
     needed: int
     """The least number of nodes that must have pods."""
     prices: NodePrices | None = None

@@ -93,7 +93,7 @@ class Group(Protocol):
         """Return the moves still needed to fix the rule."""
 
     def unsatisfiable(self) -> str | None:
-        """Return what no placement can fix and why, without the label; None if everything can be fixed."""
+        """Return the violations that no placement can fix, with the reason, without the label; None if there are none."""
 
     def gains(self) -> Floats:
         """Return per node (N,) the maximum gain of moving one mover off the node.
@@ -187,11 +187,11 @@ class Term(ABC):
 
     entry: Entry
     cause: Cause = Cause.PLACE
-    """What is wrong with its pods. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
+    """The cause of its moves. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
     in_place: bool = False
     """Whether a replacement on the same node will do, if it judges single pods."""
     unseen: bool = False
-    """Whether it is about balance by what the scheduler does not see, as usage: then marks may choose landings for it."""
+    """Whether it balances measures that the scheduler does not see, such as usage: then marks may choose landings for it."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         """Make the core call a class with methods of its own, even if its base class has rules with other results."""
@@ -292,7 +292,7 @@ class Term(ABC):
     # -- explanations ----------------------------------------------------------------------------------------
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, as sentences, what no placement of the movable pods can fix."""
+        """Return the violations that no placement of the movable pods can fix, as sentences."""
         return ()
 
     def unmet(self) -> Sequence[Unmet] | None:
@@ -304,7 +304,7 @@ class Term(ABC):
         return ()
 
     def not_judged(self) -> str | None:
-        """Return what input is missing, in a few words; None if nothing is missing."""
+        """Return the missing input, in a few words; None if nothing is missing."""
         return None
 
     def packed(self) -> tuple[int, int] | None:
@@ -358,7 +358,7 @@ class AskedTerm:
         self._gains: dict[int, float] = {}
 
     def read(self) -> float:
-        """Return a positive number: whether anything is left to fix, the candidates say."""
+        """Return a positive number: the candidates show whether anything is left to fix."""
         return 1.0
 
     def begin(self, cls: int) -> None:

@@ -101,17 +101,17 @@ class View:
     movable: Bools
     """(P,) pods without a protection."""
     streaks: Streaks | None = None
-    """What the strategy itself has seen in earlier runs (:meth:`Term.streaks`); None if nothing is remembered."""
+    """The strategy's own measurements in earlier runs (:meth:`Term.streaks`); None without a memory."""
     selected: Selected | None = None
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     unready: Bools | None = None
-    """(P,) pods that are not Ready, and that may move where they are judged by their state; None: none of them."""
+    """(P,) pods that are not Ready, and that may move if they are judged by their state; None: there are none."""
     by_unit: Bools | None = None
     """(P,) pods whose only protection is their gang: they move with all of the gang or not at all; None: there are none."""
     kept_by: Callable[[Int32s], Mapping[str, int]] = field(
         default=lambda _: {}, repr=False, compare=False
     )
-    """What keeps pods in place, as a sentence -> how many of them; of a pod that nothing but a rule keeps, nothing."""
+    """Reason why pods cannot be moved, as a sentence -> number of pods; pods kept only by a rule are not counted."""
     leaves_out: Callable[[Int32s], bool] = field(default=lambda _: False, repr=False, compare=False)
     """Whether the flags of the command leave one of these pods out, which nothing else keeps in place."""
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -267,7 +267,7 @@ class View:
         return self.once(("landing key", replacement), find)
 
     def usable(self, cls: int) -> Bools:
-        """Return the nodes (N,) that could take a pod of ``cls`` if no other pod were there.
+        """Return the nodes (N,) that would accept a pod of ``cls`` if they were empty.
 
         ``Snapshot.foreign_nodes`` are left out, such as those of another operating system; kube-scheduler does not do this.
         """
@@ -276,7 +276,7 @@ class View:
         return static if native is static else self.shared(native)
 
     def with_room(self, cls: int) -> Bools:
-        """Return the nodes (N,) that would take one more pod of ``cls`` now, without ``Snapshot.foreign_nodes``."""
+        """Return the nodes (N,) that accept one more pod of ``cls`` now, without ``Snapshot.foreign_nodes``."""
         return self.snapshot.without_foreign(self.scheduler.feasible(self.state, cls), cls)
 
     def classes_of_owner(self, owner: int) -> Int32s:

@@ -1,4 +1,4 @@
-"""Advice on manifests: find what in a workload's manifest makes evictions necessary or dangerous, and make a patch."""
+"""Advice on manifests: find the settings of a workload that make evictions necessary or dangerous, and make a patch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STEP = {"cpu": 10, "memory": 16 << 20}
 
 
 class Topic(enum.StrEnum):
-    """What a piece of advice is about. Stable: the JSON uses the values."""
+    """The topic of a piece of advice. Stable: the JSON uses the values."""
 
     SPREAD = "spread"
     NODES = "nodes"
@@ -69,7 +69,7 @@ class Advice:
     topic: Topic
     why: str
     patch: Patch | None = None
-    """Strategic merge patch of the workload; None where something else is changed, or only a person can say what."""
+    """Strategic merge patch of the workload; None if another object has to be changed, or only a person can decide how."""
     budget: Patch | None = None
     """A PodDisruptionBudget to create, or its patch with ``closedBudget``."""
     left: str = ""

@@ -54,7 +54,7 @@ _IMAGE = re.compile(r"(.*/)?descheduler([:@][^/]*)?")
 
 
 class Started(NamedTuple):
-    """What pods, a Job or a CronJob say of the program in them."""
+    """The namespace, labels and images by which pods, a Job or a CronJob show their program."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -71,7 +71,7 @@ class Seen:
 
     @property
     def words(self) -> str:
-        """What was looked at, for a cluster in which no other program was seen."""
+        """The kinds that were examined, for a cluster without another program."""
         looked = ["pods", *["Jobs"] * (self.jobs is not None)]
         looked += ["CronJobs"] * (self.cron_jobs is not None)
         left = ["Jobs that have ended"] * (self.jobs is None)

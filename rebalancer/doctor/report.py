@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was checked, and the findings."""
+    """One check with its findings."""
 
     name: str
     """Stable name, as in ``rights``."""

@@ -56,7 +56,7 @@ class Release:
     """What is known of a release."""
 
     name: str
-    """``namespace/name`` of what starts its runs, with its kind; empty if that is not known."""
+    """``namespace/name`` of the object that starts its runs, with its kind; empty if that is not known."""
     suspended: bool = False
     schedule: str = ""
     policy_map: str = ""
@@ -219,7 +219,7 @@ class StarterObject(msgspec.Struct):
 
     @property
     def template(self) -> _Template:
-        """What its pods are made from."""
+        """The template of its pods."""
         of_jobs = self.spec.job_template
         return self.spec.template if of_jobs is None else of_jobs.spec.template
 
@@ -302,7 +302,7 @@ _GRANT = "the chart grants what its values ask for{values}; by hand, add to a ro
 
 
 def list_cron_jobs(client: Client) -> Sequence[Started] | None:
-    """Return what the CronJobs that are not suspended say; None if they may not be listed."""
+    """Return the data of the CronJobs that are not suspended; None if they may not be listed."""
     path, query, found = CRON_JOBS.path(), {"limit": str(_PAGE)}, list[Started]()
     try:
         while True:

@@ -254,7 +254,7 @@ class EmbeddedCluster(Administration):
         return Path(file.name).replace(path)
 
     def on_post(self, path: str, action: Callable[[], Json]) -> None:
-        """Have the server carry ``action`` out at a POST to ``path``, and answer what it returns."""
+        """Have the server call ``action`` at a POST to ``path``, and answer with its result."""
         self._api.actions[path] = action
 
     # -- state -------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ LIVE: Mapping[str, tuple[str, Callable[[EmbeddedCluster], None]]] = {
     "new-nodes": ("a node has joined in each zone, empty", _add_nodes),
     "drained-return": ("a node of each zone was emptied and is back", _drain_and_return),
 }
-"""Name -> what has happened then, and how it is done."""
+"""Name of an event -> its description, and the function that causes it."""
 
 
 ZoneCounts = Mapping[str, Counter[str]]

@@ -208,7 +208,7 @@ def outcome_of(report: RunReport, outcome: Outcome) -> str:
 def format_pod(
     report: RunReport, facts: PodFacts, landing: LandingExplanation, machines: Sequence[Block]
 ) -> list[Block]:
-    """Format the explanation of a pod: what the plan does with it, where it would land, and each node's answer.
+    """Format the explanation of a pod: the plan's decision, where it would land, and each node's answer.
 
     ``machines``: lines on what new machines would do for a pod that waits.
     """
@@ -235,7 +235,7 @@ def _owner_words(facts: PodFacts) -> str:
 
 
 def format_nodes(explanation: LandingExplanation, node: str | None = None) -> list[Block]:
-    """Format what each node, or only ``node``, answers a pod; equal answers are grouped."""
+    """Format the answer of each node, or only of ``node``, to a pod; equal answers are grouped."""
     texts = [f"Not predictable: {note}" for note in explanation.unmodelled]
     texts += [explanation.note] if explanation.note else []
     texts += [f"Assumed: {text}" for text in explanation.assumptions]

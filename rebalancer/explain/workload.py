@@ -45,7 +45,7 @@ class RuleState:
     unmet: float
     """Pods that still have to move, without those that no move can fix."""
     unsatisfiable: str | None
-    """What no placement can fix and why, without the label; None if there is nothing."""
+    """The violations that no placement can fix, with the reason, without the label; None if there are none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,14 +102,14 @@ class WorkloadFacts:
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """What a PodDisruptionBudget allows of the workload's pods."""
+    """The disruptions of the workload's pods that a PodDisruptionBudget allows."""
 
     budget: DisruptionBudget
     """The PodDisruptionBudget, with the number of disruptions that the API server allows."""
     pods: int
     """The workload's pods that it selects."""
     in_open_zones: int
-    """What runs allow of pods outside of closed zones: pods in these do not serve."""
+    """The disruptions that runs allow of pods outside of closed zones: pods in closed zones do not serve."""
     closed: str
     """The closed zones where it counts healthy pods; empty where there are none."""
 
@@ -467,7 +467,7 @@ def _others(facts: WorkloadFacts) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class MovedPod:
-    """What is known of a pod that a run has moved."""
+    """The records of a pod that a run has moved."""
 
     ref: str
     """The pod as ``namespace/name``."""
@@ -483,7 +483,7 @@ class MovedPod:
 
 
 def find_moved(ref: str, document: Document, events: Iterable[MoveEvent]) -> MovedPod | None:
-    """Return what memory and events know of the last move of the pod ``[NAMESPACE/]NAME``; None if that is nothing."""
+    """Return the records in memory and Events of the last move of the pod ``[NAMESPACE/]NAME``; None if there are none."""
     recorded = _last_record(ref, document)
     event = max(events, key=lambda event: (event.at, event.pod), default=None)
     if recorded is None:

@@ -89,7 +89,7 @@ class Fleet(Section):
     api_version: Literal["rebalancer/v1"] = Field(alias="apiVersion")
     kind: Literal["Fleet"]
     late_after: PositiveDuration = timedelta(minutes=15)
-    """A cluster that has reported nothing for so long is late."""
+    """Time without a report after which a cluster is late."""
     policies: tuple[PolicyByLabels, ...] = ()
     clusters: tuple[FleetCluster, ...]
 

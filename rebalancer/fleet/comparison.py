@@ -70,9 +70,9 @@ class Difference:
     p: float
     """The p value of this difference alone, without correction."""
     least_p: float
-    """The smallest p that so many differences can have."""
+    """The smallest p that this number of differences can have."""
     differing: int
-    """Pairs whose difference is not 0; blocks of them, where neighbours are alike."""
+    """Number of pairs whose difference is not 0; of blocks of pairs, if neighbours are alike."""
     blocks: int = 0
     """Number of independent blocks of pairs, if neighbours in time are alike; 0: each pair is independent."""
 
@@ -208,7 +208,7 @@ class PolicyResult:
     """Tasks that fell silent within the cycles."""
     measures: Mapping[str, PolicySummary]
     left: Mapping[str, LeftByRule]
-    """Rule -> the mean of what it leaves."""
+    """Rule -> the mean of the unmet rest."""
     warnings: tuple[tuple[str, int], ...]
     """Warning of runs -> number of tasks with it."""
 
@@ -224,7 +224,7 @@ class Comparison:
     paired_by: str
     """What a pair is: ``snapshot``, or ``draw`` if all snapshots have the same state."""
     states: int
-    """How many of the snapshots say something of their own: pairs, if not paired by draws."""
+    """How many of the snapshots are independent: pairs, if not paired by draws."""
     hours: float
     """The hours that the snapshots of known time cover, of all clusters together."""
     rows: tuple[Row, ...]
@@ -440,7 +440,7 @@ Reached = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is compared."""
+    """The inputs of a comparison."""
 
     policies: tuple[Rules, ...]
     snapshots: tuple[str, ...]

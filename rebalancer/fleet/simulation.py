@@ -1,4 +1,4 @@
-"""One simulation as a task: what a worker gets, how it is played, here or in several processes, and what is measured.
+"""One simulation as a task: its inputs, how it is played, here or in several processes, and its measures.
 
 A result depends on its task alone. So it is the same for any number of processes. Each worker process imports this module.
 """
@@ -77,7 +77,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class LeftByRule(msgspec.Struct, frozen=True):
-    """What one strategy of the judging policy still counts at the end of a simulation, per entry of the cost."""
+    """The violations that one strategy of the judging policy counts at the end of a simulation, per entry of the cost."""
 
     hard: float
     soft: float
@@ -96,7 +96,7 @@ class Origin(msgspec.Struct, frozen=True):
     series: str = ""
     """The cluster and the place where its snapshots are kept."""
     at: float = 0.0
-    """When the snapshot was taken, in Unix seconds; 0: its file does not say it."""
+    """Time of the snapshot, in Unix seconds; 0: its file does not have it."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Row(msgspec.Struct, frozen=True):
     measures: Mapping[str, float]
     """Key of one of ``MEASURES`` -> value."""
     left: Mapping[str, LeftByRule]
-    """Strategy of the judge -> what it leaves."""
+    """Strategy of the judge -> its violations at the end."""
     warnings: tuple[str, ...] = ()
     origin: Origin = Origin()
 

@@ -45,7 +45,7 @@ READ_RULES = (
 """Rights for a dry run."""
 
 USAGE_RULES = tuple(AccessRule.of("list", resource) for resource in METRICS)
-"""Rights for a run, dry or not, whose policy judges nodes by what is really used."""
+"""Rights for a run, dry or not, whose policy judges nodes by measured usage."""
 
 AUTOSCALER_RULES = tuple(AccessRule.of("list", resource) for resource in ASKED_FOR)
 """Rights for a run, dry or not, whose policy has ``protect.afterScaling``."""
@@ -255,7 +255,7 @@ _SYSTEM = "kube-system"
 
 
 def read_cluster_uid(client: Client) -> str:
-    """Return the uid of the namespace ``kube-system``: no other cluster has it, and nobody can set it.
+    """Return the uid of the namespace ``kube-system``: it is unique to the cluster, and no client can set it.
 
     The namespace is listed, which each run may do.
 

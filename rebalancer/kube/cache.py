@@ -541,7 +541,7 @@ class ClusterCache:
     def catch_up(
         self, evicted: Collection[str], *kinds: str, listed: Collection[str] = ()
     ) -> set[str]:
-        """Wait until all watches are open and have reported the ``evicted`` pods; list again what is behind.
+        """Wait until all watches are open and have reported the ``evicted`` pods; list again the kinds whose watches are behind.
 
         With ``kinds``, only these; kinds in ``listed`` are not listed again. Return the kinds that were listed,
         including ``listed``.
@@ -631,7 +631,7 @@ class ClusterCache:
     # -- what the reflectors store ------------------------------------------------------
 
     def where(self, listing: Listing) -> Where[Any]:
-        """Return what to watch after a list."""
+        """Return where to watch after a list."""
         kind, form = listing.resource.kind, listing.content_type
         of_pods = listing.resource == PODS
         return Where(

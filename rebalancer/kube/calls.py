@@ -1,4 +1,4 @@
-"""API calls in progress, and how each is ended in time, whatever the server does.
+"""API calls in progress, each of which can be ended in time, even if the server does not answer.
 
 A socket's time-out limits the silence between two pieces, so an answer that drips slowly never reaches it. Deadlines
 per read would have to be set on sockets deep in http.client and ssl. So one mechanism covers all phases of a

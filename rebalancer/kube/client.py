@@ -113,7 +113,7 @@ class Client:
 
     @property
     def finishing(self) -> Client:
-        """The client for what is begun and of no use half done: it works for FINISHING seconds longer than this one.
+        """The client for work that is useless when half done: it works for FINISHING seconds longer than this one.
 
         It ends at once if nothing may be written any more, see :meth:`Stop.finishing`.
         """

@@ -1,4 +1,4 @@
-"""Write deletion costs on pods, and take them back; those of other clients are never touched."""
+"""Write deletion costs on pods, and remove them; costs of other clients are never changed."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class EvictionAnswer:
 
     kind: AnswerKind
     message: str
-    """The server's own words, or what is to be done."""
+    """The server's own words, or the remedy."""
     retry_after: float | None = None
     """Seconds that the server requests to wait before another attempt."""
 

@@ -1,4 +1,4 @@
-"""Errors in talking to the API server, as sentences that say what to do."""
+"""Errors of requests to the API server, as sentences with the remedy."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 T = TypeVar("T")
 
 Decode = Callable[[Response], tuple[T, ListMeta]]
-"""Turns one answer into whatever the reader wants of a page, and the list's metadata."""
+"""Decodes one answer into the reader's form of a page, and the list's metadata."""
 
 _RESTARTS = 1
 

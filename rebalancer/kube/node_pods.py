@@ -41,7 +41,7 @@ class Finished:
     unread: str | None
     """The controller that has not read its result yet, in words; None once all have.
 
-    Its result would be lost with it: the Job or the Workflow would take the work for failed.
+    If the pod is deleted before, its result is lost: the Job or the Workflow would count the work as failed.
     """
 
 

@@ -58,7 +58,7 @@ class Readings:
     read_bytes: int
     seconds: float
     notes: tuple[str, ...]
-    """What the reader of a report should know: a list that was not of one moment, or took the long way."""
+    """Notes for the report: lists that are not of one moment, or had to be read in pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Read what few runs need, and find what few servers have.
+"""Read kinds that few runs need, and detect kinds that few servers have.
 
 Attached volumes, groups of pods, Karpenter's NodeClaims, devices and claims for them (dynamic resource allocation), policies of
 namespaces, and CapacityBuffers with their PodTemplates.
@@ -311,7 +311,7 @@ class ListedPolicy:
 
     metadata: o.ObjectMeta
     text: str | None
-    """None: the ConfigMap has no such key. Of a text that is too long only so much that this shows."""
+    """The policy's text, cut off if it is too long; None: the ConfigMap has no such key."""
 
 
 _POLICIES_AT_ONCE = 20

@@ -32,7 +32,7 @@ T = TypeVar("T")
 SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
 CATCHING_UP = 0.5
-"""Seconds for the server to send what happened while a stream was broken; it sends that at once."""
+"""Seconds for the server to send the changes since a stream broke; it sends them at once."""
 
 
 T_co = TypeVar("T_co", covariant=True)

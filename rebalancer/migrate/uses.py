@@ -28,7 +28,7 @@ _WIDTH = 100
 
 
 class KeyFate(enum.StrEnum):
-    """What happens to a key."""
+    """The result of the migration for a key."""
 
     LOST = "not carried over"
     DIFFERS = "differs"

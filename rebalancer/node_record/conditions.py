@@ -187,7 +187,7 @@ class NodeConditions:
     _denied: bool = False
 
     def show(self, client: Client, name: str, *, emptied_by: str = "") -> None:
-        """Set the conditions of the Node ``name`` to what its records say.
+        """Set the conditions of the Node ``name`` according to its records.
 
         ``emptied_by``: the drain that has just emptied the node, and removes its record next. The node gets the condition
         Drained then, unless another drain has taken it over.

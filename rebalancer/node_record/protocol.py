@@ -28,7 +28,7 @@ from rebalancer.wire.marks import NOT_BALANCED
 R = TypeVar("R")
 
 EXCLUDE = NOT_BALANCED
-"""Well-known label: the service controller and load balancer controllers take such nodes out of their targets."""
+"""Well-known label: the service controller and load balancer controllers remove such nodes from their targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TaskPhase(enum.StrEnum):
     DONE = "done"
     """Its machine is ended."""
     OVER = "over"
-    """The component gave up; what it has closed is closed still."""
+    """The component gave up; nodes that it has cordoned are still cordoned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Process(Generic[C]):
     )
     """Phase -> check that returns, by the node and its record before, why the node must not enter it; None if it may."""
     carry: Callable[[NodeView, C, C], C] = _carry_nothing
-    """Returns the new record with what the one before leaves to it."""
+    """Returns the new record with the data that it inherits from the one before."""
     kept: Callable[[C], C] | None = None
     """Returns the record to keep as long as others want the node cordoned; None: the node is not given back until then."""
     taint: TaintJson | None = None
@@ -276,7 +276,7 @@ Course = Generator[float, str | None, T]
 
 
 def carry_out(course: Course[T], stop: Stop) -> T:
-    """Carry a course out to its end; return its result. Once ``stop`` comes, the course decides what is still to be done."""
+    """Execute a course to its end; return its result. Once ``stop`` comes, the course decides what is still to be done."""
     with closing(course):
         try:
             pause = next(course)

@@ -23,7 +23,7 @@ class CostChange:
     """The cost to write; None: our annotation is removed."""
     why: str
     outcome: str = ""
-    """What came of it: empty while it is only planned, ``written``, or why it was not."""
+    """The result: empty while it is only planned, ``written``, or why it was not."""
 
     @property
     def ref(self) -> str:

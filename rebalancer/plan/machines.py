@@ -1,4 +1,4 @@
-"""Machines as data: what a run does to machines, and the results of interruptions."""
+"""Machines as data: the acts of a run on machines, and the results of interruptions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Result(enum.StrEnum):
     GONE = "gone"
     """The Node went before the first step, or another one has come under its name."""
     WITHDRAWN = "withdrawn"
-    """Nothing cancelled it, but the machine has not gone in time, or is back: what was done to its node was undone."""
+    """It was not cancelled, but the machine has not ended in time, or is back: what was done to its node was undone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class Cost:
 
 
 IN_ORDER = 50
-"""Waves of up to so many moves are made in the plan's order, which keeps landings predictable."""
+"""Waves of up to this number of moves are executed in the plan's order, which keeps landings predictable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one strategy measures: its cost, the number of violated groups, and constraints that cannot be satisfied."""
+    """The score of one strategy: its cost, the number of violated groups, and constraints that cannot be satisfied."""
 
     cost: Cost
     violated: int
@@ -372,7 +372,7 @@ class Plan:
     pinned_nodes: tuple[str, ...] | None = None
     """Of these nodes those to mark at the end of the run: they would be free if the pods stood together. None: marks are left as they are."""
     nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
-    """Node -> what happens to it, where a strategy empties nodes."""
+    """Node -> the decision on it, if a strategy empties nodes."""
 
     @property
     def skips(self) -> tuple[Skip, ...]:
@@ -396,7 +396,7 @@ class Plan:
 
     @property
     def elsewhere(self) -> str:
-        """What of unmet rules is not shown, see :class:`Explanation`."""
+        """The unmet rules that are not shown, see :class:`Explanation`."""
         return self.explanation.make().elsewhere
 
     @property

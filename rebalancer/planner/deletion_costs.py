@@ -34,13 +34,13 @@ from rebalancer.wire.deletion_order import Replica, sort_replicas
 
 _CONTROLLERS = ("ReplicaSet.apps", "ReplicationController")
 _FIRST, _GAP = 1_000_000, 100
-"""The lowest cost of an order that is written as a whole, and the distance between two of them."""
+"""The lowest cost of a completely written order, and the distance between two costs."""
 _LARGEST = 2**31 - 1
 _TAKEN_BACK = "it is not ordered any more"
 
 
 def find_ordering(rules: RunRules) -> str | None:
-    """Return the name of the policy's strategy that writes deletion costs, whatever its mode; None if it has none.
+    """Return the name of the policy's strategy that writes deletion costs, in any mode; None if it has none.
 
     Of several the first one by name that is not off counts.
     """

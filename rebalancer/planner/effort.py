@@ -15,20 +15,20 @@ class Effort:
     """Limits of the search, and of the choice of nodes to empty."""
 
     in_a_row: int = 4
-    """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
-    in a row the others wait until a move concerns the class."""
+    """Pairs of a class are ordered by their promises, and have similar landings: after this number of refusals in a row,
+    the others wait until a move concerns the class."""
     in_vain: int = 100
-    """Pairs for balance alone are judged in the order of what they promise. After so many in a row of which none pays, the
-    others wait for the next wave."""
+    """Pairs for balance alone are judged in the order of their promises. After this number in a row without a sufficient
+    gain, the others wait for the next wave."""
     closely: int = 300
-    """So many that promise too little anyway are judged anyway, to show people where they would land."""
+    """Number of pairs that are judged although they promise too little, to show people where they would land."""
     few: float = 0.05
     """A wave with fewer moves than this share of the largest wave continues with gambles."""
     related: int = 64
     """Classes whose candidates are read again directly after a move, at most. With a rule over a whole namespace, those of
     other classes are read when it is their turn."""
     looks: int = 30
-    """Up to so many pairs of a class, what a closer look has shown of them is forgotten once a pod of it has moved."""
+    """Up to this number of pairs in a class, their judgements are forgotten once a pod of the class has moved."""
     steered: int = 20
     """Moves in a wave with marks, at most: they are executed one after the other, each once its marks are visible."""
     landings: int = 3
@@ -48,7 +48,7 @@ class Effort:
     scenarios: int = 3
     """Scenarios at most in which the moves of a plan are made again, to say how sure its landings are."""
     scenario_moves: int = 300
-    """Moves of all of them together; there is one scenario at least."""
+    """Moves of all scenarios together; there is at least one scenario."""
     emptying: int = 6000
     """Judgements of one choice of nodes to be emptied."""
     emptied_pods: int = 1000
@@ -77,7 +77,7 @@ class Effort:
     """The same for all searches of one plan: with many waiting pods, each check takes tens of milliseconds."""
 
     left_out: int = 4
-    """So many times nodes are left out that the plan itself would empty by half."""
+    """Number of attempts to exclude nodes that the plan itself would empty by half."""
 
     @staticmethod
     def of(nodes: int) -> Effort:

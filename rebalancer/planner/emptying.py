@@ -224,7 +224,7 @@ class EmptyingChoice:
     nodes: Bools
     """(N,) the chosen nodes."""
     verdicts: Mapping[int, NodeVerdict] = field(default_factory=dict)
-    """Node -> what happens to it."""
+    """Node -> the decision on it."""
 
 
 class Emptier:
@@ -279,7 +279,7 @@ class Emptier:
         return self._choice(self._fitting(able), begun)
 
     def able(self, nodes: Sequence[int]) -> list[int]:
-        """Return which of ``nodes`` are worth it, and can be emptied together, once what ends by itself is over."""
+        """Return which of ``nodes`` are worth emptying, and can be emptied together once temporary obstacles have ended."""
         worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
         worthy = [
             node

@@ -19,7 +19,7 @@ class Removals:
     moves: tuple[Move, ...] = ()
     skips: tuple[Skip, ...] = ()
     waiting: int = 0
-    """So many are left to further runs by budgets, of strategies that do not only observe."""
+    """Number of pods that budgets leave to further runs, for strategies that do not only observe."""
 
     def __add__(self, other: Removals) -> Removals:
         """Return the union of both."""

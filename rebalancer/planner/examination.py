@@ -247,7 +247,7 @@ class Examination:
             self._looks[row] = None
 
     def waiting(self) -> frozenset[int]:
-        """Return the classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
+        """Return the classes whose pairs were deferred by a limit of the whole run, and refused by nothing else so far."""
         return frozenset(np.flatnonzero(self.search.kept_back).tolist())
 
     def end(self, limit: str) -> None:

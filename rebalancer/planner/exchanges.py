@@ -370,7 +370,7 @@ class ExchangeCheck:
                 self._moves.setdefault(move.gang, []).append(move)
 
     def judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | Refusal:
-        """Return uid -> verdict of the moves of an exchange, or why they must not be made; ``now``: within what budgets allow now."""
+        """Return uid -> verdict for the moves of an exchange, or why they must not be made; ``now``: within the present budgets."""
         moves = self._moves[unit]
         first, *others = moves
         same = {(one.wave, one.node, one.makes_way_for) for one in others}

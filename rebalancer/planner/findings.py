@@ -26,7 +26,7 @@ class Findings:
     """The output of ``policy check`` for a policy on a snapshot."""
 
     selects: Mapping[str, int]
-    """Key of a select in the file -> the pods that it matches, whatever protects them."""
+    """Key of a select in the file -> the pods that it matches, including protected ones."""
     movable: int
     """Pods that no protection keeps in place."""
     warnings: tuple[str, ...]
@@ -52,7 +52,7 @@ def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings
 def policy_warnings(
     policy: Policy, snapshot: Snapshot, registry: Registry, movable: int
 ) -> Iterator[str]:
-    """Yield what of the policy has no effect, or contradicts itself, on ``snapshot``, of which ``movable`` pods may move."""
+    """Yield the settings of the policy without effect, or that contradict each other, on ``snapshot``, of which ``movable`` pods may move."""
     yield from scope_notes(policy, snapshot)
     yield from _idle_budgets(policy, movable)
     yield from _without_marks(policy, registry)

@@ -260,7 +260,7 @@ class PlannedUnits:
                 self.moves.setdefault(unit, []).extend(together)
 
     def gang_of(self, unit: str) -> GangKey | Refusal:
-        """Return the gang of this name, or why it is not what was planned any more."""
+        """Return the gang with this name, or why it no longer matches the plan."""
         snapshot = self._draft.snapshot
         gang = next((gang for gang in snapshot.gangs if unit_of(gang) == unit), None)
         if gang is None:

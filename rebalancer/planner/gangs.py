@@ -217,7 +217,7 @@ def exceeds_limits(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal 
 
 
 class RoomGangs:
-    """The gangs that may leave as a whole for what waits."""
+    """The gangs that may be evicted as a whole for waiting pods."""
 
     def __init__(self, draft: Draft, mine: Bools) -> None:
         """``mine`` (P,): the pods that the strategy may move. The draft records why other gangs are not moved."""

@@ -68,7 +68,7 @@ def find_changing(snapshot: Snapshot) -> tuple[int, int]:
 
 
 def is_coming(claim: NodeClaim, snapshot: Snapshot) -> bool:
-    """Return whether the node of a NodeClaim is on its way, and not for so long, or of such a pool, that it may never come."""
+    """Return whether the node of a NodeClaim is still expected: its pool registers nodes, and the claim is not overdue."""
     waits = claim.pool.registers and not (claim.ready or claim.going)
     return waits and snapshot.captured_at - claim.created < STARTUP
 

@@ -214,7 +214,7 @@ class BudgetLimits:
 
 
 def limit_disruptions(table: LimitTable) -> None:
-    """Add what PodDisruptionBudgets allow at once, also outside of closed zones."""
+    """Add the numbers of disruptions that PodDisruptionBudgets allow at once, also outside of closed zones."""
     disruptions, limits = table.problem.disruptions, list[list[int]]()
     for index, budget in enumerate(table.problem.snapshot.budgets):
         words, spares = f"PodDisruptionBudget {budget.ref} allows", budget.spares_unready

@@ -55,7 +55,7 @@ def list_flag_notes(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
 def describe_missing_namespace(
     snapshot: Snapshot, namespace: str | None, others: Iterable[str] = ()
 ) -> str | None:
-    """Return what is wrong with ``-n`` where no object shows that the namespace exists; ``others``: more that do."""
+    """Return a message on ``-n`` if no object shows that the namespace exists; ``others``: further existing namespaces."""
     known = {*snapshot.namespaces, *others}
     if namespace is None or namespace in known:
         return None

@@ -86,7 +86,7 @@ class PinCause:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The pods that pin nodes, and what these nodes would be if the pods stood together."""
+    """The pods that pin nodes, and the nodes that they would need together."""
 
     nodes: tuple[int, ...]
     """The nodes that the pods pin."""

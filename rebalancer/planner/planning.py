@@ -44,7 +44,7 @@ class ClusterNow:
 
     snapshot: Snapshot
     scores: Mapping[str, Score]
-    """Strategy -> what it sees."""
+    """Strategy -> its score of the cluster."""
     unmet: tuple[UnmetRule, ...]
     """The rules that are unmet, as many as ``scores`` count, without reasons."""
 
@@ -66,7 +66,7 @@ class Planned:
     """The rules by which it was planned, and is judged again."""
     history: History = NO_HISTORY
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
-    """Strategy -> what it has seen for how many runs in a row, this one included."""
+    """Strategy -> its measurements, each with the number of runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
     observer: PlanObserver | None = None

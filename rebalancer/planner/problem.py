@@ -98,7 +98,7 @@ class WeightedTerm:
     selected: Selected | None = None
     """The pods that the strategy may move; None: all."""
     held: bool = False
-    """The term moves no pods now, see ``Problem.held``; what it scores counts."""
+    """Whether the term moves no pods now, see ``Problem.held``; its score counts all the same."""
     resting: Mapping[int, str] = field(default_factory=dict)
     """Class -> why the strategy does not move its pods again yet."""
 
@@ -160,7 +160,7 @@ class Scoped:
 
     @property
     def others(self) -> str:
-        """What is left out: ``namespaces``, or ``pods``."""
+        """What the flags exclude: ``namespaces``, or ``pods``."""
         return "namespaces" if self.words.startswith("-n") and " and " not in self.words else "pods"
 
     @cached_property
@@ -191,7 +191,7 @@ class Problem:
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
-    """(P,) what it costs to evict each pod."""
+    """(P,) the cost of evicting each pod."""
     selected: Bools = field(init=False)
     """(P,) pods that at least one strategy may move by its ``select``."""
     movable: Bools = field(init=False)

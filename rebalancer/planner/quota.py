@@ -15,15 +15,15 @@ _SAID = frozenset(
 
 
 class Claim(NamedTuple):
-    """What one more pod of a class needs of a quota."""
+    """The amount of a quota that one more pod of a class needs."""
 
     quota: Quota
     name: str
     """The name of the counted resource; empty: the quota admits no such pod at all."""
     need: int
-    """The amounts of the quota that the pod uses."""
+    """The amount of the quota that the pod uses."""
     unsaid: str = ""
-    """Resources that the quota requires every container to specify, and that some container does not."""
+    """The resource that the quota requires every container to specify, and that some container does not; else empty."""
 
     @property
     def most(self) -> int:
@@ -53,7 +53,7 @@ class QuotaClaims:
         return next(lacking, None)
 
     def claims(self, cls: int) -> Iterator[Claim]:
-        """Yield what one more pod of ``cls`` needs of each quota."""
+        """Yield the amounts of each quota that one more pod of ``cls`` needs."""
         of_class = self._snapshot.classes[cls]
         for quota in self._of_namespace.get(of_class.namespace, ()):
             if not _applies(quota, of_class):
@@ -72,7 +72,7 @@ class QuotaClaims:
 
 
 def _find_unsaid(quota: Quota, spec: SchedulingSpec) -> str | None:
-    """Return the resources that a quota requires every container to specify and some container does not; None if there are none.
+    """Return the resource that a quota requires every container to specify and some container does not; None if there is none.
 
     A replacement would be refused, however much is left (``evaluator/core/pods.go``: ``Constraints``). Of pods with
     resources of their own these count instead.

@@ -63,7 +63,7 @@ def recheck(
 def expect_landings(
     draft: Draft, judged: Sequence[Rechecked], wave: int | None = None
 ) -> list[Rechecked]:
-    """Return the same moves with the landings that are to be expected of them, see :mod:`rebalancer.planner.scenarios`.
+    """Return the same moves with their expected landings, see :mod:`rebalancer.planner.scenarios`.
 
     ``wave``: of this wave only, for those after it are judged again; None: of all. ``draft`` contains the moves.
     """
@@ -85,7 +85,7 @@ def expect_landings(
 
 
 class MoveLimits:
-    """Decides which of the moves that still gain enough are made. This class allows all of them."""
+    """Decides which moves are made, of those that still gain enough. This class allows all."""
 
     def are_about(self, move: Move) -> bool:  # noqa: ARG002
         """Return whether ``move`` is next, within what the budgets allow now."""

@@ -186,14 +186,14 @@ class Refusal:
 
     @property
     def code(self) -> Code | None:
-        """The reason code; None of what has none, such as a pod that is gone."""
+        """The reason code; None if there is none, as for a pod that is gone."""
         if self.why.code is not None:
             return self.why.code
         about = self.facts.get("why")
         return about.code if isinstance(about, Refusal) else self.facts.get("code")
 
     def text(self, snapshot: Snapshot) -> str:
-        """Return the sentence; ``snapshot`` has the names of what the facts number."""
+        """Return the sentence; ``snapshot`` has the names for the numbers in the facts."""
         return _Sentence(snapshot).format(self.why.sentence, **self.facts)
 
     def shown(self, snapshot: Snapshot) -> ShownRefusal:

@@ -84,7 +84,7 @@ class Waves(MoveLimits):
         return self._wave
 
     def next_wave(self) -> None:
-        """Start the next wave, unless this one is empty: waiting would not change what is in flight."""
+        """Start the next wave, unless this one is empty: waiting would not change the pods in flight."""
         if self._taken:
             self._wave, self._taken = self._wave + 1, 0
             self._allowance.next_wave()

@@ -52,7 +52,7 @@ Protections = Callable[[Snapshot, Protect, Scope], Int32s]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What earlier runs have recorded for this run."""
+    """The records of earlier runs that this run uses."""
 
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner -> why its pods are not moved again yet."""
@@ -81,7 +81,7 @@ class RunRules:
     loaded: LoadedPolicy
     registry: Registry
     scope: Scope
-    """The pods that the run may move, apart from what the policy selects."""
+    """The pods that the run may move by its flags, apart from the policy's selects."""
     lifted: bool = False
     """Whether budgets are lifted."""
     seconds: float = math.inf
@@ -97,7 +97,7 @@ class RunRules:
     narrowed: Mapping[str, NamespacePolicy] = field(default_factory=dict)
     """Namespace -> its own policy, which applies to its pods beside this one."""
     ordered: frozenset[str] = frozenset()
-    """The nodes that a command empties or replaces, all of them, also those whose turn is later."""
+    """All nodes that a command empties or replaces, including those whose turn is later."""
 
     @property
     def policy(self) -> Policy:
@@ -232,7 +232,7 @@ class RunRules:
         return selected
 
     def with_zones(self, snapshot: Snapshot, history: History) -> Snapshot:
-        """Return the snapshot with what tells the states of its zones: zones of earlier runs and the policy, nodes of a command."""
+        """Return the snapshot with the data that decide the states of its zones: zones of earlier runs and the policy, nodes of a command."""
         known = {*snapshot.earlier_zones, *history.zones, *self.policy.zones}
         return replace(snapshot, earlier_zones=tuple(sorted(known)), ordered=self.ordered)
 

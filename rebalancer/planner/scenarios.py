@@ -57,7 +57,7 @@ class PredictedMove:
 
 
 def with_scenarios(draft: Draft, chosen: Sequence[Chosen], effort: Effort) -> list[Chosen]:
-    """Return the moves of a plan, which are in ``draft``, with the landings that are to be expected of them.
+    """Return the moves of a plan, which are in ``draft``, with their expected landings.
 
     Where room is made for pending pods, each move waits until the one before it has landed. So nothing is simulated.
     """

@@ -92,7 +92,7 @@ class SearchResult:
 
 
 def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> SearchResult:
-    """Plan with the enforced strategies first, then add what the observing ones would move.
+    """Plan with the enforced strategies first, then add the moves that observing strategies would make.
 
     ``stop`` returns why planning must end now, or None. ``most_landings``: landings kept per move; None: all.
     """

@@ -27,7 +27,7 @@ class Threshold:
     harmless: float
     """Least probability of the landings that improve the cost, where none makes it worse: such a move costs an eviction at most."""
     rest: float
-    """A wave that brings less than this share of what the plan has gained, and fixes no hard rule, is the last one."""
+    """A wave that gains less than this share of the plan's gain so far, and fixes no hard rule, is the last one."""
 
 
 # One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
@@ -72,8 +72,8 @@ class Settings:
     """Keys of taints that a new node has until its agents are ready (``capacity.startupTaints``): it is a machine on its way."""
 
     planned: frozenset[str] = frozenset()
-    """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which
-    still terminate are not in flight any more."""
+    """Between waves: the uids of the plan's pods. The run itself awaits their replacements, so that pods
+    which still terminate are no longer in flight."""
     movable: int | None = None
     """Between waves: the number of pods that were movable when the plan was made, so that limits which are shares do not change."""
 

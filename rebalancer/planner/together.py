@@ -1,4 +1,4 @@
-"""Pods that leave at once: do all of them land, none back, none on a closed node, and does no rule get worse?
+"""Pods that leave at once: check that all land, none on its own or a closed node, and that no rule gets worse.
 
 Gangs that a rule names, gangs on nodes that are emptied, and gangs that leave for pods that wait are judged here alike.
 """
@@ -35,10 +35,10 @@ _Landed = tuple[tuple[Prediction, ...], _Potentials]
 
 @dataclass(frozen=True, slots=True)
 class TogetherLanding:
-    """Where pods land that leave at once, and what that gains."""
+    """The landings of pods that leave at once, and their gain."""
 
     predictions: tuple[Prediction, ...]
-    """Of each pod, in order; the last one has the pending pods that get a node by all of them."""
+    """The landing of each pod, in order; the last one includes the pending pods that get a node by all of them."""
     gain: tuple[float, float, float]
     """The gain of all pods together, per entry; positive is better."""
     by_strategy: Mapping[str, Sequence[float]]

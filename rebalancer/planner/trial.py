@@ -8,7 +8,7 @@ from rebalancer.snapshot.state import ClusterState
 
 
 class Trial:
-    """Changes of a state that are taken back at the end of a ``with``, in reverse order, whatever made them."""
+    """Changes of a state that are undone in reverse order at the end of a ``with`` block, whichever method made them."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state, self._snapshot = state, state.snapshot
@@ -27,7 +27,7 @@ class Trial:
         return self._state.mark()
 
     def undo(self, to: int) -> None:
-        """Take back what was changed since :meth:`here` returned ``to``."""
+        """Undo the changes since :meth:`here` returned ``to``."""
         self._state.rewind(to)
 
     def keep(self) -> None:

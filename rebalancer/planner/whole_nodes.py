@@ -28,7 +28,7 @@ MakeProblem = Callable[[Bools | None], Problem]
 
 Decide = Callable[[Problem], Decision]
 Made = tuple[Problem, Decision]
-"""A decision, and what it was made on."""
+"""A decision, and the draft on which it was made."""
 Phase = Callable[[str], AbstractContextManager[None]]
 """See Callbacks."""
 

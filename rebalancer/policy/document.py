@@ -116,7 +116,7 @@ def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileProblem]
 
 
 def parse_stream(raw: bytes, file: str) -> list[tuple[YamlDocument | None, list[FileProblem]]]:
-    """Parse each document of ``raw``, a stream of them as manifests are, as ``parse`` does one."""
+    """Parse each document of ``raw``, a stream of documents, like ``parse`` a single one."""
     try:
         nodes = _compose(raw, _compose_all)
     except _UnusableError as error:

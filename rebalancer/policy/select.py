@@ -175,7 +175,7 @@ def _any_matches(patterns: Iterable[str], namespace: str) -> bool:
 NamesField = Annotated[
     NameFilter, BeforeValidator(_as_filter, json_schema_input_type=tuple[str, ...] | NameFilter)
 ]
-"""A list of what is included, or ``{include: ..., exclude: ...}``."""
+"""A list of included names, or ``{include: ..., exclude: ...}``."""
 
 NamespacesField = Annotated[
     NamespaceSelect,

@@ -46,7 +46,7 @@ class NodeTemplate:
     allocatable: Mapping[str, str]
     """Resource -> quantity as the API has it; cpu, memory and pods at least."""
     capacity: Mapping[str, str] = field(default_factory=dict)
-    """The same of the machine, the system's part included; what is left out is as allocatable."""
+    """The capacity of the machine, the system's part included; resources that are omitted are as in ``allocatable``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class NodeGroup:
     suspended: str = ""
     """Why it launches no machines now, in words; empty where nothing keeps it from that."""
     note: str = ""
-    """What a replacement of its machines has written on it; empty where none is under way."""
+    """The note of a replacement of its machines; empty if none is in progress."""
     meddling: tuple[str, ...] = ()
     """The provider's processes that are active on it, and terminate machines or set sizes without a request."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Machines(Protocol):
 
 
 class Outdated(enum.StrEnum):
-    """What of a machine is compared with a new machine of its group; it is outdated where the two differ."""
+    """The properties in which a machine may differ from a new one of its group; then it is outdated."""
 
     TEMPLATE = "template"
     """The template of machines and its version."""
@@ -222,7 +222,7 @@ class Provider(Protocol):
     """A plug-in class, created without arguments. Creating and opening it sends no request."""
 
     Params: type[ProviderParams]
-    """Model of its options: what stands below its name in the policy; and whether it acts."""
+    """The model of its options below its name in the policy."""
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
         """Return the provider for these options (its ``Params``) in this environment.

@@ -72,7 +72,7 @@ class Details:
 
 
 class Fit(enum.Enum):
-    """What becomes of the lines of a table that are wider than the terminal."""
+    """How to fit the lines of a table that are wider than the terminal."""
 
     LINES = enum.auto()
     """Values that continue in the lines below."""

@@ -54,7 +54,7 @@ class RunReport:
     machines: tuple[MachineAct, ...] = ()
     """The acts on machines, in order; in a dry run, the planned ones."""
     deletion_costs: DeletionCosts | None = None
-    """What is written on pods so that scale-ins take the right ones; None: the policy has no strategy for it."""
+    """The costs written on pods so that scale-ins delete the right ones; None: the policy has no strategy for it."""
     asks: bool = False
     """Whether the question follows whether to carry the plan out."""
     read_again: ClusterNow | None = None
@@ -81,7 +81,7 @@ class RunReport:
 
     @cached_property
     def zones(self) -> ZoneReport:
-        """The zones, and what is lost with each: as the run has left the cluster, if it was read again."""
+        """The zones, and the losses with each: after the run, if the cluster was read again."""
         now = self.read_again
         return report_zones(self.snapshot if now is None else now.snapshot, self.scope)
 

@@ -210,7 +210,7 @@ class Progress:
         self._number = number
 
     def tell_also(self, heard: Callable[[str], None]) -> None:
-        """Pass the text of each event to ``heard``, too, whatever the form is."""
+        """Pass the text of each event to ``heard`` as well, in every form."""
         self._heard = heard
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:

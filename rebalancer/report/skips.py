@@ -188,7 +188,7 @@ _MAX_STEPS = 4
 
 
 def advice_on_protection(name: str, skips: Iterable[Skip] | None = None) -> str:
-    """Return what lifts a protection, empty if nothing is known to; with ``skips``, as far as it is what keeps these."""
+    """Return the advice that lifts a protection, empty if there is none; with ``skips``, only if it is the reason of these."""
     texts = None if skips is None else [skip.message for skip in skips]
     named = [one for one in _OPT_OUTS if texts is None or any(one in text for text in texts)]
     annotation = " or ".join(f"`{one}`" for one in named or _OPT_OUTS[:1])

@@ -23,7 +23,7 @@ LEGEND: Mapping[str, str] = {
     "gain": "what a move takes off these",
     "cost": "how much an eviction disturbs, 1 for an ordinary pod",
 }
-"""Words of a report -> what they mean."""
+"""Words of a report -> their meanings."""
 
 ZONE_LOSSES = "Lost if a zone goes"
 """The heading of the workloads that depend on a single zone."""
@@ -194,7 +194,7 @@ class Summary:
 
     @property
     def zone_losses(self) -> Sequence[str]:
-        """What is lost with each zone of which there is something to say, in a line each."""
+        """One line for each zone with a notable loss."""
         return [str(loss) for loss in self.report.zones.notable]
 
     @cached_property

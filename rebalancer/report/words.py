@@ -50,7 +50,7 @@ _NEARLY_NOTHING = 0.001
 
 
 def number(value: float) -> str:
-    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``; what is nearly nothing as ``<0.001``."""
+    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``; values near 0 as ``<0.001``."""
     if 0 < abs(value) < _NEARLY_NOTHING:
         return f"{'-' * (value < 0)}<{_NEARLY_NOTHING}"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -51,7 +51,7 @@ class ZoneLoss:
     lost: Sequence[WorkloadZones]
     """Workloads with several serving pods, all of them in the zone; the largest first."""
     below: Sequence[WorkloadZones]
-    """The others of which a PodDisruptionBudget would have too few pods."""
+    """Other workloads of which a PodDisruptionBudget would have too few pods."""
 
     def __str__(self) -> str:
         parts = [
@@ -73,7 +73,7 @@ class ZoneLoss:
 
 @dataclass(frozen=True, slots=True)
 class ZoneReport:
-    """All zones with their states, and what is lost with each."""
+    """All zones with their states, and the losses with each."""
 
     zones: Sequence[Zone]
     workloads: Sequence[WorkloadZones]
@@ -81,7 +81,7 @@ class ZoneReport:
 
     @property
     def losses(self) -> tuple[ZoneLoss, ...]:
-        """What is lost with each zone, by name; none where all nodes are in one zone."""
+        """The losses with each zone, by name; none if all nodes are in one zone."""
         names = [zone.name for zone in self.zones if zone.nodes]
         return tuple(map(self._loss, names)) if len(names) > 1 else ()
 
@@ -93,7 +93,7 @@ class ZoneReport:
 
     @property
     def notable(self) -> tuple[ZoneLoss, ...]:
-        """The losses of which there is something to say."""
+        """The losses that are worth reporting."""
         return tuple(loss for loss in self.losses if loss.lost or loss.below)
 
 

@@ -73,7 +73,7 @@ class RunContext:
     deletion_costs: DeletionCosts | None = None
     """The deletion costs written on pods, for the report."""
     notes: list[str] = field(default_factory=list)
-    """What the reader of the report should know of the policy, the reading and the memory."""
+    """Notes for the report on the policy, the reading and the memory."""
 
     @property
     def loaded(self) -> LoadedPolicy:
@@ -96,7 +96,7 @@ class RunContext:
 
     @property
     def writes_costs(self) -> bool:
-        """Whether the run may write deletion costs on pods, or take them back where their strategy is off."""
+        """Whether the run may write deletion costs on pods, or remove them if their strategy is off."""
         name = None if self.reviewed is not None else find_ordering(self.rules)
         return name is not None and self.loaded.policy.mode_of(name) is not Mode.OBSERVE
 

@@ -1,4 +1,4 @@
-"""The end of a run: the report and the exit code, and what is published: metrics and a notice."""
+"""The end of a run: the report, the exit code, and the published metrics and notice."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class EndedRun:
 def publish_run(
     flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
-    """Run, then send metrics and a notice as ``flags`` say. ``deadline``: seconds for all of it.
+    """Run, then send metrics and a notice according to ``flags``. ``deadline``: seconds for all of it.
 
     Raises:
         RebalancerError: raised by the run, or a flag is invalid.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class MachineScaling(Protocol):
-    """What a run does to machines, if strategies of the policy add or remove some."""
+    """The actions of a run on machines, if strategies of the policy add or remove some."""
 
     acts: list[MachineAct]
     """The acts so far."""
@@ -72,7 +72,7 @@ class MachineScaling(Protocol):
 
 
 Scale = Callable[[RunContext, Source, Reading], MachineScaling | None]
-"""Returns what a run does to machines, None if nothing. Raises ProviderError or ClusterReadError where that cannot be judged."""
+"""Returns the actions of a run on machines; None if there are none. Raises ProviderError or ClusterReadError if they cannot be decided."""
 
 
 _FOR_MACHINES = 15.0
@@ -180,7 +180,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
 def order_deletions(
     run: RunContext, source: Source, reading: Reading, planned: Planned
 ) -> RunContext:
-    """Write deletion costs on pods, if the policy orders scale-ins; return the run with what was or would be written."""
+    """Write deletion costs on pods, if the policy orders scale-ins; return the run with the costs that were or would be written."""
     if run.reviewed is not None or find_ordering(run.rules) is None:
         return run
     with run.timings.phase("deletion costs"):

@@ -90,7 +90,7 @@ class ExplainedPending(msgspec.Struct, frozen=True):
 
 
 class LandingExplanation(msgspec.Struct, frozen=True):
-    """What the scheduler would do now with the replacement of a pod; ``-o json`` has all but ``waits``."""
+    """The scheduler's present decision on the replacement of a pod; ``-o json`` has all but ``waits``."""
 
     pod: str
     """The pod as ``namespace/name``."""

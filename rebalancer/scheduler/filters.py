@@ -254,7 +254,7 @@ class Filters:
         return alike
 
     def users_of_claims(self, cls: int) -> Int32s:
-        """Return the classes of which no pod may be anywhere, since they use a ReadWriteOncePod claim of this one."""
+        """Return the classes that exclude a pod of ``cls`` on every node, since they use one of its ReadWriteOncePod claims."""
         rules = self.volumes.of(cls)
         return _NO_CLASSES if rules is None else rules.exclusive
 
@@ -280,7 +280,7 @@ class Filters:
         return {other for classes in sets if classes is not None for other in classes.tolist()}
 
     def keep_apart(self, cls: int, other: int) -> Iterator[Int32s]:
-        """Yield columns (N,) of domains, in one of which pods of two classes cannot be together; MISSING: in none.
+        """Yield for each rule the domain of each node (N,): pods of the two classes cannot be in one domain; MISSING: no domain.
 
         By host ports, disks and required anti-affinity of either.
         """

@@ -156,7 +156,7 @@ class Lowering:
         return good
 
     def find_roomy(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that have room for what a pod of the class requests."""
+        """Return the nodes (N,) with room for the requests of a pod of the class."""
         good = np.ones(len(self._snapshot.nodes), bool)
         self._keep(state, cls, [NODE_RESOURCES_FIT], good)
         return good

@@ -1,4 +1,4 @@
-"""The scheduler model: predicts what kube-scheduler would do with a pod of a class in a state."""
+"""The scheduler model: predicts where kube-scheduler would place a pod of a class in a state."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Supposed:
         self._newest = 0
 
     def renew(self) -> None:
-        """Let what is assumed have a number that it never had before."""
+        """Give the assumptions a number that was never used before."""
         self.version = self._newest = self._newest + 1
 
     @contextmanager

@@ -50,7 +50,7 @@ class ScoringStrategy:
 
 
 KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36), (1, 37), (1, 38))
-"""What is modelled: versions that ran beside the model on a real control plane, and those before that differ by the
+"""The modelled versions: those that ran beside the model on a real control plane, and those before that differ by the
 properties of :class:`SchedulerProfile`. Sources: ``pkg/scheduler`` and the defaults in
 ``pkg/features/kube_features.go`` of each.
 """
@@ -91,7 +91,7 @@ class SchedulerProfile:
     offered: frozenset[str] = frozenset()
     """Extended resources that are known to come from device plug-ins, although no node has any yet."""
     unmodelled: tuple[str, ...] = ()
-    """What of the profile is not modelled: then no pod of it can be predicted."""
+    """The parts of the profile that are not modelled; if there are any, its pods cannot be predicted."""
     scheduler_name: str = DEFAULT_SCHEDULER
     """Pods that name another one cannot be predicted, unless it is that of one of ``others``."""
     others: tuple[SchedulerProfile, ...] = ()

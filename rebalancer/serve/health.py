@@ -209,7 +209,7 @@ class _State(TypedDict):
 
 
 MAX_SILENCE = 300.0
-"""Seconds without a word from the API server after which what is known is too old: it speaks once a minute."""
+"""Seconds without news from the API server after which the cache is too old: bookmarks arrive once a minute."""
 _SPARE = 120.0
 """Seconds beyond its deadline after which a run hangs."""
 
@@ -223,10 +223,10 @@ class Health:
 
     clock: Clock
     deadline: float
-    """Seconds that one run may take."""
+    """The longest time of one run, in seconds."""
     keeps_report: bool = False
     page: LivePage | None = None
-    """What a page of the last runs shows; None: there is no such page."""
+    """The content of the page of the last runs; None: there is no such page."""
     seen: float = field(init=False)
     """Time of the clock at which the main thread was seen at work last."""
     leads: bool = False
@@ -236,7 +236,7 @@ class Health:
     lease_flaw: str = ""
     """Why the Lease could not be had at the last attempt; empty if it could, or another has it."""
     policy_flaw: str = ""
-    """Why the policy's files are not in force, but what was read before them; empty if they are."""
+    """Why the policy's files are not in force, but an earlier version; empty if they are."""
     cache: ClusterCache | None = None
     runs: int = 0
     """The number of runs that have ended."""

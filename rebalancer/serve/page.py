@@ -69,7 +69,7 @@ class Outlook:
 
 
 class LivePage:
-    """The page of the last run with a report, what is known of the runs before, and the current state of the process.
+    """The page with the report of the last run, the list of earlier runs, and the current state of the process.
 
     One thread writes and others read; values that they read are replaced, never changed in place.
     """

@@ -239,7 +239,7 @@ def _readiness(node: Node) -> list[str]:
 
 
 def describe_notices(before: Node, after: Node) -> str:
-    """Return in words what has changed of the notices of a node; the gravest change where there are several."""
+    """Return in words the change of a node's notices; the gravest one if there are several."""
     if before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
         return "is being deleted"
     if _readiness(before) != _readiness(after):

@@ -47,7 +47,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unix seconds when it got there."""
     why: str = ""
     left: str = ""
-    """What the step has kept for itself: what it needs to undo what it did."""
+    """The text that the step has stored, in order to undo its change."""
 
     @classmethod
     def of(cls, outcome: StepOutcome, at: float, left: str) -> StepState:

@@ -118,7 +118,7 @@ class Need:
     alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
     """Attributes, each with the kinds whose devices must have one value of it in common."""
     pins: list[NodeSelector] = field(default_factory=list)
-    """The nodes where what is allocated already can be used."""
+    """The nodes where the devices that are already allocated can be used."""
     why: list[str] = field(default_factory=list)
     """Why this is not all."""
     rejected: str = ""
@@ -352,7 +352,7 @@ class Wanted:
         return _Request(kind, 0 if every else max(1, exact.count))
 
     def find_preferences(self) -> Iterator[tuple[int, Ints]]:
-        """Yield the classes whose alternatives score nodes (N,), and note what is not modelled of that."""
+        """Yield the classes whose alternatives score nodes (N,); parts that are not modelled are noted."""
         for cls, need in self.needs.items():
             scores = [self.preferred[r.kind] for r in need.requests if r.kind in self.preferred]
             if scores and need.pins:

@@ -33,7 +33,7 @@ from rebalancer.wire.objects import NodeSelector
 
 
 def claims_devices(snapshot: Snapshot) -> bool:
-    """Return whether a pod, or what would replace it, has resource claims."""
+    """Return whether a pod, or its replacement, has resource claims."""
     return any(cls.spec.resource_claims for cls in snapshot.classes)
 
 

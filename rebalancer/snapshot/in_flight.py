@@ -18,7 +18,7 @@ def with_requests(
     requests: Iterable[EvictionRequest],
     seconds: float = COUNTS_FOR.total_seconds(),
 ) -> Snapshot:
-    """Return the snapshot with the requests for its pods, and with what follows from them.
+    """Return the snapshot with the requests for its pods, and with their effects.
 
     ``seconds``: the time for which a request counts as in flight; later it only keeps its own pod from being moved.
 

@@ -36,7 +36,7 @@ class JobState(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the Job allows, as the end of a sentence."""
+        """The failures that the Job allows, as the end of a sentence."""
         if self.each is not None and (self.total is None or self.each <= self.total):
             return f"allows {self.each} failed of each index, and has {self.failed}"
         return f"allows {self.total or 0} failed, and has {self.failed}"

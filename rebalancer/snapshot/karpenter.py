@@ -46,7 +46,7 @@ class Takes(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """What a NodePool lets Karpenter do to its nodes."""
+    """The rules of a NodePool for removing its nodes."""
 
     takes: Takes = Takes.NOTHING
     consolidate_after: float = math.inf
@@ -102,7 +102,7 @@ class NodeClaim:
 def fold_node_claims(
     claims: Iterable[o.NodeClaimObject], pools: Iterable[o.NodePool], now: float
 ) -> tuple[NodeClaim, ...]:
-    """Return the NodeClaims by name, each with what its NodePool lets Karpenter do from ``now`` on (Unix seconds)."""
+    """Return the NodeClaims by name, each with the rules of its NodePool from ``now`` on (Unix seconds)."""
     of_pool = {pool.metadata.name: _fold_pool(pool, now) for pool in pools}
     named = sorted(claims, key=lambda claim: claim.metadata.name)
     return tuple(

@@ -24,7 +24,7 @@ from rebalancer.wire.objects import (
 
 MISSING = -1
 ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-"""Labels that name a node's zone; the second is deprecated, and what old clusters carry."""
+"""Labels that name a node's zone; the second is deprecated, and used by old clusters."""
 GROUP_LABELS = (
     "karpenter.sh/nodepool",
     "eks.amazonaws.com/nodegroup",

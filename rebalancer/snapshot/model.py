@@ -59,7 +59,7 @@ class PodGroup:
     constrained: bool
     """The scheduler also places it by a constraint on topology, or with claims of the group, which are not modelled."""
     together: bool = False
-    """Its pods may only be disrupted all at once: ``disruptionMode: all`` (1.36: ``PodGroup``), however many have to run."""
+    """Whether its pods may only be disrupted all at once (``disruptionMode: all``, 1.36: ``PodGroup``), regardless of how many have to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Usage:
     """Measured usage as read-only columns over the nodes and classes of a snapshot."""
 
     nodes: Ints
-    """(M, N) in use on each node, by whatever runs there; 0 where it is not known.
+    """(M, N) usage of each node, by all processes there; 0 if it is not known.
 
     As measured, or as estimated once pods have moved (``rebalancer.snapshot.measured``).
     """
@@ -81,9 +81,9 @@ class Usage:
     at: float
     """Unix seconds at which the newest measurement of a node was made, or began; 0 if there is none."""
     measured: tuple[bool, ...] = (True,) * len(MEASURED)
-    """(M,) what was measured at all; of all others nothing is known, and ``classes`` has their requests."""
+    """(M,) the resources that were measured; for all others ``classes`` has requests instead."""
     why_unknown: Mapping[str, str] = field(default_factory=dict)
-    """Node -> why what was answered of it is no measurement, where that is known."""
+    """Node -> why its answer is not a valid measurement, if known."""
     others: tuple[str, ...] = ()
     """Names of a few measured nodes, where the cluster has none of all that were measured."""
 
@@ -129,7 +129,7 @@ class Nodes:
     allocatable: Ints
     """(R, N) base units."""
     capacity: Ints
-    """(R, N) base units of what the machine has, the system's part included; allocatable where the node does not say it."""
+    """(R, N) capacity of the machine in base units, the system's part included; allocatable if the node does not report it."""
     max_pods: Int32s
     taint_set: Int32s
     """(N,) index into ``taint_sets``: nodes with equal taints share one."""
@@ -139,7 +139,7 @@ class Nodes:
     leaving: Bools
     """Whether its removal is announced, or it is being deleted: no replacement should land there."""
     notices: Mapping[int, tuple[Announcement, ...]]
-    """Nodes of which something is announced, besides by taints."""
+    """Node -> its announcements, other than taints."""
     kubelet: tuple[str, ...]
     """(N,) version of the kubelet, empty where it is not known."""
     provider_id: tuple[str, ...]
@@ -265,7 +265,7 @@ class PodClass:
     job: JobState | None = None
     """The state of the Job that controls its pods; None if none does, or it was not read."""
     job_ended: bool = False
-    """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
+    """Whether its pods belong to a Job that has ended, and that only a CronJob owns, which no longer reads them."""
     restarts: bool = False
     """Its pods are moved by a restart of their Deployment: an old pod runs until a new one is Ready."""
     cannot_surge: str = ""
@@ -323,7 +323,7 @@ class Owner:
     ready: int
     """Number of pods seen Ready, independent of the status."""
     unsettled: str | None
-    """What is going on (rollout, scaling, unready replicas), or None when it is settled."""
+    """Why it is not settled (rollout, scaling, unready replicas); None if it is."""
     waits: bool
     """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
     fingerprint: str
@@ -364,7 +364,7 @@ class PodAutoscaler:
     desired: int
     """Replicas that it wants; 0 also before it has wanted any."""
     is_able: bool = True
-    """Whether it reads its metrics and can scale; else it wants what it wanted last."""
+    """Whether it reads its metrics and can scale; else its desired number is the last one."""
 
     @property
     def ref(self) -> str:
@@ -446,7 +446,7 @@ class Devices:
     rejected: Mapping[int, str]
     """Class -> why the scheduler looks at no node for it."""
     pinned: Mapping[int, Bools]
-    """Class -> nodes (N,) where what is allocated for it already can be used."""
+    """Class -> nodes (N,) where the devices already allocated for it can be used."""
     rows: frozenset[int]
     """The rows of devices among the resources."""
     stand_for: Mapping[int, int] = field(default_factory=dict)
@@ -459,7 +459,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A CapacityBuffer, or slots of the policy that are missing: so many chunks of room, each for a pod of this kind."""
+    """A CapacityBuffer, or missing slots of the policy: a number of chunks of room, each for a pod of this kind."""
 
     namespace: str
     """The namespace of the buffer; empty for slots."""
@@ -687,7 +687,7 @@ class Snapshot:
 
     @cached_property
     def gang_least(self) -> Mapping[GangKey, int]:
-        """Gang -> how many of its pods have to run, where all of them say the same. Other gangs need all of their pods."""
+        """Gang -> how many of its pods have to run, if all of them give the same number. Other gangs need all of their pods."""
         said: dict[GangKey, set[int | None]] = {}
         for cls in self.classes:
             if cls.gang:
@@ -851,7 +851,7 @@ class Snapshot:
         return np.flatnonzero(refused & self.awaiting_a_node()).astype(np.int32)
 
     def pod_ref(self, pod: int) -> str:
-        """Return ``namespace/name`` of a pod; the name alone of what is in none."""
+        """Return ``namespace/name`` of a pod; only the name if it has no namespace."""
         namespace = self.classes[self.pods.cls[pod]].namespace
         return f"{namespace}/{self.pods.name[pod]}" if namespace else self.pods.name[pod]
 

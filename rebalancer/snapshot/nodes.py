@@ -152,7 +152,7 @@ def is_startup(taint: o.Taint, keys: Collection[str]) -> bool:
 
 
 def find_starting(nodes: Nodes, now: float, keys: Collection[str]) -> Bools:
-    """Return the new nodes (N,) that are not ready for pods yet and that nobody has cordoned; ``keys``: see :func:`is_startup`."""
+    """Return the new nodes (N,) that are not ready for pods yet and are not cordoned; ``keys``: see :func:`is_startup`."""
     of_sets = np.array(
         [any(is_startup(one, keys) for one in of) for of in nodes.taint_sets] or [False]
     )

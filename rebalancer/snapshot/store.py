@@ -38,7 +38,7 @@ API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}
 
 METRICS = frozenset(one.kind for one in kinds.METRICS)
 ONCE_EMPTY = frozenset(one.kind for one in kinds.IN_SNAPSHOTS if one.empty_counts)
-"""Kinds of which an empty list is not the same as none."""
+"""Kinds for which an empty list differs from a missing one."""
 ASKED_FOR = API_VERSIONS.keys() - {one.kind for one in kinds.LISTED}
 """Kinds that a file has only on request."""
 
@@ -361,7 +361,7 @@ class _State(_Kept):
 
 
 class KeptContainerStatus(_Kept):
-    """What is kept of the status of a container."""
+    """The kept fields of the status of a container."""
 
     name: Raw = _OPTIONAL
     state: _State | None = _OPTIONAL
@@ -380,7 +380,7 @@ class KeptContainerStatus(_Kept):
 
 
 class KeptContainer(_Kept):
-    """What is kept of a container."""
+    """The kept fields of a container."""
 
     name: Raw = _OPTIONAL
     image: Raw = _OPTIONAL
@@ -402,7 +402,7 @@ class KeptContainer(_Kept):
 
 
 class KeptEphemeralContainer(KeptContainer):
-    """What is kept of an ephemeral container."""
+    """The kept fields of an ephemeral container."""
 
     target_container_name: Raw = _OPTIONAL
 

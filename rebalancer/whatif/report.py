@@ -40,7 +40,7 @@ _LEAST = 0.001
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What the what-if changes do by themselves, before the first run."""
+    """The effects of the what-if changes by themselves, before the first run."""
 
     edits: Sequence[str]
     """The changes in words."""
@@ -72,7 +72,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Fullest:
-    """The node of which most is requested."""
+    """The node with the largest requested share."""
 
     node: str
     resource: str
@@ -86,7 +86,7 @@ class Fullest:
 
 
 def what_if(steps: SimulatedSteps, edits: Sequence[str]) -> WhatIf | None:
-    """Return what the what-if changes do by themselves; None without a change."""
+    """Return the effects of the what-if changes by themselves; None without a change."""
     if not edits:
         return None
     changed, settled = steps.changed, steps.settled

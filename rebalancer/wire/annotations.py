@@ -1,4 +1,4 @@
-"""The annotations that are read of any object. Snapshot files keep these and no others: what others say may be secret."""
+"""The annotations of objects that are read. Snapshot files keep only these: the content of others may be secret."""
 
 from rebalancer.wire.pods import ANNOTATION_NAMES
 

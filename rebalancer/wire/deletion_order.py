@@ -27,7 +27,7 @@ _NANOSECONDS = 1e9
 
 
 class Replica(NamedTuple):
-    """What the controller compares of one pod."""
+    """The properties of one pod that the controller compares."""
 
     uid: str
     node: str
@@ -58,7 +58,7 @@ def parse_deletion_cost(text: str | None) -> int:
 
 
 def read_replicas(pods: Sequence[Mapping[str, Any]]) -> list[Replica]:
-    """Return what the controller compares of the active pods of one ReplicaSet, objects as JSON; no other has its controller."""
+    """Return the compared properties of the active pods of one ReplicaSet, given as JSON; no other ReplicaSet has its controller."""
     together = Counter(pod["spec"].get("nodeName", "") for pod in pods)
     return [_read_replica(pod, together) for pod in pods]
 

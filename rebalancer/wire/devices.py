@@ -132,7 +132,7 @@ class DeviceTaint(_Wire, frozen=True):
 
 
 class DeviceAttribute(_Wire, frozen=True):
-    """One value of a device. None of them set: of a type that is newer than this model, such as a list."""
+    """One value of a device. If no field is set, its type is newer than this model, such as a list."""
 
     int_value: int | None = msgspec.field(default=None, name="int")
     bool_value: bool | None = msgspec.field(default=None, name="bool")

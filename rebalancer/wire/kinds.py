@@ -1,4 +1,4 @@
-"""The single table of kinds: what each is called, how it is decoded, when a run reads it, and what grants that.
+"""The single table of kinds: the name of each kind, how it is decoded, when a run reads it, and the right to do so.
 
 A kind is declared once, here. What is read, followed, stored in files, and needed as a right follows from the table; only what
 its objects become is elsewhere (``rebalancer.snapshot.build``).
@@ -163,7 +163,7 @@ PRIORITY_CLASSES = _list(
     namespaced=False,
     read=Read.FILES,
 )
-"""A cluster's pods say the value of their class."""
+"""Read from files only: a cluster's pods have the value of their class."""
 _DEVICES: _How = {"chart_value": "rbac.devices: true"}
 _list_seldom(
     "ResourceClaim", "resource.k8s.io/v1", "resourceclaims", devices.ResourceClaim, **_DEVICES
@@ -216,7 +216,7 @@ EVICTION_REQUESTS = _declare(
     "evictionrequests",
     chart_value="rbac.evictionRequests: true",
 )
-"""From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
+"""From 1.37 on, behind the gate EvictionRequestAPI; controllers that act on them come with 1.38."""
 LEASES = _declare("Lease", "coordination.k8s.io/v1", "leases")
 CONFIG_MAPS = _declare("ConfigMap", "v1", "configmaps")
 
@@ -232,11 +232,11 @@ INDEPENDENT = tuple(one for one in _read(Read.ALWAYS) if one is not PODS)
 """Read beside the pods, in any order."""
 AFTER_PODS = _read(Read.AFTER_PODS)
 LISTED = (PODS, *INDEPENDENT, *AFTER_PODS)
-"""All that every snapshot is made of."""
+"""The kinds that are read for every snapshot."""
 ASKED_FOR = _read(Read.ASKED_FOR)
 METRICS = _read(Read.USAGE)
 ESSENTIAL = (PODS, NODES)
-"""Without these there is no snapshot; a server that does not serve another of them has none of it."""
+"""The kinds without which there is no snapshot; if another kind is not served, it has no objects."""
 ALL_POD_GROUPS = tuple(one for one in ALL if one.kind == POD_GROUPS.kind)
 """The kinds of this name; each object names its own, and snapshot files contain them in one list."""
 IN_SNAPSHOTS = tuple(

@@ -249,7 +249,7 @@ class GroupSchedulingPolicy(_Wire, frozen=True):
 
 
 class PodGroupSpec(_Wire, frozen=True):
-    """Of Kubernetes; the last fields are those of coscheduling, Volcano and KAI, of which none has those before them."""
+    """The spec of a PodGroup: of Kubernetes; the last fields are those of coscheduling, Volcano and KAI, which lack the others."""
 
     scheduling_policy: GroupSchedulingPolicy = GroupSchedulingPolicy()
     scheduling_constraints: dict[str, Any] | None = None
@@ -259,7 +259,7 @@ class PodGroupSpec(_Wire, frozen=True):
     """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
     min_member: int | None = None
     min_task_member: dict[str, int] | None = None
-    """Task of a Volcano Job -> so many of its pods have to run."""
+    """Task of a Volcano Job -> how many of its pods have to run."""
     sub_group_policy: tuple[Any, ...] | None = None
     """Volcano's parts of a PodGroup, each with a number of its own; ``sub_groups``: KAI's."""
     sub_groups: tuple[Any, ...] | None = None
@@ -447,7 +447,7 @@ class PodTemplateObject(_Wire, frozen=True):
 
 
 class BufferReference(_Wire, frozen=True):
-    """What a CapacityBuffer names, in its own namespace."""
+    """A reference of a CapacityBuffer to an object in its own namespace."""
 
     name: str = ""
     kind: str = ""

@@ -139,7 +139,7 @@ class PodState(NamedTuple):
 
 
 RUNNING = PodState("Running", "")
-"""The state of a pod that runs and of which there is nothing to say."""
+"""The state of a pod that runs without anything noteworthy."""
 
 _OF_EVERY_POD = frozenset(
     {"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"}
@@ -240,7 +240,7 @@ class PodRecord(NamedTuple):
     node: str
     created: float
     ready_since: float
-    """Unix seconds of the newest change of the Ready condition, whatever it is now; 0 if none."""
+    """Unix seconds of the newest change of the Ready condition, in either direction; 0 if none."""
     deleting: bool
     phase: str
     ready: bool
@@ -255,7 +255,7 @@ class PodRecord(NamedTuple):
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
     state: PodState = RUNNING
     as_created: bool = False
-    """Whether its spec is known to be what admission let in: never resized in place, for one."""
+    """Whether its spec is known to be unchanged since admission: never resized in place, for example."""
 
 
 def is_as_created(generation: int, *, deleting: bool) -> bool:

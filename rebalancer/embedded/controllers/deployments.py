@@ -441,7 +441,7 @@ class DaemonSets(WorkloadController):
 
 
 class DaemonFit(enum.Enum):
-    """What a DaemonSet does on a node (``daemon_controller.go``: ``NodeShouldRunDaemonPod``)."""
+    """Whether a DaemonSet runs a pod on a node (``daemon_controller.go``: ``NodeShouldRunDaemonPod``)."""
 
     RUNS = "runs"
     """It has a pod there."""

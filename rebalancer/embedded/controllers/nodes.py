@@ -131,7 +131,7 @@ class PodKubelets(Controller):
                     self.note((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
-        """Take the pod's next step, or set a timer for it."""
+        """Do the pod's next step, or set a timer for it."""
         pod = self.store.find(POD, *key)
         if pod is None or not self._node_is_ready(pod):
             return

@@ -76,7 +76,7 @@ def allocatable(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def capacity_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return resource -> quantity of what a machine of the type has."""
+    """Return resource -> quantity of a machine of the type."""
     return {
         "cpu": str(described["VCpuInfo"]["DefaultVCpus"]),
         "memory": f"{described['MemoryInfo']['SizeInMiB']}Mi",
@@ -117,7 +117,7 @@ CALLS = (
 )
 """The permissions that the role needs for reports, by their names in IAM."""
 ACTIVITIES = "autoscaling:DescribeScalingActivities"
-"""What it needs besides where machines are added, to see launches that fail, and those in progress."""
+"""The further permissions for seeing failed launches, and launches in progress."""
 ACTS = (
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",

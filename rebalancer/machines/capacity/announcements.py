@@ -46,7 +46,7 @@ class MachineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What Events were written about; in the first run of a process nothing is known."""
+    """The state about which Events were written; empty in the first run of a process."""
 
     groups: Mapping[str, GroupState] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Announced:
 
     @classmethod
     def of(cls, report: CapacityReport, groups: Mapping[str, GroupState]) -> Announced:
-        """Return what a run has seen; ``groups``: name -> state after it."""
+        """Return the state that a run has seen; ``groups``: name -> state after the run."""
         names, uids = report.snapshot.nodes.names, report.snapshot.pods.uid
         return cls(
             dict(groups),

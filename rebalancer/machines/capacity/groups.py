@@ -49,7 +49,7 @@ class GroupOptions:
     unready_for: timedelta | None = None
     provision_time: timedelta | None = None
     ignores_daemons: bool = False
-    """Whether what pods of DaemonSets request counts neither as requested nor as allocatable."""
+    """Whether the requests of DaemonSets' pods count neither as requested nor as allocatable."""
 
 
 def _share(text: str) -> float:
@@ -83,7 +83,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def read_options(group: NodeGroup) -> tuple[GroupOptions, tuple[str, ...]]:
-    """Return the options of a group, and what of them could not be read, in words."""
+    """Return the options of a group, and the problems of those that could not be parsed, in words."""
     read: dict[str, Any] = {}
     problems: list[str] = []
     for name, text in sorted(group.options.items()):

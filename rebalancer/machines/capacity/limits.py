@@ -1,4 +1,4 @@
-"""Limits on what all machines of the cluster are together: ``capacity.maxNodes`` and ``capacity.total``.
+"""Limits on the total of all machines of the cluster: ``capacity.maxNodes`` and ``capacity.total``.
 
 Amounts are those of ``status.capacity``, and a part of a core counts as a whole one, as in Cluster Autoscaler's
 ``--cores-total``, ``--memory-total`` and ``--gpu-total`` (``core/utils: GetNodeCoresAndMemory``). Machines that are no
@@ -25,7 +25,7 @@ _Amounts = TypeVar("_Amounts", int, Ints)
 
 
 class Ceiling:
-    """What groups may still add to the cluster."""
+    """The number of nodes that groups may still add to the cluster."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Ceiling:
         return max(0, min(rooms)) if rooms else None
 
     def allows(self, new: Counter[str]) -> bool:
-        """Return whether so many new nodes exceed no limit."""
+        """Return whether these numbers of new nodes exceed no limit."""
         have = self._count(new)
         return (self._nodes is None or new.total() <= self._nodes) and all(
             have[name] <= most for name, most in self._most.items()
@@ -107,7 +107,7 @@ class Ceiling:
 
 
 class Floor:
-    """What may still be removed from the cluster. Nodes that are on their way out do not count any more.
+    """The nodes that may still be removed from the cluster. Leaving nodes do not count any more.
 
     Source: ``core/scaledown/resource: LimitsLeft``.
     """

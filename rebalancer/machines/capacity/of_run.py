@@ -1,4 +1,4 @@
-"""What a run does to machines, if strategies of its policy add or remove some; and their assessment."""
+"""The actions of a run on machines, if strategies of its policy add or remove some; and the assessment of machines."""
 
 from __future__ import annotations
 
@@ -207,11 +207,11 @@ def open_provider(
 
 @dataclass(slots=True)
 class MachineMemory:
-    """What one process remembers of machines over its runs."""
+    """The memory of one process about machines, over its runs."""
 
     scale_in: ScaleInMemory = field(default_factory=ScaleInMemory)
     groups: Mapping[str, GroupState] | None = None
-    """The state of each group; None: what is stored was not read yet."""
+    """The state of each group; None: the stored states were not read yet."""
     announced: Announced = field(default_factory=Announced)
     """The state about which Events were written."""
 
@@ -286,7 +286,7 @@ def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup
 def scaling_of(
     memory: MachineMemory, run: RunContext, source: Source, reading: Reading
 ) -> Scaling | None:
-    """Return what the run does to machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
+    """Return the run's actions on machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
     if not any(scaling_strategies(run.loaded.policy)):
         return None
     of_run = _MachinesOfRun(memory, run, source, reading)

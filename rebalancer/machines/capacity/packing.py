@@ -256,7 +256,7 @@ class PendingPod:
 def pending_pods(
     snapshot: Snapshot, profile: SchedulerProfile, triggering: Bools | None = None
 ) -> list[PendingPod]:
-    """Return the pending pods in the scheduler's order; pods that fit take their room first, one after the other.
+    """Return the pending pods in the scheduler's order; pods that fit are placed first, one after the other.
 
     A class that fits nowhere is tried once, since later pods only find less room. ``triggering`` (P,): pods that may
     trigger a scale-out; None: all.
@@ -371,7 +371,7 @@ class Missing:
     nodes: int
     """On empty nodes with their DaemonSets' pods; 0 if one of the pods fits on none."""
     like: str
-    """Name of the node that the missing ones are like."""
+    """Name of the node of which the missing ones are copies."""
 
 
 def missing_nodes(

@@ -45,7 +45,7 @@ class MissingMachine:
     nodes: int
     """The number of domains without a node."""
     pods: int
-    """The most pods that come to one of them."""
+    """The largest number of pods on one of these machines."""
     cpu: int
     """Millicores that each of the pods requests."""
     memory: int
@@ -64,7 +64,7 @@ class MissingMachine:
 
 
 def find_missing(draft: Draft) -> tuple[MissingMachine, ...]:
-    """Return what machines the spread rules of the policy's strategies lack, by rule."""
+    """Return the machines that the spread rules of the policy's strategies lack, by rule."""
     return tuple(sorted(_find(draft), key=lambda one: one.rule))
 
 
@@ -132,7 +132,7 @@ class CapacityReport:
     inputs: ScaleOutInputs = NO_INPUTS
     """The inputs of the scale-out plan."""
     moves: Mapping[str, int] = field(default_factory=dict)
-    """uid of a pending pod -> so many moves of other pods would let it in, by a strategy that makes room."""
+    """uid of a pending pod -> number of moves by which a strategy that makes room would let it in."""
 
     pins: Pins | None = None
     """The pods that pin nodes; None if there are none."""

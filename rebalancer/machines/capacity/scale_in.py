@@ -81,7 +81,7 @@ class Failed(NamedTuple):
 
 @dataclass(slots=True)
 class ScaleInMemory:
-    """What a process knows of nodes from its earlier runs, by their uid."""
+    """A process's memory of nodes from its earlier runs, by their uid."""
 
     unneeded: dict[str, Unneeded] = field(default_factory=dict)
     failed: dict[str, Failed] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class ScaleInNodes:
         return removal.removable or removal.code is RemovalCode.NO_GROUP
 
     def unneeded_time(self, node: int) -> timedelta:
-        """Return for how long a node must be unneeded before it is removed; its group may say it itself."""
+        """Return for how long a node must be unneeded before it is removed; its group may set the time itself."""
         own, options = self.context.report.groups.options_of(node), self.options
         if self.snapshot.nodes.ready[node]:
             return options.unneeded_for if own.unneeded_for is None else own.unneeded_for

@@ -54,7 +54,7 @@ class GroupIncrease:
     nodes: tuple[str, ...]
     """Placeholder names of the new nodes."""
     zones: Mapping[str, int]
-    """Zone -> how many of them."""
+    """Zone -> number of new nodes."""
     pods: int
     waste: float
     """Mean share of cpu and memory of these nodes that no pod requests."""
@@ -92,7 +92,7 @@ class ScaleOutInputs:
 
     @property
     def earlier(self) -> EarlierIncreases:
-        """What earlier runs have increased groups for."""
+        """The earlier increases of groups, with their pods."""
         return EarlierIncreases(self.triggered, self.zones, self.scaled_out_at, self.no_help)
 
 
@@ -306,7 +306,7 @@ class NewNodes:
 
 _NO_PRICES = Prices()
 Option = tuple[str, Packed]
-"""A group, and what it would add."""
+"""A group, and the nodes that it would add."""
 
 
 def choose(

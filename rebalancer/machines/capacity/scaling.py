@@ -37,7 +37,7 @@ class ScalerContext:
     """The strategy's options."""
     report: CapacityReport
     group_states: GroupStates
-    """The state of each group; what the scaler adds is kept for later runs."""
+    """The state of each group; changes by the scaler are kept for later runs."""
     scale_in: Any
     """The memory of scale-in (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
     guarded: Guarded
@@ -59,7 +59,7 @@ class ScalerContext:
     warn: Callable[[str], None] = lambda _: None
     """Adds a sentence to the report."""
     show: Callable[[str], None] = lambda _: None
-    """Sets the conditions of the named node to what its record requires."""
+    """Sets the conditions of the named node according to its record."""
     gives_back: bool = False
     """Whether nodes may be opened again even if the scaler is suspended: returning capacity removes none."""
 
@@ -99,7 +99,7 @@ class Scaling:
     scalers: Sequence[tuple[str, Scaler]]
     """Each with the strategy's name in the policy, in the order in which they act."""
     keep: Callable[[Sequence[MachineAct]], bool]
-    """Keeps what later runs have to know, and announces what was done; returns whether it could."""
+    """Stores the states for later runs, and writes Events about the acts; returns whether it could."""
     stop: Stop
     """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
     acts: list[MachineAct] = field(default_factory=list)

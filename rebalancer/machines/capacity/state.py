@@ -73,7 +73,7 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     asked_at: _Moment = 0
     """The time at which this size was requested, or was about to be."""
     pods: dict[str, str] = {}
-    """uid of a pending pod that one of its requested machines will take -> the zone in which that was wanted, if any."""
+    """uid of a pending pod for which one of its machines was requested -> the zone of that request, if any."""
     no_help: dict[str, NoHelp] = {}
     """What a pod needs of it -> the increases that did not bring it."""
 
@@ -205,7 +205,7 @@ class GroupStore:
         self.where = store.name
 
     def load(self) -> dict[str, GroupState]:
-        """Return what an earlier process has stored.
+        """Return the states that an earlier process has stored.
 
         Raises:
             ClusterReadError: the ConfigMap does not exist, or could not be read.
@@ -390,7 +390,7 @@ class GroupStates:
     def note_plan(
         self, plan: ScaleOutPlan, snapshot: Snapshot, scaled_out: Collection[str]
     ) -> None:
-        """Record which pods wait for a requested machine, and what did not help; ``scaled_out``: groups increased now."""
+        """Record which pods wait for a requested machine, and which increases did not help; ``scaled_out``: groups increased now."""
         pods: dict[str, dict[str, str]] = {}
         for one in islice(_waiting(plan, scaled_out), _MAX_PODS):
             uid, group = snapshot.pods.uid[one.pod], one.group or ""

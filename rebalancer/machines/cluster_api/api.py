@@ -29,7 +29,7 @@ VERSIONS = ("v1beta2", "v1beta1")
 """The supported versions of the API, the preferred one first."""
 MIN_SIZE = f"{GROUP}/cluster-api-autoscaler-node-group-min-size"
 MAX_SIZE = f"{GROUP}/cluster-api-autoscaler-node-group-max-size"
-"""Cluster Autoscaler's annotations: what carries both is a node group."""
+"""Cluster Autoscaler's annotations: an object with both is a node group."""
 OPTIONS = f"{GROUP}/autoscaling-options-"
 """Prefix of the annotations with options of one group."""
 DELETE = f"{GROUP}/delete-machine"
@@ -163,7 +163,7 @@ class Scalable(ApiObject):
 
     @property
     def selector(self) -> Mapping[str, str]:
-        """``spec.selector.matchLabels``, by which its controller lists what belongs to it."""
+        """``spec.selector.matchLabels``, by which its controller lists its own objects."""
         return read_path(self.raw, "spec", "selector", "matchLabels") or {}
 
     @property
@@ -184,7 +184,7 @@ class Scalable(ApiObject):
 
     @property
     def rollout_after(self) -> float:
-        """Unix seconds: what was created before is old; 0 where none is given."""
+        """Unix seconds: Machines created before are outdated; 0 if none is given."""
         new = read_path(self.raw, "spec", "rollout", "after")
         return unix_seconds(new or read_path(self.raw, "spec", "rolloutAfter"))
 

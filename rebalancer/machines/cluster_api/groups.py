@@ -258,7 +258,7 @@ def _connect(params: ClusterApiParams, environ: Mapping[str, str], beside: Clien
 
 
 class MachineGroups:
-    """The node groups of one Cluster. What was read of a group last is what its changes are judged by."""
+    """The node groups of one Cluster. Changes of a group are checked against its last read state."""
 
     def __init__(self, api: ClusterApi, cluster: str, environ: Mapping[str, str]) -> None:
         self._api, self._cluster, self._environ = api, cluster, environ
@@ -421,7 +421,7 @@ class MachineGroups:
         self._api.change(self._api.resource(judged.kind), judged.name, decide)
 
     def suspend(self, group: NodeGroup, processes: Sequence[str]) -> None:
-        """Do nothing: no process of Cluster API sets sizes by itself; what a rollout would do is refused instead."""
+        """Do nothing: no process of Cluster API sets sizes by itself; changes during a rollout are refused instead."""
 
     def resume(self, group: NodeGroup, processes: Sequence[str]) -> None:
         """Do nothing, see :meth:`suspend`."""

@@ -42,7 +42,7 @@ class ScalableGroup:
     sets: Sequence[Scalable]
     """The MachineSets of the group; for a MachineSet, itself."""
     machines: Sequence[Machine]
-    """All of them, by name."""
+    """All machines of the group, by name."""
     nodes: Sequence[KnownNode] = field(default=(), compare=False)
 
     @property

@@ -279,7 +279,7 @@ class EmptyingOptions(Grouped):
 
 @dataclass
 class NodeCommand:
-    """A command of a person to empty nodes: what was ordered, and its one way from the pre-flight to the report.
+    """A user's command to empty nodes: its orders, and its course from the pre-flight to the report.
 
     What is done in between differs: nodes are drained, or replaced one after the other. Pods leave in rounds of the
     planner and the executor of every run.
@@ -292,7 +292,7 @@ class NodeCommand:
     orders: Orders
     progress: Progress
     base: RunContext
-    """Of which every round is a copy, with a time and a policy of its own."""
+    """The run of which every round is a copy, with a time and a policy of its own."""
     conditions: NodeConditions
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""

@@ -83,7 +83,7 @@ def refuses(checks: Sequence[NodeCheck]) -> bool:
 
 
 def warn_of_outage(snapshot: Snapshot, names: Sequence[str]) -> Iterator[str]:
-    """Yield what keeps the pods of the nodes ``names`` from ending, and which zones take no replacement."""
+    """Yield why the pods of the nodes ``names`` cannot end, and which zones accept no replacement."""
     nodes = snapshot.nodes
     silent = [name for name in names if not nodes.ready[nodes.index[name]]]
     if silent:
@@ -110,7 +110,7 @@ def check(
     together: Bools | None = None,
     fellows: Sequence[Triaged] = (),
 ) -> list[NodeCheck]:
-    """Return one check per node of ``names``, given what is decided on the ``pods`` there.
+    """Return one check per node of ``names``, given the fates of the ``pods`` there.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state after the earlier
     ones. ``without_landing``: pods without a landing in that plan may leave anyway, except those that leave only

@@ -1,4 +1,4 @@
-"""What is left on a node that is emptied, and what delays the end of its machine once it is empty."""
+"""The pods left on a node that is emptied, and reasons to delay the end of its machine once it is empty."""
 
 from __future__ import annotations
 

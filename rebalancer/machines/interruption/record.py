@@ -93,7 +93,7 @@ class KeptTexts:
         self._keep(client, machine, keep_text, after_stop=True)
 
     def keep_state(self, client: Client, uid: str, state: PipelineState) -> None:
-        """Store what announced the interruption of the Node ``uid``, and the progress of its steps.
+        """Store the announcements of the interruption of the Node ``uid``, and the progress of its steps.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -355,7 +355,7 @@ class Record:
         self._kept.forget(client, self.uid)
 
     def withdraw(self, client: Client, now: float) -> None:
-        """Reduce the state to what announced the machine, to recognise it when it is received again.
+        """Reduce the state to the announcement, to recognise it when it is received again.
 
         Raises:
             ClusterReadError: it could not be written.

@@ -30,7 +30,7 @@ class MachineChoice:
     outdated: Outdated | None = None
     """Queries the provider for outdated machines; None: they are not queried."""
     all_of_notes: bool = False
-    """Choose in groups with a note alone, all of their old nodes, to take it back."""
+    """Choose all old nodes of the groups with a note, and no others, to cancel the replacement."""
     old: dict[str, dict[str, str]] = field(default_factory=dict)
     """Group -> name of each chosen node -> its uid; it also has each group with a note, even if none of its nodes is chosen."""
     under_way: frozenset[str] = frozenset()

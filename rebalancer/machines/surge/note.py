@@ -165,7 +165,7 @@ def _parts(text: str, mark: str) -> tuple[str, ...]:
 BEAT = 30.0
 """Seconds between two signs of life in a note."""
 STALE = 180.0
-"""Seconds without one after which another process takes over."""
+"""Seconds without a sign of life after which another process takes over."""
 _LATE = 30.0
 """Seconds after a write for which an answer without it is taken for a late one."""
 _MAX_SILENCE = 90.0
@@ -221,7 +221,7 @@ class HeldNote:
         return None
 
     def is_late(self, group: NodeGroup) -> bool:
-        """Return whether an answer is from before what this process has written on the group."""
+        """Return whether an answer is older than this process's last write on the group."""
         texts = self._texts.get(group.name)
         if not texts or group.note in texts or self._elapsed() - self._lived > _LATE:
             return False
@@ -229,7 +229,7 @@ class HeldNote:
         return note is None or note.by == self._by
 
     def was_removed(self, group: NodeGroup) -> bool:
-        """Return whether another client has removed what this process has written on the group."""
+        """Return whether another client has removed this process's note from the group."""
         texts = self._texts.get(group.name)
         return bool(texts) and not group.note and "" not in (texts or ())
 

@@ -41,7 +41,7 @@ _POLL_INTERVAL = 5.0
 
 
 class SurgeRequests:
-    """What was requested about the group that a process works on, and until when that is not known to be done."""
+    """The requests about the group that a process works on, and until when their results are uncertain."""
 
     def __init__(
         self, machines: ReplacingMachines, stop: Stop, say: Callable[[str, str], None]
@@ -250,7 +250,7 @@ class Surge:
         self._closed.add(name)
 
     def is_ready(self, name: str) -> bool:
-        """Return whether a node could take pods now, or could if it were not cordoned."""
+        """Return whether a node accepts pods now, or would if it were not cordoned."""
         machine = None if self._at is None else self._at.view.machine_of(name)
         return machine is not None and machine.lacks in ("", CORDONED)
 
@@ -271,7 +271,7 @@ class Surge:
         return self._groups.not_begun()
 
     def take_back(self, why: str) -> None:
-        """Take everything back in the groups that have a note."""
+        """Undo the replacement in all groups with a note."""
         self.reason = self.reason or why
 
     def advance(self, busy: Collection[str]) -> str | None:

@@ -31,7 +31,7 @@ class MachineView:
     created: float = 0.0
     """Creation time of its node, in Unix seconds."""
     launched: float | None = None
-    """Unix seconds by the provider's clock; None where it does not say that, or not yet."""
+    """Launch time in Unix seconds by the provider's clock; None if the provider does not give it, or not yet."""
     lacks: str = ""
     """Why it is not useful for pods, in words; empty if it is useful."""
 
@@ -233,7 +233,7 @@ class Newcomers:
     def find_missing(
         self, view: GroupView, note: GroupNote, now: float, going: frozenset[str]
     ) -> tuple[str, bool] | None:
-        """Return (what the first new machine lacks, whether that has taken too long); None once all are useful.
+        """Return (what the first new machine lacks, whether it lacks that for too long); None once all are useful.
 
         ``going``: nodes of new machines that are ended anyway.
         """

@@ -14,7 +14,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 
 class FreeRoom:
-    """What is free on each node of a draft's state; steps are taken back in reverse order, and the state is the same afterwards."""
+    """The spare room on each node of a draft's state; steps are undone in reverse order, which restores the state."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft, self._state, self._nodes = draft, draft.state, draft.snapshot.nodes
@@ -27,7 +27,7 @@ class FreeRoom:
 
     @property
     def free(self) -> Ints:
-        """What is free (R, N)."""
+        """The spare amounts (R, N)."""
         return self._nodes.allocatable - self._state.lasting
 
     @property
@@ -46,7 +46,7 @@ class FreeRoom:
         return fits
 
     def lacking(self, item: Item) -> Ints:
-        """Return what each node lacks for ``item`` now (R + 1, N), the number of pods in the last row; 0: nothing."""
+        """Return the amounts (R + 1, N) that each node lacks for ``item`` now, the number of pods in the last row; 0: none."""
         need = np.zeros((len(item.requests) + 1, len(item.nodes)), np.int64)
         need[item.asked] = item.needs - self.free[item.asked]
         need[-1] = item.places - self.places

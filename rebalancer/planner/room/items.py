@@ -20,7 +20,7 @@ class Item:
     cls: int
     """The class to be scheduled; -1: only the requests count."""
     source: int
-    """The node that it leaves, -1 for what waits."""
+    """The node that it leaves, -1 for a waiting pod."""
     requests: Ints
     """(R,) of the resources that the scheduler checks for it, 0 for the others."""
     places: int

@@ -1,4 +1,4 @@
-"""What makes room so far: moves wave by wave, and which request has its room after them. It can be made on any draft."""
+"""The room made so far: moves wave by wave, and which request has its room after them. It can be applied to any draft."""
 
 from __future__ import annotations
 

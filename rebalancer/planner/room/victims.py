@@ -25,7 +25,7 @@ _RULED_PODS = 16
 
 @dataclass(slots=True)
 class Work:
-    """The steps that a search has left, and what it left out for their sake."""
+    """The remaining steps of a search, and whether it omitted anything to save steps."""
 
     left: int = 0
     cut: bool = False

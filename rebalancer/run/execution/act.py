@@ -98,7 +98,7 @@ class ClusterActor:
         return evict(self._client, namespace, name, uid, dry_run=True)
 
     def read_disruptions_allowed(self, budget: str) -> int | None:
-        """Return what a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
+        """Return the disruptions that a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
         return read_disruptions_allowed(self._client, budget, seconds=_READ)
 
     def recreates_group(self, namespace: str, name: str) -> bool:
@@ -435,7 +435,7 @@ class WaveCheck:
     """Judges the remaining moves of the plan before each further wave."""
 
     planned: Planned
-    """Its explanation is made once the first wave is remembered: what it was made of need not be kept beside the next picture."""
+    """The plan of the run; its explanation is made after the first wave, so that its data need not be kept beside the next snapshot."""
     remember: Remember
     executor: Executor
     recount: Recount

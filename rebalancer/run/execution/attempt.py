@@ -131,7 +131,7 @@ class Attempt:
             self._stop.wait(min(asked, left))
 
     def is_ending(self, move: Move) -> bool:
-        """Return whether the pod of a move is gone or terminating; what cannot be read is not known to be."""
+        """Return whether the pod of a move is gone or terminating; False if it cannot be read."""
         outcome = self._look(move, None, lost=False)
         return outcome is not None and outcome.status in (Status.GONE, Status.CHANGED)
 

@@ -69,7 +69,7 @@ class WavePace:
     pending: float = 30.0
     """How long a replacement may take to be scheduled; after that the run stops."""
     in_order: int = IN_ORDER
-    """Waves of up to so many moves are evicted in the plan's order."""
+    """Waves of up to this number of moves are evicted in the plan's order."""
     placed: float = 1.0
     """Pause after each eviction of such a wave, unless its replacement is bound to a node before."""
     gone: float = 40.0

@@ -207,7 +207,7 @@ _NO_NAMES: Mapping[NamedController, str] = MappingProxyType({})
 
 
 def named_controller(pod: PodRecord) -> NamedController:
-    """Return what a pod names as its controller."""
+    """Return the controller that a pod names."""
     return pod.namespace, pod.controller_kind, pod.controller_group, pod.controller_name
 
 

@@ -117,7 +117,7 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     run: str
     """Id of the run."""
     outcomes: Count = 0
-    """The first so many outcomes of its journal."""
+    """The number of outcomes of its journal that are counted, from the first."""
     reserved: Count = 0
     """Evictions that are counted for the hour before they are made."""
     at: _Moment = 0.0
@@ -127,7 +127,7 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What came of one move that was tried."""
+    """The result of one move that was tried."""
 
     pod: str
     """The pod as ``namespace/name``."""
@@ -177,7 +177,7 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     evictions: tuple[tuple[_Seconds, Count], ...] = ()
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
     streaks: dict[str, StreakMemory] = {}
-    """Strategy -> what it has seen."""
+    """Strategy -> its streaks."""
     pace: PaceMemory | None = None
     """The pace of the last run; None until a run has evicted."""
     nodes: NodeCountMemory | None = None

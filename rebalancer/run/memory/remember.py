@@ -1,4 +1,4 @@
-"""Update the memory with the outcomes of moves: what counts as a strike, how long a cool-down is, what is forgotten."""
+"""Update the memory with the outcomes of moves: the rules for strikes, cool-downs, and forgetting."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ZONES_WRITTEN_AFTER = 86_400
 
 
 def count_in_use(snapshot: Snapshot) -> int:
-    """Return the number of nodes whose loss would recreate pods elsewhere, and that nobody is taking away.
+    """Return the number of nodes whose loss would recreate pods elsewhere, without nodes that are being removed.
 
     Cordoned, leaving and marked nodes do not count.
     """
@@ -61,7 +61,7 @@ def count_in_use(snapshot: Snapshot) -> int:
 def see_nodes(
     known: NodeCountMemory | None, nodes: int, in_use: int, safety: Safety, now: float
 ) -> NodeCountMemory:
-    """Return what is to be kept once ``nodes`` exist, ``in_use`` of them in use; ``known``: what earlier runs have kept.
+    """Return the record to keep when ``nodes`` exist, ``in_use`` of them in use; ``known``: the record of earlier runs.
 
     A difference that would not be a fall is not written down: an idle cluster is left alone.
     """
@@ -270,7 +270,7 @@ def _without_lifted(owner: OwnerMemory, ref: str, snapshot: Snapshot) -> OwnerMe
 
 
 def count_feasible(snapshot: Snapshot, ref: str) -> int:
-    """Return the number of nodes that pods of an owner may use, whatever room these have; 0 if none of its pods is known."""
+    """Return the number of nodes that pods of an owner may use, with or without room; 0 if none of its pods is known."""
     classes = {
         cls.replacement
         for cls in snapshot.classes
@@ -454,7 +454,7 @@ _SAYS_NO = re.compile(r"HTTP 4(?!29)\d\d: ")
 
 
 def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[MoveRecord]]:
-    """Return (outcome, message) -> the moves that failed so, whatever the name of their pod."""
+    """Return (outcome, message) -> the moves that failed in this way; names of pods in messages are ignored."""
     failed: dict[tuple[str, str], list[MoveRecord]] = {}
     for move in moves:
         if move.outcome in (*_REFUSED, Status.FAILED):
@@ -470,7 +470,7 @@ def is_refusal(outcome: str, message: str) -> bool:
 
 
 def describe_result(move: MoveRecord) -> str:
-    """Return what came of a move: ``node-c1, as predicted``."""
+    """Return the result of a move in words: ``node-c1, as predicted``."""
     if move.outcome not in _CARRIED_OUT:
         return f"{move.outcome}{f': {move.message}' if move.message else ''}"
     if not move.landed:

@@ -35,7 +35,7 @@ _Timed = tuple[tuple[Outcome, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a run has measured and done so far. It only grows: an outcome keeps its position."""
+    """The measurements and actions of a run so far. It only grows: an outcome keeps its position."""
 
     run: str
     """Id of the run: no other run ever has it."""
@@ -45,7 +45,7 @@ class Journal:
     at: float = 0.0
     """Unix seconds of the last outcome."""
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
-    """Strategy -> what it has seen."""
+    """Strategy -> its streaks."""
     timed: _Timed = ((), 0.0)
     """The evictions with their time, up to the end of the last wave that was not cut off."""
     cut: _Timed = ((), 0.0)
@@ -223,7 +223,7 @@ class MemoryStore:
         self._journal = replace(self._journal, streaks=streaks)
 
     def add_nodes(self, nodes: NodeCountMemory) -> None:
-        """Add what is to be kept of the number of nodes; the next :meth:`save` stores it."""
+        """Add the record of the number of nodes; the next :meth:`save` stores it."""
         self._journal = replace(self._journal, nodes=nodes)
 
     def count_run(self, outcomes: Iterable[Outcome], exit_code: int, now: float) -> str | None:

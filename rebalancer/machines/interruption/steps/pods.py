@@ -180,12 +180,12 @@ class Leave:
 
 
 class Means(enum.StrEnum):
-    """What to do with pods that could not leave in time."""
+    """The action on pods that could not leave in time."""
 
     NONE = "none"
-    """They end with their machine."""
+    """The pods end with their machine."""
     DELETE = "delete"
-    """They are deleted, whatever their PodDisruptionBudgets say."""
+    """The pods are deleted, even against their PodDisruptionBudgets."""
 
 
 class EscalateParams(StepParams):
