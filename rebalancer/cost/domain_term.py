@@ -94,7 +94,6 @@ class DomainTerm(Term):
         return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True) if p))
 
     def _potentials(self) -> Sequence[float]:
-        """Return the potential of each group."""
         eased = satisfied(self._view, self._groups).tolist()
         return [
             0.0 if ease else group.potential()

@@ -114,7 +114,6 @@ class RuledGroup:
     _rule: Rule | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Note which methods the class has itself."""
         super().__init_subclass__(**given)
         cls.answers = cls.answers or not _ANSWERS.isdisjoint(vars(cls))
 
@@ -128,7 +127,6 @@ class RuledGroup:
         return made
 
     def _lower(self) -> Rule:
-        """Return the rule of this group."""
         raise NotImplementedError
 
     def potential(self) -> float:

@@ -136,8 +136,6 @@ def kept_free(terms: Iterable[Term], nodes: int) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Rooms that are alike."""
-
     ask: Ask
     wanted: int
 
@@ -170,5 +168,4 @@ class _Kind:
         return np.asarray(self.rule.rooms)
 
     def lacking(self) -> int:
-        """Return how many are missing now."""
         return int(read(self.rule))

@@ -396,18 +396,15 @@ class _AskedGroup:
         self._group = group
 
     def read(self) -> float:
-        """Return the potential."""
         return self._group.potential()
 
     def begin(self, cls: int) -> None:
         """Do nothing: each mover gains the same."""
 
     def gain_at(self, node: int) -> float:
-        """Return the gain at a node."""
         return float(gains_at(self._group, np.array([node], np.int32))[0])
 
     def change(self, move: PodMove) -> Floats:
-        """Return the change (K,) at each landing."""
         nodes = np.asarray(move.nodes)
         changes = self._group.delta(move.cls, move.node, move.replacement, nodes)
         return _one_each(changes, nodes)

@@ -201,8 +201,6 @@ class _JobTemplate(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    """Of a CronJob or a Deployment."""
-
     suspend: bool = False
     schedule: str = ""
     time_zone: str | None = None

@@ -340,7 +340,6 @@ class _Screen:
         self._bold, self._plain = ("\x1b[1m", "\x1b[0m") if out.isatty() else ("", "")
 
     def title(self, text: str) -> None:
-        """Write the heading of a part."""
         self._write(f"\n{self._bold}{text}{self._plain}\n{'=' * min(WIDTH, len(text))}\n")
 
     def say(self, text: str) -> None:
@@ -444,7 +443,6 @@ class _Demo:
     def _compare(
         self, before: list[PlacedPod], after: list[PlacedPod], moves: Sequence[dict[str, Any]]
     ) -> None:
-        """Show replicas per zone: before, predicted, now."""
         was, now = zone_counts(before), zone_counts(after)
         expected = predict_counts(was, moves)
         rows = [

@@ -72,8 +72,7 @@ class Reflector:
         """Time of the client's clock at which it was last known to be current, by a watch that has ended."""
         self._relisting = threading.Lock()
         self._threads: list[threading.Thread] = []
-        """The last one follows. The others are of watches that were late and given up: they may still wait for an
-        answer."""
+        """The last one follows. The others are of watches that were late and given up: they may still wait for an answer."""
 
     @property
     def version(self) -> str:

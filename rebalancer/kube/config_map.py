@@ -180,8 +180,6 @@ class ConfigMapStore:
 
 
 class _Shape(msgspec.Struct):
-    """The fields that a ConfigMap must have."""
-
     class Meta(msgspec.Struct, rename="camel"):
         resource_version: str
 

@@ -281,8 +281,6 @@ class AcquiredLease:
 
 
 class _Shape(msgspec.Struct):
-    """The fields that a Lease must have."""
-
     class Meta(msgspec.Struct, rename="camel"):
         resource_version: str
 

@@ -80,8 +80,6 @@ def read_node_pods(
 
 @dataclass(slots=True)
 class _Pods:
-    """All pods of one node."""
-
     date: float | None = None
     """The server's time, Unix seconds."""
     records: list[PodRecord] = field(default_factory=list)

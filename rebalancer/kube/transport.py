@@ -61,8 +61,7 @@ class Limits:
     """For the answer to a write that is under way when the run must end."""
     follow: FollowLimits = FollowLimits()
     compressed: bool = False
-    """Whether to request compressed answers: less than a tenth of the bytes, a third more of the API server's
-    CPU."""
+    """Whether to request compressed answers: less than a tenth of the bytes, a third more of the API server's CPU."""
 
     def within(self, seconds: float) -> Limits:
         """Return these limits with ``seconds`` for each call, also for the first."""
@@ -76,15 +75,12 @@ class Limits:
 
 
 class _Received:
-    """The headers of a response."""
-
     __slots__ = ()
     headers: Mapping[str, str]
     """Case-insensitive."""
 
     @property
     def content_type(self) -> str:
-        """The media type without parameters."""
         return self.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
 
     @property

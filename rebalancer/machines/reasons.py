@@ -226,7 +226,6 @@ class _Row(Generic[CodeT]):
         self.code, self.sentence = code, sentence
 
     def of(self, **facts: object) -> Reason[CodeT]:
-        """Return the reason with these facts."""
         return Reason(self.code, self.sentence.format(**facts))
 
 

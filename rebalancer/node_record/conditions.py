@@ -129,8 +129,6 @@ _OF_DRAINS = (Lifecycle.DRAINING, Lifecycle.DRAINED)
 
 
 class _Standing(NamedTuple):
-    """A condition of a node."""
-
     status: str
     reason: str
     heartbeat: float

@@ -63,7 +63,6 @@ class StepOutcome:
         return self.status in (StepStatus.DONE, StepStatus.SKIPPED)
 
     def __str__(self) -> str:
-        """Return the outcome as text."""
         return f"{self.status} ({self.why})" if self.why else self.status.value
 
 

@@ -345,13 +345,11 @@ class Later:
         return True
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both explanations are equal."""
         return isinstance(other, Later) and self.make() == other.make()
 
     __hash__ = None  # type: ignore[assignment]  # as all that holds a dict
 
     def __repr__(self) -> str:
-        """Return the text of the explanation."""
         return repr(self.make())
 
 

@@ -183,7 +183,6 @@ class Allowance:
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
     def _counted(self) -> tuple[Any, ...]:
-        """Return what moves change."""
         changing = self._landed, self._time, self._starting_in, self.starting, self._seen
         return self._used, *changing
 

@@ -263,8 +263,6 @@ class _Order:
 
 @dataclass(frozen=True)
 class _ReplicaSet:
-    """The living pods of one ReplicaSet."""
-
     draft: Draft
     rows: Ints
     classes: list[int]

@@ -22,7 +22,6 @@ class Removals:
     """Number of pods that budgets leave to further runs, for strategies that do not only observe."""
 
     def __add__(self, other: Removals) -> Removals:
-        """Return the union of both."""
         return Removals(
             self.moves + other.moves, self.skips + other.skips, self.waiting + other.waiting
         )
@@ -138,7 +137,6 @@ class EndedPods:
         )
 
     def _names(self, pod: int) -> tuple[str, str, str]:
-        """Return (namespace, name, node) of a pod."""
         if self._finished is None:
             raise ValueError("no pod has ended")
         pods, nodes = self._finished.pods, self._finished.nodes

@@ -41,7 +41,6 @@ class LimitTable:
         self.of_node = [list[tuple[int, int]]() for _ in range(len(snapshot.nodes))]
 
     def __len__(self) -> int:
-        """Return the number of limits."""
         return len(self.most)
 
     def open_counter(self, *, of_run: bool = False) -> int:

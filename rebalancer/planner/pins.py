@@ -309,7 +309,6 @@ class _Search:
     """The states that were searched."""
 
     def run(self) -> None:
-        """Search, and take all back."""
         snapshot = self.draft.snapshot
         self.best = set(self.held)
         self._inside = np.zeros(len(snapshot.nodes), bool)

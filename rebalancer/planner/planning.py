@@ -208,8 +208,6 @@ def _with_pins(
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """One plan that is being made."""
-
     rules: RunRules
     history: History
     snapshot: Snapshot
@@ -217,7 +215,6 @@ class _Making:
     callbacks: Callbacks
 
     def decide(self) -> tuple[Problem, Decision]:
-        """Return the problem and the decision."""
         rules, reviewed, phase = self.rules, self.reviewed, self.callbacks.phase
         settings, emptying = rules.settings(self.history), next(iter(rules.emptying()), None)
 

@@ -287,12 +287,10 @@ class _Sentence(string.Formatter):
         return sentence_of(value)
 
     def write_sentence(self, value: Refusal) -> str:
-        """Return the sentence of another refusal."""
         return value.text(self._snapshot)
 
     @staticmethod
     def write_code(value: Refusal) -> str:
-        """Return the code of another refusal."""
         return str(value.code)
 
     def write_pod(self, value: int) -> str:

@@ -331,7 +331,6 @@ def _attribute(move: Move, shares: Mapping[str, float]) -> Move:
 
 
 def _waves(moves: Sequence[Move]) -> list[list[str]]:
-    """Return the uids of each wave."""
     return [[m.uid for m in wave] for _, wave in groupby(moves, key=lambda move: move.wave)]
 
 

@@ -76,7 +76,6 @@ class _Rollout:
 
     @property
     def running(self) -> int:
-        """The number of old pods that run."""
         return len(self._running)
 
     def start_next(self) -> Prediction:

@@ -427,7 +427,6 @@ def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:
 
 
 def _active(policy: Policy) -> list[str]:
-    """Return the strategies that are not off."""
     return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
 
 

@@ -125,8 +125,6 @@ def newest_wave(chosen: Sequence[Chosen], before: int) -> int:
 
 
 class _Pass:
-    """One search over one set of terms."""
-
     def __init__(
         self,
         draft: Draft,

@@ -72,8 +72,7 @@ class Settings:
     """Keys of taints that a new node has until its agents are ready (``capacity.startupTaints``): it is a machine on its way."""
 
     planned: frozenset[str] = frozenset()
-    """Between waves: the uids of the plan's pods. The run itself awaits their replacements, so that pods
-    which still terminate are no longer in flight."""
+    """Between waves: the uids of the plan's pods. The run itself awaits their replacements, so that pods which still terminate are no longer in flight."""
     movable: int | None = None
     """Between waves: the number of pods that were movable when the plan was made, so that limits which are shares do not change."""
 

@@ -116,7 +116,6 @@ class TogetherJudge:
         return result
 
     def _place(self, leaving: _Leaving, rules: TogetherRules) -> _Landed | Refusal:
-        """Place the replacements of pods that leave."""
         if not rules.feeds and (fed := leaving.find_fed()):
             return Refusal.of(Why.FEEDS_OTHERS, pod=fed[0])
         landing_of: dict[int, Prediction] = {}

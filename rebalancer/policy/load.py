@@ -471,7 +471,6 @@ def _find_acting(policy: Policy) -> Iterator[_Finding]:
 
 
 def _find_idle(policy: Policy) -> Iterator[_Finding]:
-    """Yield each mode without effect."""
     for name, strategy in policy.strategies.items():
         if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
             off = policy.mode is Mode.OFF

@@ -161,7 +161,6 @@ def _decides(extender: config.Extender) -> bool:
 
 
 def _list_managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
-    """Return the resources that extenders manage."""
     return {
         resource.name
         for extender in configuration.extenders

@@ -242,7 +242,6 @@ class Lowering:
         }
 
     def _find(self, cls: int) -> PodArrays:
-        """Return a class, lowered."""
         lowered = self._lowered.get(cls)
         if lowered is None:
             if len(self._lowered) >= _KEPT_CLASSES:

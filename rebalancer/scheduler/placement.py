@@ -50,8 +50,7 @@ class Supposed:
 
     def __init__(self, nodes: int) -> None:
         self.marked, self.removed = np.zeros((2, nodes), bool)
-        """(N,) the nodes that are taken to carry a mark beside their own taints; and those that count as cordoned and
-        tainted, as scale-in does it."""
+        """(N,) the nodes that are taken to carry a mark beside their own taints; and those that count as cordoned and tainted, as scale-in does it."""
         self.none = np.zeros(nodes, bool)
         """(N,) no node."""
         self.version = 0

@@ -160,7 +160,6 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
 
 
 def _parse_request(claim: o.PersistentVolumeClaim) -> int:
-    """Return the bytes that a claim requests."""
     resources = claim.spec.resources
     return _storage(resources.requests if resources is not None else None)
 

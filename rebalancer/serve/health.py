@@ -130,7 +130,6 @@ class _Server(ThreadingTCPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle each request in its own thread."""
         oldest = None
         with self._lock:
             self._open[request] = None

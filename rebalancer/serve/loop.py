@@ -49,8 +49,7 @@ from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
 
 LEASE_SECONDS = 15
-"""Another replica acquires the Lease when it was not renewed for this time. A single run's lasts longer, since no other
-process waits for it."""
+"""Another replica acquires the Lease when it was not renewed for this time. A single run's lasts longer, since no other process waits for it."""
 _TRY_AGAIN = 2.0
 """Seconds after the Lease could not be read or written."""
 
@@ -492,8 +491,6 @@ class ServeLoop:
 
 
 class _All:
-    """Several observers as one."""
-
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 

@@ -500,7 +500,6 @@ def _count_terms(expression: str) -> int:
 
 
 def _requests(resource: str) -> Callable[[Container], bool]:
-    """Return whether a container requests a resource."""
     return lambda of: of.resources is not None and resource in (of.resources.requests or {})
 
 

@@ -170,7 +170,6 @@ def compile_selector(expression: str) -> Selector:
 
 
 def _split(expression: str) -> list[tuple[str, str]]:
-    """Return the (kind, text) of each token."""
     tokens: list[tuple[str, str]] = []
     at = 0
     while (at := _skip_blanks(expression, at)) < len(expression):
@@ -197,7 +196,6 @@ class _Parser:
 
     @property
     def next_text(self) -> str:
-        """The next token; empty at the end."""
         return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
 
     def _take(self) -> tuple[str, str]:
@@ -216,7 +214,6 @@ class _Parser:
             raise UnsupportedSelectorError(f"{self.next_text or 'the end'!r} is not modelled there")
 
     def read_any(self, depth: int) -> Evaluate:
-        """Read alternatives."""
         parts = [self._read_all(depth)]
         while self._skip("||"):
             parts.append(self._read_all(depth))

@@ -107,7 +107,6 @@ class _Rows:
         self._rows = list(self._make_rows())
 
     def make(self) -> Snapshot:
-        """Return the snapshot with the rows."""
         snapshot, rows, needs = self._snapshot, self._rows, self._wanted.needs
         before, nodes = len(snapshot.resources), snapshot.nodes
         preferred = dict(self._wanted.find_preferences())

@@ -215,8 +215,6 @@ class _Simulated:
 
 
 class _Clock:
-    """The clock of a simulated cluster."""
-
     def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
 
@@ -237,8 +235,6 @@ class _NoSignal(threading.Event):
 
 
 class _Waves:
-    """Progress that counts the waves."""
-
     def __init__(self) -> None:
         self.count = 0
 

@@ -75,8 +75,6 @@ class _Wave:
 
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    """A terminating pod, with its original data."""
-
     name: str
     uid: str
     cls: int

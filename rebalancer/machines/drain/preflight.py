@@ -131,8 +131,6 @@ def check(
 
 
 class _Check:
-    """Checks single pods."""
-
     def __init__(
         self,
         snapshot: Snapshot,

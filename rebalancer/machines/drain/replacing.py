@@ -366,7 +366,6 @@ class NodeReplacement:
         return delay_of(self._client, name, self._note)
 
     def _note(self, text: str) -> None:
-        """Add a sentence to the report, once."""
         notes = self._command.base.notes
         if text not in notes:
             notes.append(text)
@@ -456,7 +455,6 @@ def _pause(
     stages: Mapping[str, Stage | None],
     pace: ReplacementPace,
 ) -> float:
-    """Return the seconds until the next group."""
     if any((stage := stages.get(name)) is not None and stage.phase in BUSY for name in group):
         nodes.waits("another replacement")
         return _PAUSE

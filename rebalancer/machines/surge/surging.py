@@ -144,8 +144,6 @@ _FAILURES = 10
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A group as it is."""
-
     view: GroupView
     note: GroupNote
     now: float

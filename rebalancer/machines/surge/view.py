@@ -194,8 +194,7 @@ def _missing_daemons(snapshot: Snapshot, groups: Groups, row: int) -> list[str]:
 
 
 _BARE = 60.0
-"""Seconds that a machine must be seen without a node before it is ended as one that did not join: its node may be away for a
-moment."""
+"""Seconds that a machine must be seen without a node before it is ended as one that did not join: its node may be away for a moment."""
 
 
 class Newcomers:

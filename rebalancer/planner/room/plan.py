@@ -99,7 +99,6 @@ def make_room(
 
 
 def _again(before: Sequence[Chosen], draft: Draft) -> None:
-    """Make moves once more, on another draft."""
     for _, of_wave in groupby(before, key=lambda chosen: chosen.wave):
         for one in of_wave:
             ready = draft.snapshot.pods.is_ready(one.pod)
@@ -394,7 +393,6 @@ class _Way:
         return self._first
 
     def why(self, found: RoomSearchResult) -> Refusal:
-        """Return why an ask gets no room."""
         return why_outside(
             self._draft, self._plan.of, self._search, self._asks[0], self._items[0], found
         )

@@ -232,8 +232,6 @@ class RoomSearch:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What is placed next, and what then."""
-
     item: Item
     fits: Bools
     """(N,) the nodes that take it now."""
