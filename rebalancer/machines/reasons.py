@@ -213,7 +213,7 @@ CODES: Mapping[str, type[enum.StrEnum]] = {
 
 
 class Reason(NamedTuple, Generic[CodeT]):
-    """A code with its sentence, which is empty if the code alone is sufficient."""
+    """A code with its sentence: one of a table here, or a text that another party wrote; empty if the code is sufficient."""
 
     code: CodeT
     message: str = ""
@@ -234,7 +234,6 @@ class PodStays(_Row[FateReason], enum.Enum):
     """Why a drain does not evict a pod, by the rules on single pods."""
 
     OPTED_OUT = FateReason.OPTED_OUT, "{why}: --force evicts it anyway"
-    OPTED_OUT_NOW = FateReason.OPTED_OUT, "{why}"
     ROLLOUT = FateReason.ROLLOUT, "it stays until its rollout is at its end: {why}"
     OWN_POD = FateReason.OWN_POD, "this command's own pod: run it elsewhere"
     NO_DAEMON_SET = FateReason.DAEMON_SET_MISSING, "there is no DaemonSet {daemon_set}: --force evicts its pods"
@@ -254,14 +253,12 @@ class NodeStays(_Row[RemovalCode], enum.Enum):
     """Why a node cannot be removed."""
 
     NOT_SELECTED = RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"
-    UNREADABLE = RemovalCode.NOT_READY, "{why}"
     LEAVING = RemovalCode.BEING_REMOVED, "it is being deleted, or announced to go"
     CONTROL_PLANE = RemovalCode.CONTROL_PLANE, "it is labelled {key}"
     DISABLED = RemovalCode.DISABLED, "it is {notice}"
     NOT_READY = RemovalCode.NOT_READY, "it is not Ready, and pods are on it"
     NO_GROUP = RemovalCode.NO_GROUP, "its machine is in no group of the provider"
     BEING_REPLACED = RemovalCode.BEING_REPLACED, "the machines of its group are being replaced"
-    HELD = RemovalCode.HELD, "{why}"
     MIN_SIZE = RemovalCode.MIN_SIZE, "{group} has {have} nodes and needs {least}"
     MIN_TOTAL = RemovalCode.MIN_TOTAL, "of {resource} the cluster has {have} and needs {least}, and this node has {own}"
     TOO_FULL = RemovalCode.TOO_FULL, "{share:.0%} of its {resource} is requested, and nodes{group} stay from {least:.0%} on"
@@ -278,21 +275,17 @@ class NotIncreased(_Row[GroupCode], enum.Enum):
     TOTAL_UNKNOWN = GroupCode.TOTAL_REACHED, "what the machines of {group} have of {resource} is not known, and capacity.total limits it"
     TOTAL_REACHED = GroupCode.TOTAL_REACHED, "of {resource} the cluster has {have} and may have {most}, and a new node has {own}"
     FOREIGN = GroupCode.FOREIGN, "it has machines, and none has been a node of this cluster since {since}"
-    SUSPENDED = GroupCode.SUSPENDED, "{why}"
     BACKOFF = GroupCode.BACKOFF, "{why}; back-off until {until}"
-    UNHEALTHY = GroupCode.UNHEALTHY, "{why}"
     COOLDOWN = GroupCode.COOLDOWN, "scaled out at {at}, and cools down"
     TRIED_IN_VAIN = GroupCode.NO_HELP, "{why}; back-off until {until}"
     ONE_TRIED_FIRST = GroupCode.NO_HELP, "{why}; one machine is tried first"
     NO_TEMPLATE = GroupCode.NO_TEMPLATE, "it has no live node, and the provider does not say what a new one would be"
     OTHER_SYSTEM = GroupCode.FILTERED, "a new node would be of another operating system than it runs on"
-    FILTERED = GroupCode.FILTERED, "{why}"
 
 
 class ScaleInWaits(_Row[ScaleInCode], enum.Enum):
     """What scale-in waits for, or why it gives up a node."""
 
-    NEEDED = ScaleInCode.NEEDED, "{why}"
     UNNEEDED = ScaleInCode.UNNEEDED, "{why}; it is drained once it is unneeded for {time}"
     UNNEEDED_SINCE = ScaleInCode.UNNEEDED, "since {since}; it is drained once it is unneeded for {time}"
     MACHINES_COME = ScaleInCode.COOLDOWN, "{group} has {have} of {desired} machines"
@@ -304,19 +297,14 @@ class ScaleInWaits(_Row[ScaleInCode], enum.Enum):
     SUSPENDED = ScaleInCode.DRAINING, "it is drained since {at}"
     JUDGED_LATER = ScaleInCode.DRAINING, "whether it can be removed is judged by the next run"
     JUST_CLOSED = ScaleInCode.DRAINING, "closed at {at}: the scheduler may have chosen it, and load balancers use it still"
-    NOT_EMPTY = ScaleInCode.DRAINING, "{left}"
     DELAYED = ScaleInCode.DRAINING, "it is empty, and {why}"
     STILL_THERE = ScaleInCode.DRAINING, "the termination of its machine was requested at {at}, and it is still there"
-    STOPPED = ScaleInCode.DRAINING, "{why}"
     TOO_SLOW = ScaleInCode.DRAINING, "it took more than {seconds:.0f} s to note that its machine is ended: the next run tries again"
     ENDING = ScaleInCode.TERMINATING, "the termination of its machine was requested at {at}: a later run looks again"
     ENDED = ScaleInCode.TERMINATING, "its machine was terminated at {at}: the cloud controller removes the node"
     LEFT_GROUP = ScaleInCode.TERMINATING, "its machine has left {group}: the cloud controller removes the node"
-    STOPPED_WHILE_ENDING = ScaleInCode.TERMINATING, "{why}"
     TERMINATED = ScaleInCode.TERMINATED, "{machine} is terminated, and the size of {group} is decreased by one"
     TERMINATED_DESPITE = ScaleInCode.TERMINATED, "{machine} is terminated, and the size of {group} is decreased by one, although {why} after {seconds:.0f} s"
-    FAILED = ScaleInCode.FAILED, "{error}"
-    CANCELLED = ScaleInCode.CANCELLED, "{why}"
     NEEDED_AGAIN = ScaleInCode.CANCELLED, "it cannot be removed any more: {why}"
     NOT_REMOVED = ScaleInCode.CANCELLED, "not removed for {time}: {why}"
     NOT_EMPTIED = ScaleInCode.FAILED, "not empty after {time}: {left}"

@@ -93,8 +93,9 @@ class Ceiling:
             if self._unknown:
                 return NotIncreased.TOTAL_UNKNOWN.of(group=self._unknown, resource=name)
             if have[name] + one > self._most[name]:
-                amounts = {"have": have[name], "most": self._most[name], "own": one}
-                return NotIncreased.TOTAL_REACHED.of(**_facts(name, amounts))
+                return NotIncreased.TOTAL_REACHED.of(
+                    **_facts(name, have=have[name], most=self._most[name], own=one)
+                )
         return None
 
     def _count(self, new: Counter[str]) -> Counter[str]:
@@ -127,8 +128,7 @@ class Floor:
         for name, least in self._least.items():
             own, have = int(self._amounts[name][node]), self._have[name]
             if own and have - own < least:
-                amounts = {"have": have, "least": least, "own": own}
-                return NodeStays.MIN_TOTAL.of(**_facts(name, amounts))
+                return NodeStays.MIN_TOTAL.of(**_facts(name, have=have, least=least, own=own))
         return None
 
     def take(self, node: int) -> None:
@@ -137,8 +137,7 @@ class Floor:
             self._have[name] -= int(amounts[node])
 
 
-def _facts(resource: str, amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return a resource and the amounts of it as facts of a sentence."""
+def _facts(resource: str, **amounts: int) -> dict[str, str]:
     texts = {fact: format_resource(resource, amount) for fact, amount in amounts.items()}
     return {"resource": resource, **texts}
 

@@ -94,13 +94,11 @@ def _find_ineligible(rules: Iterable[_Rule]) -> _Kept:
     """Return the nodes that any rule keeps, each with the reason of the first such rule."""
     kept: _Kept = {}
     for rule in rules:
-        of = rule if isinstance(rule, dict) else _keep_all(*rule)
-        kept = {**of, **kept}
+        if not isinstance(rule, dict):
+            nodes, why = rule
+            rule = dict.fromkeys(np.flatnonzero(nodes).tolist(), why)  # noqa: PLW2901
+        kept = {**rule, **kept}
     return kept
-
-
-def _keep_all(nodes: Bools, why: Reason[RemovalCode]) -> _Kept:
-    return dict.fromkeys(np.flatnonzero(nodes).tolist(), why)
 
 
 def at_minimum(group: NodeGroup) -> Reason[RemovalCode]:
@@ -118,7 +116,7 @@ def to_spare(group: NodeGroup) -> float:
 
 def _states(draft: Draft) -> Iterator[_Rule]:
     nodes = draft.snapshot.nodes
-    yield {node: NodeStays.UNREADABLE.of(why=why) for node, why in nodes.unreadable.items()}
+    yield {node: Reason(RemovalCode.NOT_READY, why) for node, why in nodes.unreadable.items()}
     yield nodes.leaving, NodeStays.LEAVING.of()
     for key in _CONTROL_PLANE:
         yield nodes.labels.column(key) >= 0, NodeStays.CONTROL_PLANE.of(key=key)
@@ -152,7 +150,7 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> _Kept:
         return {}
     known = known_nodes(snapshot)
     return {
-        node: NodeStays.HELD.of(why=why)
+        node: Reason(RemovalCode.HELD, why)
         for node in groups.of_node
         if (group := groups.group_of(node)) is not None
         and (why := group.held.get(known[node].instance)) is not None

@@ -200,7 +200,7 @@ class ScaleInNodes:
                 after = None if before is None else before.phase
                 written = change_state(client, self.name(node), state, after)
             except ClusterReadError as error:
-                return self.act(node, ActStatus.FAILED, ScaleInWaits.FAILED.of(error=error))
+                return self.act(node, ActStatus.FAILED, Reason(ScaleInCode.FAILED, str(error)))
             if written.why_not is not None:
                 return self.act(node, ActStatus.WAITS, why._replace(message=written.why_not))
             state = written.record
@@ -248,7 +248,7 @@ def note_unneeded(nodes: ScaleInNodes) -> Iterator[MachineAct]:
             if nodes.pause_of(node) is None:
                 nodes.memory.failed.pop(nodes.uid(node), None)
             if nodes.memory.unneeded.pop(nodes.uid(node), None) is not None:
-                why = ScaleInWaits.NEEDED.of(why=removal.message)
+                why = Reason(ScaleInCode.NEEDED, removal.message)
                 yield nodes.act(node, ActStatus.DONE, why)
 
 
@@ -384,7 +384,7 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
         waits = None if why is None else _delay(nodes, node, state, why)
         return waits or _terminate(client, nodes, node, state, group, why)
     except (ClusterReadError, ProviderError) as error:
-        return nodes.act(node, ActStatus.FAILED, ScaleInWaits.FAILED.of(error=error))
+        return nodes.act(node, ActStatus.FAILED, Reason(ScaleInCode.FAILED, str(error)))
 
 
 def _delay(nodes: ScaleInNodes, node: int, state: ScaleInRecord, why: str) -> MachineAct | None:
@@ -433,7 +433,7 @@ def _emptying(nodes: ScaleInNodes, node: int, state: ScaleInRecord, left: str) -
     if nodes.is_past(state.at, after):
         time = format_duration(after)
         return nodes.cancel(node, ScaleInWaits.NOT_EMPTIED.of(time=time, left=left))
-    return nodes.act(node, ActStatus.WAITS, ScaleInWaits.NOT_EMPTY.of(left=left))
+    return nodes.act(node, ActStatus.WAITS, Reason(ScaleInCode.DRAINING, left))
 
 
 def _terminate(
@@ -460,10 +460,10 @@ def _terminate(
     try:
         requested = nodes.context.guarded.terminate(group.name, instance, may_be_sent)
     except GroupSizeError as error:
-        return nodes.cancel(node, ScaleInWaits.CANCELLED.of(why=error))
+        return nodes.cancel(node, Reason(ScaleInCode.CANCELLED, str(error)))
     except ProviderRefusalError as error:
         # Where a reply was lost it may have been done all the same: then the node stays cordoned.
-        return nodes.cancel(node, ScaleInWaits.FAILED.of(error=error))
+        return nodes.cancel(node, Reason(ScaleInCode.FAILED, str(error)))
     if refused is None and not requested:
         # It may be about to end: no pod is to come to it.
         refused = _last_look(client, nodes, node, state)
@@ -497,18 +497,18 @@ def _last_look(
     """
     context, stop = nodes.context, nodes.context.stop
     if (stopped := stop.reason()) is not None:
-        return nodes.act(node, ActStatus.WAITS, ScaleInWaits.STOPPED.of(why=stopped))
+        return nodes.act(node, ActStatus.WAITS, Reason(ScaleInCode.DRAINING, stopped))
     ending = msgspec.structs.replace(
         state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
     )
     began = stop.now()
     written = change_state(client, nodes.name(node), ending, state.phase)
     if written.record is None or written.why_not is not None:
-        return nodes.cancel(node, ScaleInWaits.CANCELLED.of(why=written.why_not or GONE))
+        return nodes.cancel(node, Reason(ScaleInCode.CANCELLED, written.why_not or GONE))
     nodes.states[node] = written.record
     context.show(nodes.name(node))
     if (stopped := stop.reason()) is not None:
-        return nodes.act(node, ActStatus.WAITS, ScaleInWaits.STOPPED_WHILE_ENDING.of(why=stopped))
+        return nodes.act(node, ActStatus.WAITS, Reason(ScaleInCode.TERMINATING, stopped))
     if stop.now() - began > _LATEST:
         return nodes.write(node, state, ScaleInWaits.TOO_SLOW.of(seconds=_LATEST))
     return None
@@ -540,7 +540,7 @@ class NodeScaleIn(Scaler):
     def _look_again(self, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
         nodes = self._nodes
         if not nodes.snapshot.nodes.unschedulable[node]:
-            yield nodes.cancel(node, ScaleInWaits.CANCELLED.of(why=OPENED))
+            yield nodes.cancel(node, Reason(ScaleInCode.CANCELLED, OPENED))
         elif state.phase is Phase.LEAVING and not nodes.may_go_on(node):
             why = ScaleInWaits.NEEDED_AGAIN.of(why=nodes.removal[node].message)
             yield nodes.cancel(node, why)

@@ -734,4 +734,4 @@ class _Planner:
         if feasible.any():
             return GroupRefusal(group.name, *NotIncreased.OTHER_SYSTEM.of())
         texts = dict.fromkeys(text for row in rows for text in evaluation.reasons(row))
-        return GroupRefusal(group.name, *NotIncreased.FILTERED.of(why=", ".join(texts)))
+        return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))

@@ -25,7 +25,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutPlan,
 )
 from rebalancer.machines.capacity.unhelped import NoHelp
-from rebalancer.machines.reasons import NotIncreased, PodCode
+from rebalancer.machines.reasons import GroupCode, NotIncreased, PodCode, Reason
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import STARTUP
@@ -358,12 +358,12 @@ class GroupStates:
             if state.is_foreign(now):
                 why = NotIncreased.FOREIGN.of(since=rfc3339(state.unknown_since))
             elif state.suspended:
-                why = NotIncreased.SUSPENDED.of(why=state.suspended)
+                why = Reason(GroupCode.SUSPENDED, state.suspended)
             elif state.in_backoff(now):
                 until = rfc3339(state.backoff_until)
                 why = NotIncreased.BACKOFF.of(why=state.why, until=until)
             elif self.times is not None and (not sizes[name].are_healthy or sizes[name].are_lost):
-                why = NotIncreased.UNHEALTHY.of(why=sizes[name].unhealthy())
+                why = Reason(GroupCode.UNHEALTHY, sizes[name].unhealthy())
             elif 0 < state.scaled_out_at <= now < state.scaled_out_at + rest:
                 why = NotIncreased.COOLDOWN.of(at=rfc3339(state.scaled_out_at))
             else:

@@ -236,11 +236,9 @@ class _Check:
                 text = f"{ref}, which a restart of its rollout moves, too: {other.message}"
                 yield DrainVerdict.REFUSED, other.why.value, text
         if move is None and self._of_gang[pod]:
-            why = self.no_landing(pod)
-            yield (
-                DrainVerdict.REFUSED,
-                *Obstacle.GANG.of(why="" if why is None else why.message, gang=of_class.gang),
-            )
+            why = self.no_landing(pod) or Reason(Code.GANG)
+            refused = Obstacle.GANG.of(why=why.message, gang=of_class.gang)
+            yield DrainVerdict.REFUSED, *refused
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods

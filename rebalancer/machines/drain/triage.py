@@ -115,7 +115,7 @@ def triage_each(snapshot: Snapshot, pods: Int32s, orders: Orders) -> list[Triage
             of_class[cls] = _of_class(snapshot, snapshot.classes[cls], orders)
         fate, why = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
-            fate, why = Fate.WAIT, PodStays.OPTED_OUT_NOW.of(why=still)
+            fate, why = Fate.WAIT, Reason(FateReason.OPTED_OUT, still)
         if fate is Fate.EVICT and (awaited := _rollout_of(snapshot, pod)):
             fate, why = Fate.WAIT, PodStays.ROLLOUT.of(why=awaited)
         if orders.own_pod is not None and snapshot.pod_ref(pod) == orders.own_pod:
