@@ -95,10 +95,7 @@ def _show_help(ctx: click.Context, flag: click.Parameter, asked: bool) -> None:
 
 
 class _WithHelp(click.Command):
-    """A command with ``--help`` and ``--help-all``."""
-
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return ``--help``."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.callback = _show_help

@@ -115,8 +115,6 @@ def asks(options: RunOptions) -> bool:
 
 
 class _Steps:
-    """The parts of a run with consent."""
-
     def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
         self._options, self._loaded, self._environment = options, loaded, environment
 

@@ -351,7 +351,6 @@ class View:
 
 
 def _rank_equals(view: View) -> Int32s:
-    """Return what :meth:`View.rank_equals` returns."""
     snapshot, pods = view.snapshot, view.snapshot.pods
     classes = np.arange(len(snapshot.classes))
     owners = np.array([cls.owner for cls in snapshot.classes], np.int64)

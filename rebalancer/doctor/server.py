@@ -267,7 +267,6 @@ def _with_policy(client: Client, known: Release, registry: Registry) -> Release:
 
 
 def _flags_of(args: tuple[str, ...]) -> PolicyFlags:
-    """Return the flags of a run that change its policy."""
     given = [arg.partition("=") for arg in args]
     values = {
         name: [value for key, _, value in given if key == name]

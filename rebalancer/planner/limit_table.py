@@ -203,7 +203,6 @@ class BudgetLimits:
         return [limit for of_node in self._waves_of_nodes if (limit := of_node[node]) >= 0]
 
     def _add(self, most: int, words: str, *, of_run: bool = False) -> int:
-        """Add a limit with a counter of its own."""
         counter = self._table.open_counter(of_run=of_run)
         return self._table.add(most, words, counter, self._strategy)
 

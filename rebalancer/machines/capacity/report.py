@@ -269,7 +269,6 @@ def _head(report: CapacityReport) -> Iterator[Block]:
 
 
 def _missing(report: CapacityReport) -> Iterator[Block]:
-    """Yield what machines spread rules lack."""
     yield from (Passage(str(one), "", "  ") for one in report.missing[:_SHOWN])
     yield from more(len(report.missing) - _SHOWN)
 

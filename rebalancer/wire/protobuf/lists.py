@@ -155,7 +155,6 @@ def _is_read(entry: bytes) -> bool:
 
 
 def _slim_pod(pod: Any) -> None:
-    """Slim a pod or a template of pods."""
     _slim_metadata(pod)
     spec = pod.spec
     for container in (*spec.containers, *spec.initContainers):
