@@ -132,7 +132,7 @@ bench: $(STAMP)  ## micro-benchmarks of each phase
 bench-growth: $(STAMP)  ## how each phase grows with the cluster: tables, and benchmarks/phases/growth.svg
 	$(BIN)/python -m benchmarks.phases.growth
 
-bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster; looks at no seconds
+bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster, and a move costs 1 ms of CPU at most, beside a reference
 	$(BIN)/python -m benchmarks.phases.check
 
 bench-scale: $(STAMP)  ## the peer against ours, tables in Markdown; SIZES="3:30 1000:30000 5000:150000:lean" ROUNDS=3

@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decisions.checkpoint import Checkpoint
-from benchmarks.decisions.contenders import Contender, Ours, Peer
+from benchmarks.decisions.contenders import Contender, Ours, Peer, Run
 from benchmarks.decisions.convergence import Convergence, converge, observe, settle
 from benchmarks.decisions.instance import counted
 from benchmarks.decisions.optimum import Optimum, optimum
 from benchmarks.decisions.reading import placement, read
 from benchmarks.decisions.scenarios import SCENARIOS
 from benchmarks.decisions.shapes import Shapes
+from benchmarks.decisions.silence import MEMORY, aged, read_memory, write_memory
+from rebalancer.run.memory.document import Document
 from tests.controlplane import ControlPlane
 
+_APART = 600
+"""Seconds between two runs of ours, by their memory: the first cool-down of a workload is over then."""
 PEER_RUNS = 10
 MOST_RUNS = 25
 """Of ours, until a silent one."""
@@ -86,7 +90,7 @@ def play(
             settle(plane, pods)
             done, _ = converge(
                 plane,
-                _contender(name, Path(scratch)),
+                _contender(name, Path(scratch), plane),
                 instance,
                 pods=pods,
                 most=plan.peer_runs if name == "peer" else MOST_RUNS,
@@ -114,10 +118,21 @@ def play(
     return result
 
 
-def _contender(name: str, folder: Path) -> Contender:
-    if name == "peer":
-        return Peer(folder)
-    return Ours(folder, lifted=name == "lifted", marks=name == "marks")
+class _Installed(Ours):
+    """Ours with the memory that the chart gives it, and as if ten minutes had passed between two runs."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, name: str) -> None:
+        super().__init__(folder, lifted=name == "lifted", marks=name == "marks", memory=MEMORY)
+        self._plane = plane
+        write_memory(plane, Document())
+
+    def run(self, kubeconfig: Path) -> Run:
+        write_memory(self._plane, aged(read_memory(self._plane), _APART))
+        return super().run(kubeconfig)
+
+
+def _contender(name: str, folder: Path, plane: ControlPlane) -> Contender:
+    return Peer(folder) if name == "peer" else _Installed(plane, folder, name)
 
 
 def _save_snapshot(plane: ControlPlane, path: Path) -> None:

@@ -61,7 +61,7 @@ def outlast(plane: ControlPlane, name: str, folder: Path, runs: int, **how: Any)
     """
     objects = observe(plane)
     pods, instance = len(objects.pods), read(objects)
-    _put(plane, Document())
+    write_memory(plane, Document())
 
     def played(contender: Contender, most: int, *, to_the_end: bool = True) -> tuple[int, ...]:
         settle(plane, pods)
@@ -74,11 +74,11 @@ def outlast(plane: ControlPlane, name: str, folder: Path, runs: int, **how: Any)
     until = played(remembering, _MOST_RUNS, to_the_end=False)
     if until[-1]:
         raise RuntimeError(f"{name}: not silent after {len(until)} runs: {until}")
-    remembered = len(_get(plane).owners)
+    remembered = len(read_memory(plane).owners)
     phases = [Phase("memory kept", played(remembering, runs))]
-    _put(plane, aged(_get(plane), _DAY))
+    write_memory(plane, aged(read_memory(plane), _DAY))
     phases.append(Phase("cool-downs expired", played(remembering, runs)))
-    _put(plane, Document())
+    write_memory(plane, Document())
     phases.append(Phase("memory emptied", played(remembering, runs)))
     phases.append(
         Phase("no memory, budgets lifted", played(Ours(folder, lifted=True, **how), runs))
@@ -110,14 +110,16 @@ def _path() -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
-def _get(plane: ControlPlane) -> Document:
+def read_memory(plane: ControlPlane) -> Document:
+    """Return the memory of the runs so far."""
     document, warning = decode(plane.api.get(_path())["data"])
     if warning is not None:
         raise RuntimeError(warning)
     return document
 
 
-def _put(plane: ControlPlane, document: Document) -> None:
+def write_memory(plane: ControlPlane, document: Document) -> None:
+    """Let the next run remember exactly this."""
     namespace, _, name = MEMORY.partition("/")
     plane.apply(
         [

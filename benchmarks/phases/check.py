@@ -1,9 +1,9 @@
 """`make bench-check`: fails when a phase grows faster than the cluster, or a move costs more where more is wrong.
 
 It also draws ten clusters of random shapes that it has never seen: a move may not cost much more on one of them than on
-most, nor on a larger one. `--first SEED` draws the same ten again.
-
-No seconds are looked at.
+most, nor on a larger one. `--first SEED` draws the same ten again. On 300 nodes a move of theirs may take 1 ms of CPU in the
+median and 1.5 at worst, on a machine that needs ``REFERENCE_MS`` for a reference; that is run beside each plan, so that slow and
+busy machines judge alike. No other seconds are looked at.
 
 Two counts per phase, at one size and at four times that size. Calls of functions are the same in every run
 on every machine, and grow fourfold where Python does something per pod; a loop over pairs would make it
@@ -73,6 +73,12 @@ all shapes; 1 is the aim.
 Of one shape it is no figure: the small cluster has 16 to 130 moves, and the draws were between 0.3 and 2.8. The geometric mean of
 ten is above 1.5 once in 100 times. What grows with the square makes it 4.
 """
+COST_DRAW = (300, 4_500)
+"""(nodes, pods) of the draws whose CPU time is looked at."""
+MEDIAN_MS, WORST_MS = 1.0, 1.5
+"""Of CPU, for each move on one of them."""
+REFERENCE_MS = 15.0
+"""What the reference of 20,000 needs on two quiet cores of an AMD EPYC."""
 _LOOKED_AT = 50
 """One pod of so many counts as a move beside the moves: a plan looks at the others as well."""
 _ROUNDS = 3
@@ -190,6 +196,32 @@ def _calls_of_draw(seed: int, nodes: int, pods: int, trace: Trace | None) -> flo
     return count / (len(plans[0].moves) + pods / _LOOKED_AT)
 
 
+def _ms_of_draw(seed: int, trace: Trace | None) -> float:
+    """Return the milliseconds of CPU that a plan takes for each move on the cluster of a seed, on the machine of the reference."""
+    nodes, pods = COST_DRAW
+    snapshot = load_snapshot("-", stdin=io.BytesIO(cluster_of(seed, nodes, pods, trace)))
+    problem, settings = problem_of(snapshot, lifted=True)
+    plans: list[Plan] = []
+    reference = min(_cpu(_reference(20_000)) for _ in range(_ROUNDS))
+    seconds = _cpu(lambda: plans.append(plan(problem, settings).plan))
+    return seconds / reference * REFERENCE_MS / (len(plans[0].moves) + pods / _LOOKED_AT)
+
+
+def check_cost(first: int, trace: Trace | None = None) -> int:
+    """Check what a move costs on clusters drawn by seeds from ``first`` on; return how many checks failed."""
+    costs = [_ms_of_draw(seed, trace) for seed in range(first, first + DRAWS)]
+    failed = 0
+    for kind, ms, most in (
+        ("median", statistics.median(costs), MEDIAN_MS),
+        ("worst", max(costs), WORST_MS),
+    ):
+        bad = ms > most
+        verdict = f"TOO MUCH: {most} is allowed" if bad else "ok"
+        print(f"{kind} of {DRAWS} draws on {COST_DRAW[0]} nodes: {ms:.2f} ms a move  {verdict}")
+        failed += bad
+    return failed
+
+
 def check_draws(first: int, trace: Trace | None = None) -> int:
     """Check clusters that nothing can be tuned to, drawn by seeds from ``first`` on; return how many checks failed.
 
@@ -267,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     first = random.SystemRandom().randrange(10**6) if chosen.first is None else chosen.first
     trace = None if chosen.recorded is None else trace_of(chosen.recorded)
-    failed = check_draws(first, trace)
+    failed = check_draws(first, trace) + check_cost(first, trace)
     if chosen.draws_only:
         return min(1, failed)
     failed += check_drifts()

@@ -188,8 +188,10 @@ def go_on(
         good = False
     if not good:
         search.refused_alike[cls] += 1
-    if not promises_rules(book, row):
-        search.in_vain = 0 if good else search.in_vain + 1
+    if good:
+        search.in_vain = 0
+    elif not promises_rules(book, row):
+        search.in_vain += 1
     if not good or lower(book, row, gain, search.only_certain and not book.marked):
         return _NEXT
     return _GOOD

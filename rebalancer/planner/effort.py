@@ -18,8 +18,8 @@ class Effort:
     """Pairs of a class are ordered by their promises, and have similar landings: after this number of refusals in a row,
     the others wait until a move concerns the class."""
     in_vain: int = 100
-    """Pairs for balance alone are judged in the order of their promises. After this number in a row without a sufficient
-    gain, the others wait for the next wave."""
+    """Pairs for balance alone are judged in the order of their promises. After this number without a good move between
+    them, the others wait for the next wave."""
     closely: int = 300
     """Number of pairs that are judged although they promise too little, to show people where they would land."""
     few: float = 0.05

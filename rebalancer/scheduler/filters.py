@@ -226,8 +226,7 @@ class Filters:
         return self._static.get(name, lambda: self._without_others(cls, lasting=True))
 
     def _without_others(self, cls: int, *, lasting: bool = False) -> Bools:
-        rejected = self.find_rejection(cls)
-        if rejected is not None and self.checks(rejected[0]):
+        if self.find_rejection(cls) is not None:
             return np.zeros(self._size, bool)
         mask = self._readable
         if self.checks(NODE_RESOURCES_FIT):
@@ -295,7 +294,7 @@ class Filters:
     def list_checks(self, cls: int, of_core: Iterable[FilterCheck]) -> Sequence[FilterCheck]:
         """Return the checks of a class, in the scheduler's order; ``of_core``: those that depend on other pods."""
         rejected, nodes = self.find_rejection(cls), self._snapshot.nodes
-        if rejected is not None and self.checks(rejected[0]):
+        if rejected is not None:
             return [FilterCheck(*rejected, np.zeros(self._size, bool))]
         checks = [*self._check_alone(cls), *of_core]
         checks.append(FilterCheck("Unreadable", nodes.unreadable, self._readable))
@@ -331,12 +330,11 @@ class Filters:
             yield FilterCheck("NodeDeclaredFeatures", words, features)
 
     def find_rejection(self, cls: int) -> tuple[str, str] | None:
-        """Return the filter that rejects the pod before any node is evaluated, and its words; None if none does."""
-        if self._snapshot.classes[cls].spec.scheduling_gates:
-            return "SchedulingGates", "waiting for scheduling gates"
+        """Return the enabled filter that rejects the pod before any node is evaluated, and its words; None if none does."""
         rules, devices = self.volumes.of(cls), self._devices
-        if rules is not None and rules.rejected is not None:
-            return rules.rejected
+        rejections = [rules.rejected] if rules is not None and rules.rejected is not None else []
         if devices is not None and cls in devices.rejected:
-            return DYNAMIC_RESOURCES, devices.rejected[cls]
-        return None
+            rejections.append((DYNAMIC_RESOURCES, devices.rejected[cls]))
+        if self._snapshot.classes[cls].spec.scheduling_gates:
+            rejections.insert(0, ("SchedulingGates", "waiting for scheduling gates"))
+        return next((one for one in rejections if self.checks(one[0])), None)

@@ -195,6 +195,7 @@ class PredictionResult(enum.Enum):
     CAME_BACK = "came back"
     ELSEWHERE = "landed elsewhere"
     BLOCKED = "blocked"
+    DENIED = "denied"
     AGAIN = "no better than the pod before it"
     OPEN = "evicted, landing not seen"
 
@@ -295,9 +296,10 @@ def remember(
     created = _find_created(snapshot, outcomes)
     for outcome in outcomes:
         evicted += outcome.status.may_have_evicted
-        if outcome.status.is_carried_out or outcome.status in (
-            Status.BLOCKED,
-            Status.MISCONFIGURED,
+        if (
+            outcome.status.is_carried_out
+            or outcome.status in (Status.BLOCKED, Status.MISCONFIGURED)
+            or _is_denied(outcome)
         ):
             tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
     owners = dict(document.owners)
@@ -353,6 +355,10 @@ def _after(
     if strikes:
         struck = add_strike(after, strikes[0].why[:_MAX_TEXT], now)
         return msgspec.structs.replace(struck, feasible=int(all(one.stayed for one in strikes)))
+    if denied := [one for one in verdicts if one.result is PredictionResult.DENIED]:
+        # It may be denied for a time only, such as that of a freeze: no workload is given up for it.
+        until = int(now) + FIRST_COOL_DOWN
+        return msgspec.structs.replace(after, until=until, why=denied[0].why[:_MAX_TEXT])
     if count[PredictionResult.AS_PREDICTED] and after.vain:
         # It landed where it should, as it did before, when that did not help.
         return after
@@ -378,9 +384,8 @@ def _undone(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict | No
 def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     move, landed = outcome.move, outcome.landed
     if not outcome.status.is_carried_out:
-        return _Verdict(
-            PredictionResult.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}"
-        )
+        result = PredictionResult.DENIED if _is_denied(outcome) else PredictionResult.BLOCKED
+        return _Verdict(result, f"{move.pod}: {outcome.message or outcome.status.value}")
     if landed is None:
         return _Verdict(PredictionResult.OPEN, "")
     if move.cause is Cause.PLACE and landed == move.node:
@@ -462,6 +467,11 @@ def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[Mo
             message = re.sub(rf"(?<![\w.-]){name}(?![\w-])", "POD", move.message)
             failed.setdefault((move.outcome, message), []).append(move)
     return failed
+
+
+def _is_denied(outcome: Outcome) -> bool:
+    """Return whether the API server refused this eviction, and not all of them: an admission webhook or policy did."""
+    return outcome.status is Status.FAILED and _SAYS_NO.match(outcome.message) is not None
 
 
 def is_refusal(outcome: str, message: str) -> bool:

@@ -74,6 +74,14 @@ def test_no_more_are_emptied_than_the_requests_leave():
     assert codes[1] is NodeCode.NO_PLACE
 
 
+def test_a_node_for_which_no_judgement_is_left_is_not_said_to_be_needed(monkeypatch):
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(emptying=0)))
+    _, chooser = emptier()
+    choice = chooser.more(mask())
+    assert choice.verdicts[0].code is NodeCode.NO_PLACE
+    assert choice.verdicts[0].message.endswith("takes too long to say in one run")
+
+
 def test_pods_that_fit_nowhere_keep_their_node():
     # 3 of 4 cpus of each node are requested: no other takes 3 more.
     full = [*NODES, *workload("web", ["n0", "n1", "n2"], cpu="3")]

@@ -1,11 +1,14 @@
 """The search: what it moves in which wave, what it refuses, and what waits for a further run."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
+from benchmarks.phases.drift import planned
+from benchmarks.phases.families import cluster_of
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
@@ -13,6 +16,7 @@ from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.search import Left, search
 from rebalancer.planner.settings import THRESHOLDS, Settings
 from rebalancer.policy.model import Budgets, Eagerness
+from rebalancer.snapshot.load import load_snapshot
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import problem_of
 
@@ -121,6 +125,14 @@ def test_vain_judgements_end_moves_for_balance_alone(in_vain, for_balance):
     first, *others = search(draft, Effort(in_vain=in_vain), lambda: None, None).chosen
     assert draft.snapshot.pod_ref(first.pod).startswith("default/w0")
     assert bool(others) == for_balance
+
+
+def test_moves_for_balance_of_one_large_owner_share_waves():
+    """All rows are of one class: each move opens again the rows of it that promise a rule, and whose landing is too unsure."""
+    drawn = load_snapshot("-", stdin=io.BytesIO(cluster_of(702, nodes=300, pods=4500)))
+    moves = planned(drawn, lifted=True)[0].moves
+    assert len(moves) > 200
+    assert max(move.wave for move in moves) < 10
 
 
 def test_a_strategy_that_observes_plans_behind_the_others_and_is_marked():

@@ -163,6 +163,7 @@ def test_a_filter_that_is_off_refuses_nothing(name, spec, off):
     world = World([node("a", taints=tainted)], [pod("p", **spec)], profile=profile)
     assert world.filters("p") == {"a": "" if off else name}
     assert world.feasible("p") == (["a"] if off else [])
+    assert bool(world.model.rejection(world.cls("p"))) == (name == "SchedulingGates" and not off)
 
 
 # -- random clusters ---------------------------------------------------------------------------------------

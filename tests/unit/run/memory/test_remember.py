@@ -76,6 +76,17 @@ def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(outcome_
     assert rests(document, NOW + FIRST_COOL_DOWN) == {}
 
 
+def test_what_admission_denies_is_tried_again_after_the_first_cool_down_and_never_given_up():
+    said = "HTTP 403: admission webhook freeze denied the request: no"
+    document = Document()
+    for run in range(2 * STRIKES):
+        now = NOW + run * FIRST_COOL_DOWN
+        assert rests(document, now) == {}
+        document = remember(document, SNAPSHOT, [outcome(Status.FAILED, message=said)], now)
+        assert rests(document, now + 60)[WEB].endswith(f"web-0: {said}")
+    assert of_web(document).strikes == 0
+
+
 def test_a_landing_outside_an_incomplete_list_says_nothing_against_the_prediction():
     listed = (("n1", 0.3), ("n2", 0.3))
     document = after([outcome(landed="n9", predicted=False, landings=listed)])
