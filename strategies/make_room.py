@@ -53,11 +53,11 @@ class MakeRoom(Strategy):
         return self.room_terms(view, params)
 
     def room_after(self, params: MakeRoomParams) -> float:
-        """See Strategy."""
+        """Return the seconds after which a waiting pod gets room."""
         return params.after.total_seconds()
 
     def asks(self, view: View, params: MakeRoomParams) -> Sequence[Ask]:
-        """See Strategy."""
+        """Return the requests for room, one for each waiting pod."""
         asks = [*_resizes(view, params), *self._asks_of_waiting(view, params)]
         return sorted(asks, key=lambda ask: -ask.priority)
 

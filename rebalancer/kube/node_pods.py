@@ -50,7 +50,7 @@ class NodePods:
     """The pods on some nodes."""
 
     living: Snapshot
-    """Of these nodes and their pods alone; those that have ended are in its ``finished``."""
+    """The snapshot of these nodes and their living pods; finished pods are in its ``finished``."""
     finished: tuple[Finished, ...]
     overdue: Mapping[str, float] = field(default_factory=dict)
     """``namespace/name`` of the pods that are being deleted -> seconds since the end of their grace period."""

@@ -30,7 +30,7 @@ Decide = Callable[[Problem], Decision]
 Made = tuple[Problem, Decision]
 """A decision, and the draft on which it was made."""
 Phase = Callable[[str], AbstractContextManager[None]]
-"""See Callbacks."""
+"""Returns a context for a phase of a name, see ``Callbacks.phase``."""
 
 
 def with_empty_nodes(
